@@ -22,8 +22,8 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.choices import DTYPE_POLICIES
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import LOADED, BertModel, default_max_length
-from bert_tf.modeling.encoder import outputs_of
+from bert_tf.modeling.base import LOADED_ATTRIBUTES, BertModel, default_max_length
+from bert_tf.modeling.encoder import build_outputs
 from bert_tf.modeling.keras_hooks import seeds_from
 from bert_tf.modeling.transformer import ComputePlan, TokenRows
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
@@ -138,7 +138,7 @@ def copy_model(model: BertModel, dtype: str) -> BertModel:
         copied = type(model).from_config({**model.get_config(), "dtype": dtype})
     copied.set_weights(model.get_weights())
     _leave_cudnn(copied)
-    for name in LOADED:
+    for name in LOADED_ATTRIBUTES:
         setattr(copied, name, getattr(model, name))
     return copied
 
@@ -281,7 +281,7 @@ def encode(
     for block in encoder.blocks:
         matrix = block.transform(matrix, rows, plan)
         states.append(rows.to_batch(matrix))
-    return outputs_of(states, mask, encoder.pooler)
+    return build_outputs(states, mask, encoder.pooler)
 
 
 def _graphs(

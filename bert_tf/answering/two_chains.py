@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from bert_tf.modeling.transformer import ComputePlan, attend_at_once
+from bert_tf.modeling.transformer import ComputePlan, attend_full_batch
 
 
 class Columns(NamedTuple):
@@ -51,7 +51,7 @@ class TwoChains(ComputePlan):
             columns = Columns(3, begin * size, end * size)
             projected = self._project(layer.query_key_value, states, columns)
             causal = block.config.is_decoder
-            return attend_at_once(projected, rows, end - begin, lambda x: x, causal)
+            return attend_full_batch(projected, rows, end - begin, lambda x: x, causal)
 
         return _sum(layer.attention_output, [contexts(*half) for half in _halves(heads)], states)
 

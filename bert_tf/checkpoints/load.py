@@ -18,7 +18,7 @@ from bert_tf.io import paths
 from bert_tf.io.checkpoint_formats import FORMATS, SETFIT
 from bert_tf.io.wording import listed, one_line, reason, warn
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
-from bert_tf.modeling.base import LOADED, BertModel, default_max_length
+from bert_tf.modeling.base import LOADED_ATTRIBUTES, BertModel, default_max_length
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.vocabulary import check_is_wordpiece, check_vocabulary_fits
 
@@ -259,7 +259,7 @@ def load_with_report(
     model.preprocessor = preprocessor
     model.max_seq_length = checkpoint.max_seq_length
     if is_own:
-        for name in LOADED:
+        for name in LOADED_ATTRIBUTES:
             setattr(model, name, getattr(checkpoint, name))
     if spec.model_class in (BertEncoder, checkpoint.model.model_class):
         model.sentence_embedding = checkpoint.sentence_embedding

@@ -92,7 +92,7 @@ def write(path: str, text: str) -> None:
 def pipeline_tag(checkpoint: Checkpoint) -> str:
     """Name of the model's task on model hubs; "" if it has none."""
     spec = checkpoint.model
-    task = spec.model_class.hub_task_of(checkpoint.config, spec.arguments)
+    task = spec.model_class.get_hub_task(checkpoint.config, spec.arguments)
     return "sentence-similarity" if checkpoint.sentence_embedding else task
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.io.wording import listed
 from bert_tf.modeling import MODEL_CLASSES
-from bert_tf.modeling.base import LOADED, BertModel, dense_shapes, normalization_shapes
+from bert_tf.modeling.base import LOADED_ATTRIBUTES, BertModel, dense_shapes, normalization_shapes
 from bert_tf.modeling.keras_hooks import seeds_from
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
@@ -259,7 +259,7 @@ def checkpoint_of(model: BertModel) -> Checkpoint:
         tensors=take_weights(model.config, spec, stored, model.name),
         tokenization=tokenizer and Tokenization.of(tokenizer),
         **{
-            **{name: getattr(model, name) for name in LOADED},
+            **{name: getattr(model, name) for name in LOADED_ATTRIBUTES},
             "labels": tuple(map(str, model.labels)),
             "thresholds": dict(model.thresholds),
         },

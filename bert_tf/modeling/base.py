@@ -20,7 +20,7 @@ from bert_tf.io import load_hook, runtime
 from .layers import normalize, pool
 
 # Attributes that ``bert_tf.load`` reads beside a model's weights and Keras does not know.
-LOADED = (
+LOADED_ATTRIBUTES = (
     *("labels", "multi_label", "thresholds", "task", "activation", "problem_type"),
     *("max_seq_length", "sentence_embedding"),
 )
@@ -32,7 +32,7 @@ def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.Ke
     return {key: keras.Input(shapes[key], dtype=contract[key].dtype, name=key) for key in contract}
 
 
-def _flat(outputs: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten_outputs(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Outputs by name, each of a list by its number, too."""
     several = {key: value for key, value in outputs.items() if isinstance(value, list)}
     numbered = {f"{key}_{at}": it for key, its in several.items() for at, it in enumerate(its)}
@@ -85,8 +85,8 @@ def default_max_length(source: Any) -> int:
     They are those of its sentence embedding, else those of its tokenizer, else all positions.
     """
     positions: int = source.config.max_position_embeddings
-    stated = (source.sentence_embedding or source).max_seq_length
-    return positions if stated is None else min(stated, positions)
+    max_length = (source.sentence_embedding or source).max_seq_length
+    return positions if max_length is None else min(max_length, positions)
 
 
 # === Declared by a model class ===
@@ -127,7 +127,7 @@ def normalization_shapes(name: str, width: int) -> Shapes:
     return {f"{name}/gamma": (width,), f"{name}/beta": (width,)}
 
 
-def _checked(method: str) -> Any:
+def _with_fork_check(method: str) -> Any:
     """Returns Keras' own method, which first checks that the process can run TensorFlow."""
 
     def run(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -219,7 +219,7 @@ class BertModel(keras.Model):
         return cls.hugging_face
 
     @classmethod
-    def hub_task_of(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
+    def get_hub_task(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
         """Name of the task on model hubs; "" if it has none."""
         return cls.hub_task
 
@@ -261,14 +261,18 @@ class BertModel(keras.Model):
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras takes every layer that is set as an attribute for a layer of the model, and wraps
         # containers.
-        if name == "preprocessor" or name in LOADED:
+        if name == "preprocessor" or name in LOADED_ATTRIBUTES:
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
 
     def __reduce__(self) -> Any:
         """Returns Keras' own pickle, with the attributes that ``bert_tf.load`` sets."""
-        kept = {name: vars(self)[name] for name in ("preprocessor", *LOADED) if name in vars(self)}
+        kept = {
+            name: vars(self)[name]
+            for name in ("preprocessor", *LOADED_ATTRIBUTES)
+            if name in vars(self)
+        }
         # Read-only mappings have no pickle.
         return *super().__reduce__(), {
             name: dict(value) if isinstance(value, Mapping) else value
@@ -279,7 +283,7 @@ class BertModel(keras.Model):
         """All but the preprocessor: Keras saves every layer that it finds here."""
         return [name for name in super().__dir__() if name != "preprocessor"]
 
-    fit, evaluate, predict = map(_checked, ("fit", "evaluate", "predict"))
+    fit, evaluate, predict = map(_with_fork_check, ("fit", "evaluate", "predict"))
     train_step = traced_in_owner(keras.Model.train_step)
 
     def make_train_function(self, force: bool = False) -> Any:
@@ -321,7 +325,7 @@ class BertModel(keras.Model):
         model: Any = self
         if format == "onnx":  # which names tensors alone, and wants a model that was called
             outputs = self.output if isinstance(self.output, dict) else {"outputs": self.output}
-            model = keras.Model(self.input, _flat(outputs), name=self.name)
+            model = keras.Model(self.input, _flatten_outputs(outputs), name=self.name)
             model(
                 {
                     key: ops.zeros((2,) * len(spec.shape), "int32")

@@ -17,18 +17,18 @@ from bert_tf.graph_gradients import custom_gradient
 from bert_tf.io import runtime
 
 from .base import BertModel, Shapes, dense_shapes, is_count, is_flag, model_inputs, optional
-from .keras_hooks import own_call
-from .layers import INDEX, BertLayer, Dropout, LayerNorm, new_initializer, pool
+from .keras_hooks import isolated_call_context
+from .layers import INDEX_DTYPE, BertLayer, Dropout, LayerNorm, new_initializer, pool
 from .transformer import ComputePlan, TransformerBlock
 
 
-def look_up(table: Any, ids: Any) -> Any:
+def embedding_lookup(table: Any, ids: Any) -> Any:
     """(V, H) and (...) int32 -> (..., H), whose gradient is dense: a row's tokens are summed.
 
     TensorFlow's own is a list with each token for itself, of which Keras' Adam squares the parts in
     place of their sum, and its clips take the wrong norm. JAX's own is dense.
     """
-    ids = ops.cast(ids, INDEX)
+    ids = ops.cast(ids, INDEX_DTYPE)
     # Keras counts ids below 0 from the end: these stay below 0, and no row has them.
     places = ops.where(ids < 0, ids - table.shape[0], ids)
     if keras.backend.backend() != "tensorflow":
@@ -50,10 +50,10 @@ def look_up(table: Any, ids: Any) -> Any:
 def nan_if_out_of_range(*looked_up: tuple[Any, Any]) -> Any:
     """Ids (...) and their tables' rows -> (..., 1) float32: NaN where one has no row, else 0.
 
-    It is added to what was looked up, as an id that cannot be is an error of ``look_up`` on a CPU
-    alone: a GPU looks up zeros, XLA the nearest row, and neither can raise.
+    Only on a CPU does ``embedding_lookup`` raise an error for an invalid id. A GPU looks up zeros
+    and XLA the nearest row, so these values are added to the results.
     """
-    bounds = [(ops.cast(ids, INDEX), rows) for ids, rows in looked_up]
+    bounds = [(ops.cast(ids, INDEX_DTYPE), rows) for ids, rows in looked_up]
     are_rows = [check for ids, rows in bounds for check in (ids >= 0, ids < rows)]
     is_row = functools.reduce(ops.logical_and, are_rows)
     return ops.expand_dims(ops.where(is_row, 0.0, float("nan")), -1)
@@ -100,7 +100,7 @@ class BertEmbeddings(BertLayer):
 
         def rows(table: Any, ids: Any) -> Any:
             looked_up.append((ids, table.shape[0]))
-            return look_up(table, ids)
+            return embedding_lookup(table, ids)
 
         if len(word_ids.shape) == 2:
             words = rows(self.word_embeddings, word_ids)
@@ -155,7 +155,7 @@ class Pooler(BertLayer):
         return (hidden_shape[0], hidden_shape[-1])
 
 
-def outputs_of(states: list[Any], mask: Any, pooler: Pooler | None) -> dict[str, Any]:
+def build_outputs(states: list[Any], mask: Any, pooler: Pooler | None) -> dict[str, Any]:
     """Outputs of an encoder, from the input of its first block and the output of each."""
     outputs = {
         features.SEQUENCE_OUTPUT: states[-1],
@@ -178,7 +178,7 @@ def _run(
     )
 
 
-def _switch(name: str) -> Any:
+def _plan_property(name: str) -> Any:
     """An attribute of the encoder that its blocks share."""
     return property(
         lambda encoder: getattr(encoder.plan, name),
@@ -297,7 +297,7 @@ class BertEncoder(BertModel):
                 inputs[features.INPUT_WORD_IDS], inputs[features.INPUT_TYPE_IDS]
             )
             mask = inputs[features.INPUT_MASK]
-            outputs = outputs_of(_run(blocks, embedding_output, mask), mask, pooler_layer)
+            outputs = build_outputs(_run(blocks, embedding_output, mask), mask, pooler_layer)
         super().__init__(config, policy, inputs, outputs, name, **kwargs)
 
         self.plan = plan
@@ -329,7 +329,7 @@ class BertEncoder(BertModel):
         ((2, 128), (2, 2, 5, 5))
         """
         states = _run(self.blocks, embedded, mask, training=training)
-        outputs = outputs_of(states, mask, self.pooler)
+        outputs = build_outputs(states, mask, self.pooler)
         if attentions:
             outputs[features.ATTENTIONS] = [
                 block.attention.probabilities(hidden, mask)
@@ -341,7 +341,7 @@ class BertEncoder(BertModel):
         """Runs the model on a batch, which may hold further features."""
         if not self.only_infers:
             return super().__call__(inputs, *args, **kwargs)
-        with own_call(self):
+        with isolated_call_context(self):
             return super().__call__(inputs, training=False)
 
     @property
@@ -358,10 +358,10 @@ class BertEncoder(BertModel):
         """Seeds of every dropout of the model, and of a model that is built on it."""
         return self.embeddings.dropout.seed_generator
 
-    trains_without_padding = _switch("trains_without_padding")
-    infers_without_padding = _switch("infers_without_padding")
-    training_attention = _switch("training_attention")
-    recomputes_blocks = _switch("recomputes_blocks")
+    trains_without_padding = _plan_property("trains_without_padding")
+    infers_without_padding = _plan_property("infers_without_padding")
+    training_attention = _plan_property("training_attention")
+    recomputes_blocks = _plan_property("recomputes_blocks")
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""

@@ -17,12 +17,12 @@ from bert_tf.config import BertConfig
 
 from .base import BertModel, Shapes, dense_shapes, is_count, is_rate, model_inputs, optional
 from .encoder import BertEncoder
-from .keras_hooks import drop_seeds
+from .keras_hooks import remove_seed_generators
 from .layers import Dropout, new_logits
 from .task_models import check_num_classes
 
 # By variant, as table 7 has them in its order: the blocks that are read, and how many are needed.
-_BLOCKS = {
+_VARIANT_BLOCKS = {
     "embeddings": (slice(0), 0),
     "second_to_last": (slice(-2, -1), 2),
     "last": (slice(-1, None), 1),
@@ -30,14 +30,14 @@ _BLOCKS = {
     "concat_last_four": (slice(-4, None), 4),
     "weighted_sum_all": (slice(None), 1),
 }
-VARIANTS = tuple(_BLOCKS)
+VARIANTS = tuple(_VARIANT_BLOCKS)
 
 
 def check_variant(variant: str, num_blocks: int | None = None) -> None:
     """Checks a variant's name and, where their number is given, that the blocks are enough."""
-    if variant not in _BLOCKS:
+    if variant not in _VARIANT_BLOCKS:
         raise ValueError(f"variant is {variant!r}, expected one of {', '.join(VARIANTS)}.")
-    _, minimum = _BLOCKS[variant]
+    _, minimum = _VARIANT_BLOCKS[variant]
     if num_blocks is not None and num_blocks < minimum:
         raise ValueError(
             f"The variant {variant} reads {minimum} blocks, and the encoder has {num_blocks}: "
@@ -51,7 +51,7 @@ def read_states(variant: str, outputs: Mapping[str, Any]) -> list[Any]:
     check_variant(variant, len(blocks))
     if variant == "embeddings":
         return [outputs[features.EMBEDDING_OUTPUT]]
-    places, _ = _BLOCKS[variant]
+    places, _ = _VARIANT_BLOCKS[variant]
     return list(blocks[places])
 
 
@@ -321,13 +321,13 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         # === Functional model ===
         inputs = model_inputs(features.TAGGING_FEATURES)
         word_index = inputs[features.WORD_INDEX]
-        order = _words_first(word_index, config.max_position_embeddings)
+        order = _word_order(word_index, config.max_position_embeddings)
         states = [
             ops.take_along_axis(state, order[:, :, None], axis=1)
             for state in frozen_states(variant, encoder, inputs)
         ]
         with keras.name_scope(name):
-            reader = _new_reader(encoder, variant, states, lstm_units, num_classes, rate)
+            reader = _build_reader(encoder, variant, states, lstm_units, num_classes, rate)
         logits = reader(
             {
                 features.WORD_STATES: ops.stack(states, axis=2),
@@ -384,13 +384,13 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         }
 
 
-def _words_first(word_index: Any, limit: int) -> Any:
+def _word_order(word_index: Any, limit: int) -> Any:
     """The positions of a row's words in their order, then all others; a row has up to ``limit``."""
     position = ops.cumsum(ops.ones_like(word_index), axis=1)
     return ops.argsort(ops.where(word_index >= 0, position, position + limit), axis=1)
 
 
-def _new_reader(
+def _build_reader(
     encoder: BertEncoder,
     variant: str,
     states: list[Any],
@@ -413,7 +413,7 @@ def _new_reader(
         bilstm = keras.layers.Bidirectional(lstm, name=f"bilstm_{layer}", dtype=policy)
         # Nothing is dropped inside: the cells' own seeds would be state that nothing reads.
         for direction in (bilstm.forward_layer, bilstm.backward_layer):
-            drop_seeds(direction.cell)
+            remove_seed_generators(direction.cell)
         hidden = bilstm(dropout(hidden), mask=is_word)
     logits = new_logits(config, num_classes, "tags", policy)(dropout(hidden))
     inputs = {features.WORD_STATES: word_states, features.WORD_INDEX: word_index}

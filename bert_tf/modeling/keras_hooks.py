@@ -15,7 +15,7 @@ import keras
 import optree
 
 
-def unexpected(what: str) -> ImportError:
+def incompatible_keras(what: str) -> ImportError:
     """The error that Keras is not as the library relies on; ``what`` follows its version."""
     return ImportError(
         f"Keras {keras.__version__} {what}: install the version that this library requires."
@@ -32,7 +32,7 @@ def without_reduction(
     ``optimizer.apply``, and fails where ``apply`` did not come by the hook.
     """
     if not callable(getattr(optimizer, "_all_reduce_sum_gradients", None)):
-        raise unexpected("has no optimizer._all_reduce_sum_gradients")
+        raise incompatible_keras("has no optimizer._all_reduce_sum_gradients")
     calls: list[Any] = []
 
     def pass_on(grads_and_vars: Any) -> Any:
@@ -45,7 +45,7 @@ def without_reduction(
         calls.clear()
         optimizer.apply(gradients, variables)
         if not calls:
-            raise unexpected("applies gradients without optimizer._all_reduce_sum_gradients")
+            raise incompatible_keras("does not call optimizer._all_reduce_sum_gradients")
 
     return apply
 
@@ -63,13 +63,13 @@ def is_decayed(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
         return not excludes(variable)
     if callable(decays := getattr(optimizer, "_use_weight_decay", None)):
         return bool(decays(variable))
-    raise unexpected("has no optimizer._use_weight_decay")
+    raise incompatible_keras("has no optimizer._use_weight_decay")
 
 
 def check_decays_by_hook() -> None:
     """Checks that Keras decays by ``_apply_weight_decay``, which an optimizer may leave empty."""
     if not callable(getattr(keras.optimizers.Optimizer, "_apply_weight_decay", None)):
-        raise unexpected("has no optimizer._apply_weight_decay")
+        raise incompatible_keras("has no optimizer._apply_weight_decay")
 
 
 def check_variable_indices(
@@ -82,16 +82,16 @@ def check_variable_indices(
     try:
         indices = [variable_index(optimizer, variable) for variable in variables]
     except AttributeError as error:
-        raise unexpected("has no optimizer._get_variable_index") from error
+        raise incompatible_keras("has no optimizer._get_variable_index") from error
     if indices != list(range(len(indices))):
-        raise unexpected("numbers an optimizer's variables in another order than they were given")
+        raise incompatible_keras("changes the order of an optimizer's variables")
 
 
-def drop_seeds(layer: keras.Layer) -> None:
+def remove_seed_generators(layer: keras.Layer) -> None:
     """Takes its seed generators from a layer that never draws: they would be state of the model."""
     getattr(layer, "_seed_generators", []).clear()
     if len(layer.variables) != len(layer.weights):
-        raise unexpected("keeps the seeds of a layer elsewhere than in layer._seed_generators")
+        raise incompatible_keras("does not store the seeds of a layer in layer._seed_generators")
 
 
 def replace_variable(
@@ -100,7 +100,7 @@ def replace_variable(
     """Replaces a built layer's variable by a new one of the same path; returns the new one."""
     old = getattr(layer, name)
     if not callable(getattr(layer, "_untrack_variable", None)):
-        raise unexpected("has no layer._untrack_variable")
+        raise incompatible_keras("has no layer._untrack_variable")
     layer._untrack_variable(old)
     was_locked = layer._tracker.locked
     layer._tracker.unlock()
@@ -112,22 +112,22 @@ def replace_variable(
     if was_locked:
         layer._tracker.lock()
     if new.path != old.path or not any(new is variable for variable in layer.weights):
-        raise unexpected("keeps the variables of a layer elsewhere than in its tracker")
+        raise incompatible_keras("keeps the variables of a layer elsewhere than in its tracker")
     return new
 
 
-def hand_on_training(layer: keras.Layer) -> None:
+def pass_training_argument(layer: keras.Layer) -> None:
     """Gives ``training`` to a ``call`` that takes any keyword, as Keras 2 did."""
     kinds = {parameter.kind for parameter in inspect.signature(layer.call).parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         return
     if not isinstance(getattr(layer, "_call_has_context_arg", None), dict):
-        raise unexpected("has no layer._call_has_context_arg")
+        raise incompatible_keras("has no layer._call_has_context_arg")
     layer._call_has_training_arg = layer._call_has_context_arg["training"] = True
 
 
 @contextlib.contextmanager
-def own_call(layer: keras.Layer) -> Iterator[None]:
+def isolated_call_context(layer: keras.Layer) -> Iterator[None]:
     """A context in which a layer is called as if by itself, and not by the layer that calls it.
 
     Keras has one context for a call and all calls within: ``training=False``, which one of a
@@ -139,7 +139,7 @@ def own_call(layer: keras.Layer) -> Iterator[None]:
     global_state.set_global_attribute("current_call_ctx", None)
     try:
         if getattr(layer._get_call_context(), "entry_layer", None) is not layer:
-            raise unexpected("keeps the context of calls elsewhere than in current_call_ctx")
+            raise incompatible_keras("does not store the context of calls in current_call_ctx")
         yield
     finally:
         global_state.set_global_attribute("current_call_ctx", outer)
@@ -171,7 +171,7 @@ def seeds_from(generator: Any = None) -> Iterator[None]:
     from keras.src.random import seed_generator
 
     if getattr(seed_generator, "python_random", None) not in (random, _PythonRandom):
-        raise unexpected("draws seeds elsewhere than from seed_generator.python_random")
+        raise incompatible_keras("draws seeds elsewhere than from seed_generator.python_random")
     seed_generator.python_random = _PythonRandom
     if generator is None:
         generator = random.Random()
@@ -196,7 +196,7 @@ def fresh_names() -> Iterator[None]:
         global_state.set_global_attribute("object_name_uids", before)
 
 
-def take_for_dict(kind: Any) -> None:
+def register_dict_like(kind: Any) -> None:
     """Lets Keras take mappings of a class as inputs of any model or layer, as it takes a dict."""
     register: Any = optree.register_pytree_node
     register(
@@ -207,19 +207,19 @@ def take_for_dict(kind: Any) -> None:
     )
 
 
-def find_slices() -> None:
+def register_slice_operation() -> None:
     """Lets Keras find a slice's operation by its name, which is all that its HDF5 files say."""
     try:  # the class itself: a slice made here would shift the names of the user's own layers
         from keras.src.ops.numpy import GetItem
     except ImportError as error:
-        raise unexpected("has no keras.src.ops.numpy.GetItem") from error
+        raise incompatible_keras("has no keras.src.ops.numpy.GetItem") from error
     keras.saving.get_custom_objects()["GetItem"] = GetItem
 
 
 def track_loss(model: keras.Model, loss: Any, weight: Any) -> None:
     """Adds a batch's loss to the mean that ``fit`` and ``evaluate`` show."""
     if not callable(getattr(getattr(model, "_loss_tracker", None), "update_state", None)):
-        raise unexpected("has no model._loss_tracker")
+        raise incompatible_keras("has no model._loss_tracker")
     model._loss_tracker.update_state(loss, sample_weight=weight)
 
 

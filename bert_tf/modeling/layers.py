@@ -45,7 +45,7 @@ def logits_dtype(dtype: str) -> str:
     return str(keras.backend.result_type(dtype, "float32"))
 
 
-def at_least_float32(x: Any) -> Any:
+def cast_to_logits_dtype(x: Any) -> Any:
     """A tensor in the dtype of logits."""
     return ops.cast(x, logits_dtype(keras.backend.standardize_dtype(x.dtype)))
 
@@ -71,7 +71,7 @@ def add_residual(x: Any, dropout: Callable[..., Any], residual: Any, training: b
 
 def bias_gradient(upstream: Any, dtype: Any) -> Any:
     """(..., W) -> (W,), summed in float32 at least."""
-    rows = ops.reshape(at_least_float32(upstream), (-1, upstream.shape[-1]))
+    rows = ops.reshape(cast_to_logits_dtype(upstream), (-1, upstream.shape[-1]))
     return ops.cast(ops.sum(rows, axis=0), dtype)
 
 
@@ -100,7 +100,7 @@ class _Dense(keras.layers.Dense):
 
 # The dtype of what is computed with ids and places: TensorFlow computes with int32 on the host, as
 # it does with shapes, and a GPU would wait for copies there and back.
-INDEX = "int64"
+INDEX_DTYPE = "int64"
 
 
 class BertLayer(keras.layers.Layer):
@@ -155,11 +155,11 @@ class LayerNorm(keras.layers.Layer):
         """Normalises (..., H); the result has the layer's compute dtype."""
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         x, gamma, beta = (ops.cast(v, dtype) for v in (inputs, self.gamma, self.beta))
-        normalise = _normalise_and_gradient(self.epsilon)
+        normalize_rows = _normalize_with_gradient(self.epsilon)
         if training:
-            outputs = custom_gradient(normalise)(x, gamma, beta)
+            outputs = custom_gradient(normalize_rows)(x, gamma, beta)
         else:
-            outputs, _ = normalise(x, gamma, beta)
+            outputs, _ = normalize_rows(x, gamma, beta)
         return ops.cast(outputs, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class LayerNorm(keras.layers.Layer):
         return {**super().get_config(), "epsilon": self.epsilon}
 
 
-def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+def _normalize_with_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
     barrier = current_plan().barrier
 
     def mean(x: Any) -> Any:
@@ -178,10 +178,10 @@ def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[A
         # x / W each, or a kernel would divide behind the barrier.
         return barrier(ops.sum(x * (1.0 / x.shape[-1]), axis=-1, keepdims=True))
 
-    def normalise(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
-        centred = x - mean(x)
-        inverse = ops.rsqrt(mean(ops.square(centred)) + epsilon)
-        normal = centred * inverse
+    def normalize_rows(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
+        centered = x - mean(x)
+        inverse = ops.rsqrt(mean(ops.square(centered)) + epsilon)
+        normal = centered * inverse
 
         def gradient(upstream: Any) -> tuple[Any, Any, Any]:
             # With n the normalised input and g = upstream * gamma:
@@ -196,7 +196,7 @@ def _normalise_and_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[A
 
         return normal * gamma + beta, gradient
 
-    return normalise
+    return normalize_rows
 
 
 # === Activations ===
@@ -432,7 +432,7 @@ def current_plan() -> StepPlan:
 
 
 @contextlib.contextmanager
-def planned(plan: StepPlan) -> Iterator[None]:
+def step_plan_scope(plan: StepPlan) -> Iterator[None]:
     """A context in which layers follow a plan."""
     token = _plan.set(plan)
     try:
@@ -457,7 +457,7 @@ def pool(states: Any, mask: Any, pooling: str) -> Any:
     if pooling == "cls":
         return states[:, 0]
     if pooling == "last":
-        return _last(states, mask)
+        return _last_token_state(states, mask)
     # (B, S, 1)
     is_real = ops.cast(mask, "bool")[:, :, None]
     if pooling == "max":
@@ -467,7 +467,7 @@ def pool(states: Any, mask: Any, pooling: str) -> Any:
     return total / ops.cast(ops.sum(mask, axis=1)[:, None], states.dtype)
 
 
-def _last(states: Any, mask: Any) -> Any:
+def _last_token_state(states: Any, mask: Any) -> Any:
     """(B, S, H) -> (B, H): the last real token's state; a row of nothing but padding: the first."""
     batch, sequence, width = ops.shape(states)
     places = ops.max(mask * ops.arange(sequence, dtype=mask.dtype), axis=1)

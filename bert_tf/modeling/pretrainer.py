@@ -22,7 +22,14 @@ from .base import (
     optional,
 )
 from .encoder import BertEncoder, nan_if_out_of_range
-from .layers import INDEX, BertLayer, LayerNorm, at_least_float32, get_activation, logits_dtype
+from .layers import (
+    INDEX_DTYPE,
+    BertLayer,
+    LayerNorm,
+    cast_to_logits_dtype,
+    get_activation,
+    logits_dtype,
+)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -39,7 +46,7 @@ class NextSentenceHead(BertLayer):
 
     def call(self, pooled: Any) -> Any:
         """(B, H) -> (B, 2)."""
-        return at_least_float32(self.dense(pooled))
+        return cast_to_logits_dtype(self.dense(pooled))
 
 
 class MaskedLMHead(BertLayer):
@@ -75,18 +82,20 @@ class MaskedLMHead(BertLayer):
         """(B, S, H) and (B, P) int32 positions in [0, S) -> (B, P, V), float32 at least."""
         batch, sequence, _ = ops.shape(hidden)
         # (B, P) positions in a row -> places in (B * S, H)
-        row = ops.expand_dims(ops.arange(batch, dtype=INDEX), 1)
-        places = ops.cast(positions, INDEX) + row * ops.cast(sequence, INDEX)
-        transformed, table, bias = self.factors(hidden, ops.reshape(places, (-1,)), training)
+        row = ops.expand_dims(ops.arange(batch, dtype=INDEX_DTYPE), 1)
+        places = ops.cast(positions, INDEX_DTYPE) + row * ops.cast(sequence, INDEX_DTYPE)
+        transformed, table, bias = self.logit_factors(hidden, ops.reshape(places, (-1,)), training)
         # A position outside of its row would be of another one's: (B * P, 1)
-        beyond = ops.reshape(nan_if_out_of_range((positions, ops.cast(sequence, INDEX))), (-1, 1))
+        beyond = ops.reshape(
+            nan_if_out_of_range((positions, ops.cast(sequence, INDEX_DTYPE))), (-1, 1)
+        )
         transformed = transformed + ops.cast(beyond, transformed.dtype)
         # Rounded to the compute dtype; what follows is not. (B * P, V) -> (B, P, V)
-        logits = at_least_float32(ops.matmul(transformed, ops.transpose(table)))
+        logits = cast_to_logits_dtype(ops.matmul(transformed, ops.transpose(table)))
         logits = ops.add(logits, ops.cast(bias, logits.dtype))
         return ops.reshape(logits, (batch, ops.shape(positions)[1], self.config.vocab_size))
 
-    def factors(
+    def logit_factors(
         self, hidden: Any, places: Any, training: bool | None = False
     ) -> tuple[Any, Any, Any]:
         """(B, S, H) and (N,) int32 places in [0, B * S) -> states (N, H), table (V, H), bias (V,).
@@ -252,7 +261,7 @@ class BertPretrainer(BertModel):
         return "BertLMHeadModel" if config.is_decoder else "BertForMaskedLM"
 
     @classmethod
-    def hub_task_of(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
+    def get_hub_task(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
         """Name on model hubs of the task of the masked-LM head; "" without the head."""
         if not arguments.get("mlm", True):
             return ""

@@ -28,7 +28,7 @@ from .encoder import BertEncoder
 from .layers import Dropout, Pooling, new_logits
 from .transformer import MASKED_SCORE
 
-LOGITS_NEEDED = (
+LOGITS_MESSAGE = (
     "gives logits, and the loss expects probabilities: give it from_logits=True, as in "
     "keras.losses.SparseCategoricalCrossentropy(from_logits=True)"
 )
@@ -105,8 +105,8 @@ class TaskModel(BertModel):
         self, optimizer: Any = "rmsprop", loss: Any = None, *more: Any, **others: Any
     ) -> None:
         """Keras' own, but that a loss is refused that would take the logits for probabilities."""
-        if takes_probabilities(loss) and getattr(self, self.head).activation is linear:
-            raise ValueError(f"{type(self).__name__} {LOGITS_NEEDED}.")
+        if expects_probabilities(loss) and getattr(self, self.head).activation is linear:
+            raise ValueError(f"{type(self).__name__} {LOGITS_MESSAGE}.")
         super().compile(optimizer, loss, *more, **others)
 
     compile_from_config = keras_hooks.compile_from_config
@@ -150,10 +150,10 @@ class TaskModel(BertModel):
         return {**super().get_config(), **{key: values[key] for key in self.argument_checks}}
 
 
-def takes_probabilities(loss: Any) -> bool:
+def expects_probabilities(loss: Any) -> bool:
     """True if a loss, or one of several, is a cross-entropy that is not told of logits."""
     if isinstance(loss, Mapping | list | tuple):
-        return any(map(takes_probabilities, loss.values() if isinstance(loss, Mapping) else loss))
+        return any(map(expects_probabilities, loss.values() if isinstance(loss, Mapping) else loss))
     function = keras.losses.get(loss) if isinstance(loss, str) else loss
     if isinstance(function, keras.losses.Loss):
         return function.get_config().get("from_logits") is False

@@ -16,7 +16,7 @@ from bert_tf.config import BertConfig
 from bert_tf.graph_gradients import custom_gradient, owned_by_graph
 
 from .layers import (
-    INDEX,
+    INDEX_DTYPE,
     BertLayer,
     Dropout,
     LayerNorm,
@@ -58,12 +58,12 @@ class TokenRows:
             is_row = ops.reshape(ops.logical_or(ops.cast(real_tokens, "bool"), first), (-1,))
             # (R,) the places of the rows among B * S, and (B * S,) the rows of the places; one that
             # is left out has the row behind the last.
-            self._places = ops.cast(ops.nonzero(is_row)[0], INDEX)
-            count = ops.cumsum(ops.cast(is_row, INDEX))
+            self._places = ops.cast(ops.nonzero(is_row)[0], INDEX_DTYPE)
+            count = ops.cumsum(ops.cast(is_row, INDEX_DTYPE))
             self._rows = ops.where(is_row, count - 1, ops.shape(self._places)[0])
 
     @property
-    def numbers(self) -> Any:
+    def row_indices(self) -> Any:
         """(B, S) int32: which row a token is; R where it is left out."""
         rows = self._rows if self._without_padding else ops.arange(self._batch * self._sequence)
         return ops.reshape(ops.cast(rows, "int32"), (self._batch, self._sequence))
@@ -160,7 +160,7 @@ def softmax(scores: Any, real_tokens: Any, causal: bool) -> Any:
     return ops.softmax(scores + attention_bias(real_tokens, dtype, causal), axis=-1)
 
 
-def attend_at_once(
+def attend_full_batch(
     projected: Any,
     rows: TokenRows,
     heads: int,
@@ -215,7 +215,7 @@ class SelfAttention(BertLayer):
         """(R, H) states -> (R, H), before dropout; ``attend``: by default, all texts at once."""
         dropout: Any = self.dropout
         if attend is None:
-            attend, dropout = attend_at_once, functools.partial(dropout, training=training)
+            attend, dropout = attend_full_batch, functools.partial(dropout, training=training)
         heads, causal = self.config.num_attention_heads, self.config.is_decoder
         # (R, H) -> (R, 3 * H) -> (R, H)
         return self.attention_output(

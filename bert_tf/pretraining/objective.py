@@ -162,7 +162,9 @@ class PretrainingObjective(Objective):
         weights = tf.gather_nd(batch[features.MASKED_LM_WEIGHTS], real)
         hidden = states[features.SEQUENCE_OUTPUT]
         places = tf.cast(real[:, 0], tf.int32) * hidden.shape[1] + positions
-        transformed, table, bias = self._model.masked_lm.factors(hidden, places, training=True)
+        transformed, table, bias = self._model.masked_lm.logit_factors(
+            hidden, places, training=True
+        )
         masked_lm = predicted_sums(transformed, table, bias, labels, weights)
         outputs = {}
         if self._has_next_sentence:

@@ -16,11 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.graph_gradients import custom_gradient
-from bert_tf.modeling.layers import LEVELS, Dropout, at_least_float32
+from bert_tf.modeling.layers import LEVELS, Dropout, cast_to_logits_dtype
 from bert_tf.modeling.transformer import (
     Attend,
     TokenRows,
-    attend_at_once,
+    attend_full_batch,
     attention_bias,
     join_heads,
     score_scale,
@@ -45,7 +45,9 @@ def attend_in_groups(
         texts = max(1, _MAX_SCORES // (heads * length**2))
     # Several workers' batches have no static B.
     if length is not None and size is not None and texts >= size:
-        return attend_at_once(projected, rows, heads, lambda x: dropout(x, training=True), causal)
+        return attend_full_batch(
+            projected, rows, heads, lambda x: dropout(x, training=True), causal
+        )
     attention = _GroupedAttention(rows, heads, dropout, texts, causal)
 
     def attend(projected: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
@@ -71,17 +73,17 @@ class _Group(NamedTuple):
     """Texts that are attended to together, as long as the longest."""
 
     index: tf.Tensor
-    numbers: tf.Tensor  # (G, L): the rows of their tokens, R where padding has none
+    row_indices: tf.Tensor  # (G, L): the rows of their tokens, R at padding without a row
     real_tokens: tf.Tensor  # (G, L)
 
     def take(self, matrix: tf.Tensor) -> tf.Tensor:
         """(R, W) -> (G, L, W); padding gets what some token has."""
-        return tf.gather(matrix, tf.minimum(self.numbers, tf.shape(matrix)[0] - 1))
+        return tf.gather(matrix, tf.minimum(self.row_indices, tf.shape(matrix)[0] - 1))
 
     def rows(self, batch: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
         """(G, L, W) -> the rows of its tokens."""
         matrix = tf.reshape(batch, [-1, batch.shape[-1]])
-        return tf.gather(matrix, tf.where(tf.reshape(self.numbers, [-1]) < num_rows)[:, 0])
+        return tf.gather(matrix, tf.where(tf.reshape(self.row_indices, [-1]) < num_rows)[:, 0])
 
 
 class _GroupedAttention:
@@ -91,7 +93,7 @@ class _GroupedAttention:
         self, rows: TokenRows, heads: int, dropout: Dropout, texts: int | tf.Tensor, causal: bool
     ) -> None:
         self._real_tokens = rows.keys
-        self._numbers = rows.numbers
+        self._row_indices = rows.row_indices
         self._heads = heads
         self._dropped, self._scale = dropout.dropped, dropout.scale
         self._seed = tf.cast(dropout.seed_generator.next(), tf.int32) if self._dropped else None
@@ -122,7 +124,7 @@ class _GroupedAttention:
         def gradients(group: _Group, masks: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             query, key, value = split_heads(group.take(projected), self._heads)
             (context,) = split_heads(group.take(contexts), self._heads, parts=1)
-            has_row = tf.cast(group.numbers < tf.shape(projected)[0], upstream.dtype)
+            has_row = tf.cast(group.row_indices < tf.shape(projected)[0], upstream.dtype)
             of_contexts = group.take(upstream) * has_row[:, :, None]
             (of_context,) = split_heads(of_contexts, self._heads, parts=1)
             weights = self._weights(group, query, key)
@@ -147,7 +149,7 @@ class _GroupedAttention:
 
     def _scaled(self, x: tf.Tensor) -> tf.Tensor:
         """The product with the scale, rounded once: a rounded scale would bias all contexts."""
-        return tf.cast(at_least_float32(x) * self._scale, x.dtype)
+        return tf.cast(cast_to_logits_dtype(x) * self._scale, x.dtype)
 
     def _weights(self, group: _Group, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """(G, N, L, L), before dropout."""
@@ -158,7 +160,7 @@ class _GroupedAttention:
 
     def _draw(self, group: _Group) -> tf.Tensor:
         """(G, N, L, L) bool: the weights that are kept."""
-        texts, length = tf.unstack(tf.shape(group.numbers))
+        texts, length = tf.unstack(tf.shape(group.row_indices))
         # Two elements a word.
         words = tf.random.stateless_uniform(
             [texts, self._heads, length, (length + 1) // 2],
@@ -189,11 +191,11 @@ class _GroupedAttention:
             index: tf.Tensor, done: tf.TensorArray, masks: tf.TensorArray
         ) -> tuple[tf.Tensor, tf.TensorArray, tf.TensorArray]:
             own = slice(index * self._texts, (index + 1) * self._texts)
-            numbers = self._numbers[own]
+            row_indices = self._row_indices[own]
             # The last place that has a row in any of the texts, and one more.
-            used = tf.where(tf.reduce_any(numbers < num_rows, axis=0))
+            used = tf.where(tf.reduce_any(row_indices < num_rows, axis=0))
             length = tf.cast(used[-1, 0], tf.int32) + 1
-            group = _Group(index, numbers[:, :length], self._real_tokens[own, :length])
+            group = _Group(index, row_indices[:, :length], self._real_tokens[own, :length])
             computed, masks = compute(group, masks)
             return index + 1, done.write(index, group.rows(computed, num_rows)), masks
 

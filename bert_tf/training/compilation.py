@@ -11,7 +11,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.graph_gradients import custom_gradient
 from bert_tf.modeling.layers import Seed, StepPlan, add_bias, add_residual, bias_gradient
-from bert_tf.modeling.transformer import ComputePlan, attend_at_once, score_scale, softmax
+from bert_tf.modeling.transformer import ComputePlan, attend_full_batch, score_scale, softmax
 
 from .dropout_masks import COUNTED, DRAWN, HASHED, Masks
 
@@ -147,7 +147,9 @@ MIN_NUMBERS = 1 << 22
 
 def _attend_again(projected: Any, rows: Any, heads: int, dropout: Any, causal: bool) -> Any:
     drop = functools.partial(dropout, training=True, seed=Seed(dropout.seed_generator))
-    return _again(lambda projected: attend_at_once(projected, rows, heads, drop, causal), projected)
+    return _again(
+        lambda projected: attend_full_batch(projected, rows, heads, drop, causal), projected
+    )
 
 
 class XlaPlan(ComputePlan):

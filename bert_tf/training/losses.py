@@ -85,7 +85,7 @@ def weighted_sums(
     """
     # (N, V) and (N,): so the logits were computed, and another shape of them may be a copy.
     logits = tf.cast(tf.reshape(logits, [-1, logits.shape[-1]]), tf.float32)
-    # As in ``encoder.look_up``: TensorFlow computes with int32 on the host, of a GPU's, too.
+    # As in ``embedding_lookup``: TensorFlow computes with int32 on the host, also for a GPU.
     labels = tf.reshape(tf.cast(tf.bitcast(tf.cast(labels, tf.int32), tf.uint32), tf.int64), [-1])
     weights = tf.cast(tf.reshape(weights, [-1]), tf.float32)
     hits = tf.equal(tf.argmax(logits, axis=-1), labels)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_tf import features, modeling
 from bert_tf.graph_gradients import sum_over_replicas, traced_in_owner
 from bert_tf.modeling.keras_hooks import without_reduction
-from bert_tf.modeling.layers import planned
+from bert_tf.modeling.layers import step_plan_scope
 
 from .compilation import Compilation
 
@@ -195,7 +195,7 @@ class ReplicaStep:
         masks = keras.StatelessScope(
             state_mapping=list(zip(self._seed_variables, seeds, strict=True))
         )
-        with planned(self._compilation.plan):
+        with step_plan_scope(self._compilation.plan):
             with tf.GradientTape() as tape, masks:
                 loss, sums = self._objective.part(rows, totals)
             gradients = tape.gradient(

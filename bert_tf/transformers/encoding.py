@@ -90,7 +90,7 @@ class BatchEncoding(collections.UserDict[str, Any]):
         return self.encodings[index]
 
 
-keras_hooks.take_for_dict(BatchEncoding)
+keras_hooks.register_dict_like(BatchEncoding)
 
 
 def as_tensor(values: Any, kind: str) -> Any:

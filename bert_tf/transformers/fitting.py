@@ -19,7 +19,7 @@ from keras.activations import linear
 from bert_tf.graph_gradients import traced_in_owner
 from bert_tf.io import runtime
 from bert_tf.modeling import keras_hooks
-from bert_tf.modeling.task_models import LOGITS_NEEDED, takes_probabilities
+from bert_tf.modeling.task_models import LOGITS_MESSAGE, expects_probabilities
 
 from .encoding import as_tensor
 from .outputs import ModelOutput
@@ -76,8 +76,8 @@ class LabelledModel(keras.Model):
         self._names_loss = self._computes_loss or loss == getattr(self, "hf_compute_loss", self)
         loss = None if self._computes_loss else loss
         head = getattr(self, "classifier", None)  # a softmax may have been put on it
-        if takes_probabilities(loss) and getattr(head, "activation", None) in (None, linear):
-            warnings.warn(f"{type(self).__name__} {LOGITS_NEEDED}.", stacklevel=2)
+        if expects_probabilities(loss) and getattr(head, "activation", None) in (None, linear):
+            warnings.warn(f"{type(self).__name__} {LOGITS_MESSAGE}.", stacklevel=2)
         metrics = _of_each(metrics, tuple(self.label_logits.values()))
         others = {"jit_compile": False, "loss_weights": loss_weights, **others}
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **others)

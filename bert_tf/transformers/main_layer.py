@@ -214,7 +214,7 @@ class CalledAsTransformers(keras.layers.Layer):
         return outputs if is_on("use_return_dict", return_dict) else outputs.to_tuple()
 
 
-keras_hooks.find_slices()  # states[:, 0] is in many a functional model
+keras_hooks.register_slice_operation()  # states[:, 0] is in many a functional model
 
 
 class TFBertEmbeddings(keras.layers.Layer):

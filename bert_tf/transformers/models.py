@@ -77,7 +77,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
                 f"bert_tf.transformers; for weights, {type(self).__name__}.from_pretrained(...)."
             )
         super().__init__(name=kwargs.get("name"))
-        keras_hooks.hand_on_training(self)
+        keras_hooks.pass_training_argument(self)
         self.config = config
         self.num_labels = config.num_labels
         head = self.head

@@ -123,14 +123,14 @@ def test_there_and_back(tmp_path, name, form):
 
 
 # Each head, and each way in which an encoder ends.
-LOADED = (
+LOADED_ATTRIBUTES = (
     *("encoder without pooler", "pretrainer", "masked lm of KerasHub", "next sentence"),
     *("classifier", "regressor", "token classifier with a pooler", "span predictor"),
     *("multiple choice by the mean", "feature tagger of a sum"),
 )
 
 
-@pytest.mark.parametrize("name", LOADED)
+@pytest.mark.parametrize("name", LOADED_ATTRIBUTES)
 def test_loaded_and_saved(tmp_path, name):
     """By the variables' own names."""
     config = CONFIG if name.endswith("sum") else SMALL

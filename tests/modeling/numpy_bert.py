@@ -71,13 +71,13 @@ def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
         word_ids: (S,), mask: (S,), type_ids: (S,) integers.
     """
 
-    def normalise(vector, name):
+    def normalize_rows(vector, name):
         gamma, beta = weights[name + "/gamma"], weights[name + "/beta"]
         return layer_norm(vector, gamma, beta, config.layer_norm_eps)
 
     embeddings = prefix + "embeddings/"
     states = [
-        normalise(
+        normalize_rows(
             weights[embeddings + "word_embeddings"][word]
             + weights[embeddings + "position_embeddings"][position]
             + weights[embeddings + "token_type_embeddings"][kind],
@@ -91,7 +91,7 @@ def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
         heads = config.num_attention_heads
         attended = attend(states, mask, weights, block + "attention/", heads, config.is_decoder)
         attended = [
-            normalise(np.add(a, s), block + "attention_layer_norm")
+            normalize_rows(np.add(a, s), block + "attention_layer_norm")
             for a, s in zip(attended, states, strict=True)
         ]
         states = []
@@ -104,7 +104,7 @@ def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
                 weights[block + "output/kernel"],
                 weights[block + "output/bias"],
             )
-            states.append(normalise(np.add(outer, vector), block + "output_layer_norm"))
+            states.append(normalize_rows(np.add(outer, vector), block + "output_layer_norm"))
         all_states.append(states)
     pooler = prefix + "pooler/dense"
     if pooler + "/kernel" not in weights:

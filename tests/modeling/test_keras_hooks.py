@@ -62,13 +62,13 @@ def test_a_reduction_that_is_passed_by_is_told(optimizer, weight, monkeypatch):
     apply = keras_hooks.without_reduction(optimizer)
     apply([tf.constant([1.0])], [weight])
     monkeypatch.setattr(optimizer, "_backend_update_step", lambda *arguments: None)
-    with pytest.raises(ImportError, match=r"without optimizer\._all_reduce_sum_gradients"):
+    with pytest.raises(ImportError, match=r"does not call optimizer\._all_reduce_sum_gradients"):
         apply([tf.constant([1.0])], [weight])
 
 
 def test_other_numbers_of_variables_are_told(weight, monkeypatch):
     monkeypatch.setattr(keras.optimizers.Optimizer, "_get_variable_index", lambda *_: 0)
-    with pytest.raises(ImportError, match="in another order than they were given"):
+    with pytest.raises(ImportError, match="changes the order of an optimizer.s variables"):
         create_optimizer("adam", 1e-4, [weight, keras.Variable([2.0], name="other")])
 
 
@@ -90,7 +90,7 @@ def test_a_call_by_itself_hands_on_nothing_and_a_context_elsewhere_is_told(monke
 
     class Outer(keras.layers.Layer):
         def call(self, x, training=None):
-            with keras_hooks.own_call(inner):
+            with keras_hooks.isolated_call_context(inner):
                 inner(x, training=False)
             return inner(x)
 
@@ -102,7 +102,7 @@ def test_a_call_by_itself_hands_on_nothing_and_a_context_elsewhere_is_told(monke
         pytest.raises(
             ImportError, match="current_call_ctx: install the version that this library requires"
         ),
-        keras_hooks.own_call(inner),
+        keras_hooks.isolated_call_context(inner),
     ):
         pass
 
@@ -110,14 +110,14 @@ def test_a_call_by_itself_hands_on_nothing_and_a_context_elsewhere_is_told(monke
 def test_a_cell_has_no_seeds_left():
     cell = keras.layers.LSTMCell(2)
     assert len(cell.variables) == 1
-    keras_hooks.drop_seeds(cell)
+    keras_hooks.remove_seed_generators(cell)
     assert cell.variables == []
     with pytest.raises(
         ImportError,
-        match=r"elsewhere than in layer\._seed_generators: install the version that this library "
+        match=r"in layer\._seed_generators: install the version that this library "
         "requires",
     ):
-        keras_hooks.drop_seeds(Renamed(2))
+        keras_hooks.remove_seed_generators(Renamed(2))
 
 
 def test_a_variable_of_another_shape_takes_a_name_and_a_path():

@@ -17,8 +17,8 @@ from bert_tf.modeling.layers import (
     StepPlan,
     get_activation,
     normalize,
-    planned,
     pool,
+    step_plan_scope,
 )
 from tests.modeling.conftest import TINY, made, make_batch
 
@@ -112,7 +112,7 @@ def test_the_factors_of_all_draws_have_a_mean_of_exactly_1(rate, dtype):
     plan = StepPlan(draw=lambda shape, generator: lambda level: tf.range(65_536) >= level)
     layer = Dropout(rate, generator(), dtype=dtype)
     x = tf.ones([65_536], dtype)
-    with planned(plan), tf.GradientTape() as tape:
+    with step_plan_scope(plan), tf.GradientTape() as tape:
         tape.watch(x)
         y = layer(x, training=True)
     gradient = tf.cast(tape.gradient(y, x), "float64")

@@ -122,9 +122,9 @@ def test_embeddings_are_tied():
 
     # Through the head every word has a gradient, through the look-up those of the input only.
     head = gradient(lambda outputs: tf.reduce_sum(outputs["masked_lm_logits"] ** 2))
-    look_up = gradient(lambda outputs: tf.reduce_sum(outputs["next_sentence_logits"] ** 2))
+    embedding_lookup = gradient(lambda outputs: tf.reduce_sum(outputs["next_sentence_logits"] ** 2))
     assert np.abs(head[unused]).max() > 1e-3
-    assert not look_up[unused].any() and np.abs(look_up[used]).max() > 1e-3
+    assert not embedding_lookup[unused].any() and np.abs(embedding_lookup[used]).max() > 1e-3
 
     before = model(batch)["masked_lm_logits"].numpy()
     table.assign(table.numpy() + np.eye(15, 8))
@@ -147,8 +147,8 @@ def test_a_masked_lm_head_of_its_own_activation_and_epsilon():
     hidden = np.take_along_axis(np.array(states), batch["masked_lm_positions"][:, :, None], axis=1)
     weights = {key.split("masked_lm/")[-1]: v for key, v in weights_by_path(model).items()}
     hidden = np.maximum(hidden @ weights["dense/kernel"] + weights["dense/bias"], 0.0)
-    centred = hidden - hidden.mean(-1, keepdims=True)
-    hidden = centred / np.sqrt(hidden.var(-1, keepdims=True) + 0.5)
+    centered = hidden - hidden.mean(-1, keepdims=True)
+    hidden = centered / np.sqrt(hidden.var(-1, keepdims=True) + 0.5)
     hidden = hidden * weights["layer_norm/gamma"] + weights["layer_norm/beta"]
     table = weights["bert_encoder/embeddings/word_embeddings"]
     expected = hidden @ table.T + weights["output_bias"]

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling.layers import Dropout
-from bert_tf.modeling.transformer import TokenRows, attend_at_once
+from bert_tf.modeling.transformer import TokenRows, attend_full_batch
 from bert_tf.training import attention
 from bert_tf.training.compilation import Compilation
 
@@ -70,7 +70,7 @@ def in_groups(rate=0.0, seed=0, causal=False):
 
 
 def at_once(causal):
-    return lambda *given: attend_at_once(*given, HEADS, lambda weights: weights, causal)
+    return lambda *given: attend_full_batch(*given, HEADS, lambda weights: weights, causal)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -168,7 +168,7 @@ def test_few_scores_are_made_at_once():
     outputs = []
     for attend, layer in (
         (attention.attend_in_groups, dropout),
-        (attend_at_once, lambda weights: dropout(weights, training=True)),
+        (attend_full_batch, lambda weights: dropout(weights, training=True)),
     ):
         with keras.StatelessScope(state_mapping=[(state, tf.constant([5, 0], tf.int64))]):
             outputs.append(attend(projected, rows, HEADS, layer))

@@ -11,7 +11,7 @@ from benchmarks import host_copies
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
-from bert_tf.modeling.layers import Dropout, StepPlan, draw_in_pairs, planned
+from bert_tf.modeling.layers import Dropout, StepPlan, draw_in_pairs, step_plan_scope
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import compilation, optimizers
 from bert_tf.training.compilation import Compilation
@@ -163,7 +163,7 @@ def test_the_mean_in_bfloat16_is_not_biased(masks):
     seeds, count = SeedGenerator(3), 1 << 21
     seeds.state.assign(masks.seeds(7, 0, 0, 0, 1)[0])
     layer = Dropout(0.1, seeds, dtype="bfloat16")
-    with planned(StepPlan(masks.draw)):
+    with step_plan_scope(StepPlan(masks.draw)):
         y = tf.cast(layer(tf.ones([count]), training=True), tf.float64)
     assert abs(np.mean(y) - 1) < 4 * np.sqrt(1 / 9 / count) < 0.00157  # of a rounded scale
 
