@@ -23,7 +23,7 @@ _HEADS = (
     *("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification"),
     "ForQuestionAnswering",
 )
-_BERT_ALONE = ("ForPreTraining", "LMHeadModel", "ForNextSentencePrediction")
+_BERT_ONLY = ("ForPreTraining", "LMHeadModel", "ForNextSentencePrediction")
 _PARTS = ("configuration", "tokenization", "modeling_tf")
 # transformers' modules, each of which has every name; ``utils.logging`` is ``logging``.
 _PATHS = (
@@ -57,7 +57,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "models": (
         *("TFPreTrainedModel", "TFBertPreTrainedModel", "TFDistilBertPreTrainedModel"),
         *(f"TFBert{head}" for head in _HEADS),
-        *(f"TFDistilBert{head}" for head in _HEADS if head not in _BERT_ALONE),
+        *(f"TFDistilBert{head}" for head in _HEADS if head not in _BERT_ONLY),
         *(f"TFAutoModel{head}" for head in _HEADS if head.startswith("For")),
         *("TFAutoModel", "TFAutoModelForCausalLM", "TFAutoModelWithLMHead"),
         "TFAutoModelForTextEncoding",
@@ -82,7 +82,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
 #: By each name that is here: the module that it is in.
 NAMES: Mapping[str, str] = {name: module for module, names in _MODULES.items() for name in names}
 # Patterns of transformers' names that are not here, and what replaces them. The first that fits.
-_REFUSED = (
+_REPLACEMENTS = (
     (r"PushToHubCallback|push_to_hub",
      "save_pretrained, and upload the directory with huggingface_hub"),
     (r"(TF)?Train(er|ingArguments)|HfArgumentParser", "python -m bert_tf.finetune"),
@@ -116,10 +116,10 @@ def replacement(name: str) -> str:
     >>> replacement("PushToHubCallback")
     'save_pretrained, and upload the directory with huggingface_hub'
     """
-    return next((use for pattern, use in _REFUSED if re.fullmatch(pattern, name)), "")
+    return next((use for pattern, use in _REPLACEMENTS if re.fullmatch(pattern, name)), "")
 
 
-def lacking(thing: object, name: str) -> AttributeError:
+def missing_attribute_error(thing: object, name: str) -> AttributeError:
     """The error that something has no member of a name, with what replaces transformers' own."""
     use = replacement(name)
     return AttributeError(f"{type(thing).__name__} has no {name!r}{use and f': use {use}'}.")

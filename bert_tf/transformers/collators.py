@@ -13,7 +13,7 @@ from .main_layer import TENSORS
 from .tokenization import BertTokenizerFast
 
 Row = Mapping[str, Any]
-_NOT_COUNTED = -100
+_IGNORED_LABEL = -100
 _LABELS = ("label", "label_ids")
 
 
@@ -70,7 +70,7 @@ class DataCollatorWithPadding:
 class DataCollatorForTokenClassification(DataCollatorWithPadding):
     """As ``DataCollatorWithPadding``, with labels as long as the rows."""
 
-    label_pad_token_id: int = _NOT_COUNTED
+    label_pad_token_id: int = _IGNORED_LABEL
 
     def _padded(self, rows: Sequence[Row]) -> dict[str, Any]:
         name = "label" if "label" in rows[0] else "labels"
@@ -119,7 +119,7 @@ class DataCollatorForLanguageModeling(DataCollatorWithPadding):
         if special is None:
             special = np.isin(ids, self.tokenizer.all_special_ids)
         if not self.mlm:
-            labels = np.where(ids == self.tokenizer.pad_token_id, _NOT_COUNTED, ids)
+            labels = np.where(ids == self.tokenizer.pad_token_id, _IGNORED_LABEL, ids)
             return {**batch, "labels": labels}
         draw: Any = np.random
         if self.seed is not None:
@@ -131,7 +131,7 @@ class DataCollatorForLanguageModeling(DataCollatorWithPadding):
         is_masked, is_other = kind < MASK_SPLIT[0] / 100, kind >= 1 - MASK_SPLIT[1] / 100
         masked = np.where(chosen & is_masked, self.tokenizer.mask_token_id, ids)
         masked = np.where(chosen & is_other, words, masked)
-        return {**batch, "input_ids": masked, "labels": np.where(chosen, ids, _NOT_COUNTED)}
+        return {**batch, "input_ids": masked, "labels": np.where(chosen, ids, _IGNORED_LABEL)}
 
 
 def as_dataset(

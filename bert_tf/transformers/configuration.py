@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from bert_tf import config as sizes
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.hub import directory_of as hub_directory
+from bert_tf.checkpoints.hub import directory_of as resolve_hub_directory
 from bert_tf.checkpoints.hugging_face_config import config_values, read_config
 from bert_tf.io.checkpoint_formats import CONFIG
 from bert_tf.io.files import read_json_object, write_json
@@ -24,7 +24,7 @@ from bert_tf.io.paths import HUB_SCHEME, of_model
 _OWNERS = {"bert": "google-bert", "distilbert": "distilbert"}
 # Arguments of from_pretrained that say how files are fetched, or of which library they are: the
 # cache's own settings say the first (HF_HOME, HF_TOKEN, HF_HUB_OFFLINE), the files the second.
-_WITHOUT_MEANING = (
+_IGNORED_OPTIONS = (
     *("cache_dir", "force_download", "from_flax", "from_pt", "from_tf", "local_files_only"),
     *("low_cpu_mem_usage", "mirror", "proxies", "resume_download", "token", "torch_dtype"),
     *("trust_remote_code", "use_auth_token", "use_safetensors", "variant", "framework"),
@@ -32,12 +32,14 @@ _WITHOUT_MEANING = (
 )
 
 
-def path_of(name: str | os.PathLike[str], values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def resolve_path(
+    name: str | os.PathLike[str], values: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
     """The path that ``bert_tf.load`` takes for a name, and the arguments that name no place.
 
     What is neither on this machine nor shipped is a model of the hub, without an owner its first.
 
-    >>> path_of("bert-base-uncased", {"revision": "v1", "from_pt": True, "num_labels": 3})
+    >>> resolve_path("bert-base-uncased", {"revision": "v1", "from_pt": True, "num_labels": 3})
     ('hf://google-bert/bert-base-uncased@v1', {'num_labels': 3})
     """
     path, values = of_model(os.fspath(name)), dict(values)
@@ -47,7 +49,7 @@ def path_of(name: str | os.PathLike[str], values: Mapping[str, Any]) -> tuple[st
             f"variant is {values['variant']!r}, and files are read by their usual names: rename "
             "the weights, or name their file."
         )
-    values = {key: value for key, value in values.items() if key not in _WITHOUT_MEANING}
+    values = {key: value for key, value in values.items() if key not in _IGNORED_OPTIONS}
     if os.path.exists(path) or "://" in path or os.path.isabs(path) or path.startswith("."):
         return os.path.join(path, folder) if folder else path, values
     if folder:
@@ -67,19 +69,19 @@ def path_of(name: str | os.PathLike[str], values: Mapping[str, Any]) -> tuple[st
     return f"{HUB_SCHEME}{path}{f'@{revision}' if revision else ''}", values
 
 
-def directory_of(
+def resolve_directory(
     name: str | os.PathLike[str], values: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """As ``path_of``, with the directory of the hub's files on this machine."""
-    path, values = path_of(name, values)
-    return hub_directory(path)[0] if path.startswith(HUB_SCHEME) else path, values
+    """As ``resolve_path``, with the directory of the hub's files on this machine."""
+    path, values = resolve_path(name, values)
+    return resolve_hub_directory(path)[0] if path.startswith(HUB_SCHEME) else path, values
 
 
 # === Settings ===
 
-PLACE = ("revision", "subfolder")  # options that say where a config is
+LOCATION_OPTIONS = ("revision", "subfolder")  # options that say where a config is
 # Settings of every config in transformers, besides the sizes.
-_COMMON: Mapping[str, Any] = {
+_COMMON_DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(("architectures", "classifier_dropout", "problem_type")),
     **{"name_or_path": "", "pad_token_id": 0, "position_embedding_type": "absolute"},
     **dict.fromkeys(("output_attentions", "output_hidden_states"), False),
@@ -106,7 +108,7 @@ class PretrainedConfig:
     label2id: dict[str, int]
 
     def __init__(self, *sizes: Any, **values: Any) -> None:
-        values = {**_COMMON, **self.defaults, **values}
+        values = {**_COMMON_DEFAULTS, **self.defaults, **values}
         values |= zip(self.defaults, sizes, strict=False)
         values.pop("model_type", None)
         count, names = values.pop("num_labels", None), values.pop("id2label", None)
@@ -204,22 +206,22 @@ class PretrainedConfig:
         cls, pretrained_model_name_or_path: str | os.PathLike[str], **values: Any
     ) -> Any:
         """The config of a directory, a ``config.json`` or a model of the hub; ``values`` win."""
-        path, values = directory_of(pretrained_model_name_or_path, values)
+        path, values = resolve_directory(pretrained_model_name_or_path, values)
         file = path if path.endswith(".json") else os.path.join(path, CONFIG)
         settings = read_json_object(file)
-        config = _class_of(settings, file, cls)(**settings)
+        config = _config_class(settings, file, cls)(**settings)
         for key, value in config.update(values).items():
             setattr(config, key, value)
         config.name_or_path = os.fspath(pretrained_model_name_or_path)
         return config
 
     @classmethod
-    def of_checkpoint(cls, checkpoint: Checkpoint) -> Any:
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> Any:
         """The config of a checkpoint of any format."""
         file = os.path.join(checkpoint.path, CONFIG)
         has_settings = checkpoint.format == "huggingface" and os.path.isfile(file)
         settings = read_json_object(file) if has_settings else config_values(checkpoint)
-        return _class_of(settings, file, cls)(**settings)
+        return _config_class(settings, file, cls)(**settings)
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:
         """Writes ``config.json`` into a directory, which is made where it is not there."""
@@ -227,7 +229,7 @@ class PretrainedConfig:
         write_json(os.path.join(save_directory, CONFIG), self.to_dict())
 
 
-def _class_of(values: Mapping[str, Any], source: str, chosen: type[Any]) -> type[Any]:
+def _config_class(values: Mapping[str, Any], source: str, chosen: type[Any]) -> type[Any]:
     """The class of a file's settings: ``chosen``, or for ``AutoConfig`` by ``model_type``."""
     kind = values.get("model_type", "bert")
     if kind not in CONFIGS:
@@ -250,7 +252,9 @@ class BertConfig(PretrainedConfig):
     defaults = MappingProxyType(
         {
             **sizes.BertConfig().to_dict(),
-            **{name: _COMMON[name] for name in ("pad_token_id", "position_embedding_type")},
+            **{
+                name: _COMMON_DEFAULTS[name] for name in ("pad_token_id", "position_embedding_type")
+            },
             **{"use_cache": True, "classifier_dropout": None, "is_decoder": False},
         }
     )

@@ -18,7 +18,7 @@ class Encoders:
     """
 
     def __init__(self) -> None:
-        self._made: dict[Any, tokenizers.Tokenizer] = {}
+        self._cache: dict[Any, tokenizers.Tokenizer] = {}
 
     def get(
         self,
@@ -39,28 +39,28 @@ class Encoders:
             _state(source.pre_tokenizer),
             _state(source.post_processor),
         )
-        encoder = self._made.get(key)
+        encoder = self._cache.get(key)
         if encoder is None:
-            encoder = unbounded(source)
+            encoder = copy_unbounded(source)
             encoder.encode_special_tokens = splits_special_tokens
             if truncation is not None:
                 encoder.enable_truncation(**truncation)
             if padding is not None:
                 encoder.enable_padding(**padding)
-            if len(self._made) >= _MAX_ENCODERS:
-                self._made.clear()
-            self._made[key] = encoder
+            if len(self._cache) >= _MAX_ENCODERS:
+                self._cache.clear()
+            self._cache[key] = encoder
         return encoder
 
     def clear(self) -> None:
         """Removes all encoders: the tokens have changed."""
-        self._made.clear()
+        self._cache.clear()
 
     def __reduce__(self) -> Any:
         return Encoders, ()
 
 
-def unbounded(source: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+def copy_unbounded(source: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """Returns a copy of a tokenizer without truncation and padding, which shares its vocabulary."""
     copied = tokenizers.Tokenizer(source.model)
     for name in _PARTS:

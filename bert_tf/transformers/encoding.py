@@ -25,9 +25,9 @@ class TokenSpan(NamedTuple):
 
 
 #: What is known of each token of a row: ``None`` of special ones.
-_ROWS = ("tokens", "word_ids", "sequence_ids")
+_ROW_ATTRIBUTES = ("tokens", "word_ids", "sequence_ids")
 #: Questions of a place in a row, and what answers them; ``None`` where there is nothing.
-_PLACES: dict[str, Any] = {
+_LOOKUPS: dict[str, Any] = {
     **dict.fromkeys(("char_to_token", "char_to_word", "token_to_word", "token_to_sequence"), int),
     **{"token_to_chars": CharSpan, "word_to_chars": CharSpan, "word_to_tokens": TokenSpan},
 }
@@ -58,10 +58,10 @@ class BatchEncoding(collections.UserDict[str, Any]):
         data = self.__dict__.get("data", {})
         if name in data:
             return data[name]
-        if name in _ROWS:
+        if name in _ROW_ATTRIBUTES:
             return lambda batch_index=0: list(getattr(self._row(batch_index), name))
-        if name in _PLACES:
-            return functools.partial(self._asked, name, _PLACES[name])
+        if name in _LOOKUPS:
+            return functools.partial(self._look_up, name, _LOOKUPS[name])
         raise AttributeError(f"A BatchEncoding with {', '.join(data)} has no {name!r}.")
 
     def __getitem__(self, key: Any) -> Any:
@@ -74,7 +74,7 @@ class BatchEncoding(collections.UserDict[str, Any]):
             self.data = {key: as_tensor(value, tensor_type) for key, value in self.data.items()}
         return self
 
-    def _asked(
+    def _look_up(
         self, method: str, kind: Any, first: int, second: int | None = None, *more: int
     ) -> Any:
         """Answer of ``tokenizers`` on a place in a row; one number is a place in the first row."""

@@ -24,10 +24,10 @@ from bert_tf.modeling.task_models import LOGITS_MESSAGE, expects_probabilities
 from .encoding import as_tensor
 from .outputs import ModelOutput
 
-_OWN_LOSSES = ("auto_with_warning", "auto", "passthrough")
+_MODEL_LOSS_NAMES = ("auto_with_warning", "auto", "passthrough")
 
 
-def _of_lists(method: str) -> Any:
+def _with_checked_inputs(method: str) -> Any:
     """Keras' own method, of lists by name, too; refuses texts, which Keras has no sentence on."""
     original = getattr(keras.Model, method)
 
@@ -35,19 +35,19 @@ def _of_lists(method: str) -> Any:
         runtime.check_fork()
         if isinstance(x, Mapping):
             x = {k: as_tensor(v, "np") if isinstance(v, list) else v for k, v in x.items()}
-        of_text = isinstance(x, list) and x and isinstance(x[0], str)
-        if of_text or (isinstance(x, np.ndarray) and x.dtype.kind in "USO"):
+        is_text = isinstance(x, list) and x and isinstance(x[0], str)
+        if is_text or (isinstance(x, np.ndarray) and x.dtype.kind in "USO"):
             raise ValueError(
                 f"{self.name} takes no texts, but rows of ids (B, S): "
                 "tokenizer(texts, padding=True, return_tensors='np') makes them."
             )
         call = inspect.signature(original).bind(self, x, *arguments, **options)
-        given = call.arguments
-        if given.get("sample_weight") is not None and given.get("y") is None:
-            given["x"], given["y"] = self._split_labels(x)
-        match given.get("validation_data"):
+        bound = call.arguments
+        if bound.get("sample_weight") is not None and bound.get("y") is None:
+            bound["x"], bound["y"] = self._split_labels(x)
+        match bound.get("validation_data"):
             case (inputs, None, weights) if weights is not None:
-                given["validation_data"] = (*self._split_labels(inputs), weights)
+                bound["validation_data"] = (*self._split_labels(inputs), weights)
         return getattr(super(LabelledModel, self), method)(*call.args[1:], **call.kwargs)
 
     return functools.wraps(original)(run)
@@ -62,7 +62,7 @@ class LabelledModel(keras.Model):
     def compile(
         self,
         optimizer: Any = "rmsprop",
-        loss: Any = _OWN_LOSSES[0],
+        loss: Any = _MODEL_LOSS_NAMES[0],
         metrics: Any = None,  # the third here, and in Keras 3 the fourth
         loss_weights: Any = None,
         **others: Any,
@@ -71,22 +71,22 @@ class LabelledModel(keras.Model):
 
         XLA compiles only where ``jit_compile=True`` says so, as it was there.
         """
-        is_name = isinstance(loss, str) and loss in _OWN_LOSSES
+        is_name = isinstance(loss, str) and loss in _MODEL_LOSS_NAMES
         self._computes_loss = is_name or loss == self.compute_loss
         self._names_loss = self._computes_loss or loss == getattr(self, "hf_compute_loss", self)
         loss = None if self._computes_loss else loss
         head = getattr(self, "classifier", None)  # a softmax may have been put on it
         if expects_probabilities(loss) and getattr(head, "activation", None) in (None, linear):
             warnings.warn(f"{type(self).__name__} {LOGITS_MESSAGE}.", stacklevel=2)
-        metrics = _of_each(metrics, tuple(self.label_logits.values()))
+        metrics = _metrics_by_output(metrics, tuple(self.label_logits.values()))
         others = {"jit_compile": False, "loss_weights": loss_weights, **others}
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **others)
 
-    fit, evaluate, predict = map(_of_lists, ("fit", "evaluate", "predict"))
+    fit, evaluate, predict = map(_with_checked_inputs, ("fit", "evaluate", "predict"))
 
     def get_compile_config(self) -> dict[str, Any]:
         """Arguments of ``compile``, ready for JSON."""
-        own = {"loss": _OWN_LOSSES[0]} if self._names_loss else {}
+        own = {"loss": _MODEL_LOSS_NAMES[0]} if self._names_loss else {}
         return {**super().get_compile_config(), **own}
 
     compile_from_config = keras_hooks.compile_from_config
@@ -131,7 +131,7 @@ class LabelledModel(keras.Model):
     ) -> Any:
         """The model's own loss, its mean over the batch; or the compiled one of the logits."""
         if not self._computes_loss:
-            y, y_pred = self._matched(y, y_pred)
+            y, y_pred = self._match_labels(y, y_pred)
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         loss = y_pred.loss
         if loss is None:
@@ -156,7 +156,7 @@ class LabelledModel(keras.Model):
         """Metrics of the logits that go with the labels."""
         if isinstance(y, tuple | list) and len(y) == len(self.label_logits) > 1:
             y = dict(zip(self.label_logits, y, strict=True))  # as metrics are, by name
-        y, y_pred = self._matched(y, y_pred)
+        y, y_pred = self._match_labels(y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def _split_labels(self, x: Any) -> tuple[Any, Any]:
@@ -191,7 +191,7 @@ class LabelledModel(keras.Model):
                 )
         return x, y, weights
 
-    def _matched(self, y: Any, y_pred: Any) -> tuple[Any, Any]:
+    def _match_labels(self, y: Any, y_pred: Any) -> tuple[Any, Any]:
         """Labels and the logits that go with them."""
         if not isinstance(y_pred, ModelOutput):
             return y, y_pred
@@ -207,7 +207,7 @@ class LabelledModel(keras.Model):
         return y, next(iter(outputs.values()))
 
 
-def _of_each(metrics: Any, logits: tuple[str, ...]) -> Any:
+def _metrics_by_output(metrics: Any, logits: tuple[str, ...]) -> Any:
     """Metrics as Keras 3 takes them; of several logits a list is for each, as it was in Keras 2."""
     if metrics is None or isinstance(metrics, dict):
         return metrics
@@ -223,8 +223,8 @@ def _of_each(metrics: Any, logits: tuple[str, ...]) -> Any:
 
 # === A function of all predictions and labels, after each epoch ===
 
-_FILLING = -100  # behind rows of fewer tokens than others have
-_LABELS = (("labels",), ("start_positions", "end_positions"))
+_PADDING_VALUE = -100  # behind rows of fewer tokens than others have
+_LABEL_COLUMNS = (("labels",), ("start_positions", "end_positions"))
 
 
 class KerasMetricCallback(keras.callbacks.Callback):
@@ -259,11 +259,11 @@ class KerasMetricCallback(keras.callbacks.Callback):
         self.output_cols, self.label_cols = output_cols, label_cols
         spec = eval_dataset.element_spec
         if isinstance(spec, tuple):
-            spec, *beside = spec
-            if beside and label_cols is None:
+            spec, *targets = spec
+            if targets and label_cols is None:
                 return
         known = spec if isinstance(spec, Mapping) else {}
-        choices = _LABELS if label_cols is None else [label_cols]
+        choices = _LABEL_COLUMNS if label_cols is None else [label_cols]
         self.label_cols = next((cols for cols in choices if set(cols) <= known.keys()), None)
         if self.label_cols is None:
             raise ValueError(
@@ -275,7 +275,7 @@ class KerasMetricCallback(keras.callbacks.Callback):
         """Predicts the whole set, and adds the scores of ``metric_fn`` to the logs."""
         predictions, labels = [], []
         for batch in self.eval_dataset:
-            inputs, *beside = batch if isinstance(batch, tuple) else (batch,)
+            inputs, *targets = batch if isinstance(batch, tuple) else (batch,)
             outputs = self.model.predict_on_batch(inputs)
             if isinstance(outputs, ModelOutput | Mapping):
                 by_name = dict(outputs.items())
@@ -283,24 +283,24 @@ class KerasMetricCallback(keras.callbacks.Callback):
                 outputs = {name: by_name[name] for name in names}
             predictions.append(outputs)
             labels.append(
-                {name: inputs[name] for name in self.label_cols} if self.label_cols else beside[0]
+                {name: inputs[name] for name in self.label_cols} if self.label_cols else targets[0]
             )
-        scores = self.metric_fn((_together(predictions), _together(labels)))
+        scores = self.metric_fn((_concatenate_batches(predictions), _concatenate_batches(labels)))
         if not isinstance(scores, dict):
             raise TypeError(f"metric_fn gave {scores!r}: expected a dict of numbers by name.")
         if logs is not None:
             logs.update(scores)
 
 
-def _together(batches: Sequence[Any]) -> Any:
+def _concatenate_batches(batches: Sequence[Any]) -> Any:
     """The arrays of all batches as one, by their names or in their order; of one alone itself."""
-    joined = keras.tree.map_structure(_concatenated, *batches)
+    joined = keras.tree.map_structure(_concatenate, *batches)
     if isinstance(joined, Mapping | list | tuple) and len(joined) == 1:
         (joined,) = joined.values() if isinstance(joined, Mapping) else joined
     return joined
 
 
-def _concatenated(*batches: Any) -> np.ndarray:
+def _concatenate(*batches: Any) -> np.ndarray:
     """Batches of one array, the shorter rows filled with -100."""
     arrays = [np.asarray(batch) for batch in batches]
     if arrays[0].ndim > 1:
@@ -309,7 +309,7 @@ def _concatenated(*batches: Any) -> np.ndarray:
             np.pad(
                 array,
                 [(0, 0), (0, length - array.shape[1]), *[(0, 0)] * (array.ndim - 2)],
-                constant_values=_FILLING,
+                constant_values=_PADDING_VALUE,
             )
             for array in arrays
         ]

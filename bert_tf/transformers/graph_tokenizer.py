@@ -11,7 +11,7 @@ from bert_tf import features
 from bert_tf.checkpoints.tokenizer_files import tokenization_of
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 
-from .configuration import PLACE
+from .configuration import LOCATION_OPTIONS
 from .tokenization import BertTokenizerFast
 
 _NAMES = {
@@ -76,7 +76,7 @@ class TFBertTokenizer(keras.layers.Layer):
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
         """The layer with the vocabulary of a directory, or of a model of the hub."""
-        own = {key: options[key] for key in ("do_lower_case", *PLACE) if key in options}
+        own = {key: options[key] for key in ("do_lower_case", *LOCATION_OPTIONS) if key in options}
         tokenizer = BertTokenizerFast.from_pretrained(pretrained_model_name_or_path, **own)
         return cls.from_tokenizer(tokenizer, **options)
 
@@ -85,7 +85,7 @@ class TFBertTokenizer(keras.layers.Layer):
 
         ``options`` of the constructor (``padding``, ``max_length``) win over those given there.
         """
-        if (changed := self._with(options)) is not self:
+        if (changed := self._with_options(options)) is not self:
             return changed(text, text_pair)
         text = tf.convert_to_tensor(text)
         if text.dtype != tf.string and not tf.executing_eagerly():
@@ -101,24 +101,27 @@ class TFBertTokenizer(keras.layers.Layer):
         if self.pad_to_multiple_of:
             # Rounded up; rows have no more than max_length.
             length = -(-length // self.pad_to_multiple_of) * self.pad_to_multiple_of
-        return {name: rows[_NAMES[name]][:, :length] for name in self._names()}
+        return {name: rows[_NAMES[name]][:, :length] for name in self._output_names()}
 
     def compute_output_spec(
         self, text: Any, text_pair: Any = None, **options: Any
     ) -> dict[str, Any]:
         """The shapes and dtypes, without running the layer."""
-        own = self._with(options)
+        own = self._with_options(options)
         length = own.max_length if own.padding == "max_length" else None
-        return {name: keras.KerasTensor((text.shape[0], length), "int32") for name in own._names()}
+        return {
+            name: keras.KerasTensor((text.shape[0], length), "int32")
+            for name in own._output_names()
+        }
 
-    def _with(self, options: dict[str, Any]) -> "TFBertTokenizer":
+    def _with_options(self, options: dict[str, Any]) -> "TFBertTokenizer":
         """The layer with the options of a call: itself where they change nothing."""
         arguments = self.get_config()
         own = {key: options[key] for key in arguments.keys() & options.keys()}
         changed = {key: value for key, value in own.items() if value not in (None, arguments[key])}
         return TFBertTokenizer(**{**arguments, **changed}) if changed else self
 
-    def _names(self) -> list[str]:
+    def _output_names(self) -> list[str]:
         left_out = {
             "attention_mask": not self.return_attention_mask,
             "token_type_ids": not self.return_token_type_ids,

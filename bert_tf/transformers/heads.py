@@ -32,16 +32,16 @@ from .configuration import PretrainedConfig
 # === Losses of labels among the inputs, with transformers' reductions ===
 
 
-def summed(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any:
+def sum_losses(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any:
     """A loss of labels and logits; of a dict of labels the sum over them and their logits."""
     if not isinstance(labels, Mapping):
         return loss(labels, logits)
     return sum(loss(*pair) for pair in zip(labels.values(), logits, strict=True))
 
 
-def of_choices(labels: Any, logits: Any, end: Any = None) -> Any:
+def cross_entropy(labels: Any, logits: Any, end: Any = None) -> Any:
     """(B,), (B, K) -> (B,): the cross-entropy; its mean is over labels below ``end`` but -100."""
-    labels = ops.reshape(_as_ids(labels), (-1,))
+    labels = ops.reshape(_to_class_ids(labels), (-1,))
     is_left_out = labels == -100 if end is None else (labels == -100) | (labels >= end)
     labels = ops.where(is_left_out, 0, labels)
     each = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
@@ -49,7 +49,7 @@ def of_choices(labels: Any, logits: Any, end: Any = None) -> Any:
     return each * ops.cast(counts / ops.maximum(ops.mean(counts), 1e-9), each.dtype)
 
 
-def _as_ids(labels: Any) -> Any:
+def _to_class_ids(labels: Any) -> Any:
     """Labels as int32; floats, which Keras makes of all, only where they are whole.
 
     A cast would make class 0 of 0.5, which is to be none: an error on a CPU, NaN on a GPU.
@@ -60,7 +60,7 @@ def _as_ids(labels: Any) -> Any:
     return ops.cast(labels, "int32")
 
 
-def of_classes(labels: Any, logits: Any, problem_type: str | None = None) -> Any:
+def classification_loss(labels: Any, logits: Any, problem_type: str | None = None) -> Any:
     """(B,) ids of classes and (B, C) -> (B,): the cross-entropy, or of one class the squared error.
 
     Of several numbers and of several classes, as ``problem_type`` names them, labels are (B, C):
@@ -84,41 +84,41 @@ def of_classes(labels: Any, logits: Any, problem_type: str | None = None) -> Any
             f"({REGRESSION!r}, {SEVERAL_CLASSES!r}), or give compile() a loss, such as "
             "CategoricalCrossentropy(from_logits=True) of rows of 0 and 1."
         )
-    return of_choices(labels, logits)
+    return cross_entropy(labels, logits)
 
 
-def of_ends(labels: Any, logits: Any) -> Any:
+def span_loss(labels: Any, logits: Any) -> Any:
     """(B,) and (B, S) -> (B,): half the loss of a span's end, which counts inside the row."""
-    return of_choices(labels, logits, end=ops.shape(logits)[-1]) / 2.0
+    return cross_entropy(labels, logits, end=ops.shape(logits)[-1]) / 2.0
 
 
-def of_following(labels: Any, logits: Any) -> Any:
+def next_sentence_loss(labels: Any, logits: Any) -> Any:
     """(B,) and (B, 2) -> (B,): the loss of "the second text follows", 0 where the label is -100."""
-    each = of_choices(ops.where(labels == -100, 0, labels), logits)
+    each = cross_entropy(ops.where(labels == -100, 0, labels), logits)
     return each * ops.cast(ops.reshape(labels, (-1,)) != -100, each.dtype)
 
 
-def _mean_of_counted(labels: Any, logits: Any, counts: Any) -> Any:
+def _masked_mean(labels: Any, logits: Any, counts: Any) -> Any:
     """The mean cross-entropy where ``counts``, as (1,); 0 where nothing does."""
-    labels, counts = ops.reshape(_as_ids(labels), (-1,)), ops.reshape(counts, (-1,))
+    labels, counts = ops.reshape(_to_class_ids(labels), (-1,)), ops.reshape(counts, (-1,))
     sums = weighted_sums(logits, ops.maximum(labels, 0), counts)
     nan = nan_if_out_of_range((ops.where(counts, labels, 0), logits.shape[-1]))
     return ops.sum(nan) + ops.reshape(sums.loss / ops.maximum(sums.weight, 1.0), (1,))
 
 
-def of_tokens(labels: Any, logits: Any) -> Any:
+def token_loss(labels: Any, logits: Any) -> Any:
     """(B, S) and (B, S, C) -> (1,): the mean over the tokens whose label is not negative."""
-    return _mean_of_counted(labels, logits, labels >= 0)
+    return _masked_mean(labels, logits, labels >= 0)
 
 
-def of_words(labels: Any, logits: Any) -> Any:
+def masked_lm_loss(labels: Any, logits: Any) -> Any:
     """(B, S) and (B, S, V) -> (1,): the mean where the label is not -100; so of (B,) and (B, 2)."""
-    return _mean_of_counted(labels, logits, labels != -100)
+    return _masked_mean(labels, logits, labels != -100)
 
 
-def of_next_words(labels: Any, logits: Any) -> Any:
+def causal_lm_loss(labels: Any, logits: Any) -> Any:
     """(B, S) and (B, S, V) -> (1,): each token's logits against the next token's label."""
-    return of_words(labels[:, 1:], logits[:, :-1])
+    return masked_lm_loss(labels[:, 1:], logits[:, :-1])
 
 
 # === The table ===
@@ -149,13 +149,13 @@ class Head:
         """True if the constructor takes the config's number of classes."""
         return "num_classes" in self.native.argument_checks
 
-    def loss_of(self, config: PretrainedConfig) -> Any:
+    def get_loss(self, config: PretrainedConfig) -> Any:
         """The loss of labels and logits; that of classes is the config's."""
-        if self.loss is of_classes:
-            return functools.partial(of_classes, problem_type=config.problem_type)
+        if self.loss is classification_loss:
+            return functools.partial(classification_loss, problem_type=config.problem_type)
         return self.loss
 
-    def arguments_for(self, config: PretrainedConfig) -> dict[str, Any]:
+    def get_arguments(self, config: PretrainedConfig) -> dict[str, Any]:
         """Arguments of a native model besides its sizes."""
         arguments = dict(self.arguments)
         if self.has_classes:
@@ -167,7 +167,7 @@ class Head:
         return arguments
 
 
-def logits_of(model: Any, states: Any, training: bool | None) -> list[Any]:
+def compute_logits(model: Any, states: Any, training: bool | None) -> list[Any]:
     """A model's logits, in the order of ``label_logits``, from its main layer's output."""
     native, hidden = model.native, states.last_hidden_state
     if isinstance(native, TaskModel):
@@ -186,27 +186,34 @@ def logits_of(model: Any, states: Any, training: bool | None) -> list[Any]:
 
 
 _STATES = "TFBaseModelOutputWithPoolingAndCrossAttentions"
-_WORDS = {"mlm": True, "nsp": False, "pooler": False}
-_FOLLOWING = {"mlm": False, "nsp": True}
-_BOTH = {"labels": "prediction_logits", "next_sentence_label": "seq_relationship_logits"}
-_NEXT = {"next_sentence_label": "logits"}
-_ENDS = {"start_positions": "start_logits", "end_positions": "end_logits"}
+_MLM_ONLY = {"mlm": True, "nsp": False, "pooler": False}
+_NSP_ONLY = {"mlm": False, "nsp": True}
+_PRETRAINING_LABELS = {
+    "labels": "prediction_logits",
+    "next_sentence_label": "seq_relationship_logits",
+}
+_NSP_LABELS = {"next_sentence_label": "logits"}
+_SPAN_LABELS = {"start_positions": "start_logits", "end_positions": "end_logits"}
 # By what follows a family's name in a class': "TFBert" + "ForTokenClassification".
 HEADS: Mapping[str, Head] = {
     "Model": Head(BertEncoder, _STATES, None, {}, {"pooler": True}),
-    "ForPreTraining": Head(BertPretrainer, "TFBertForPreTrainingOutput", of_words, _BOTH),
-    "ForMaskedLM": Head(BertPretrainer, "TFMaskedLMOutput", of_words, arguments=_WORDS),
+    "ForPreTraining": Head(
+        BertPretrainer, "TFBertForPreTrainingOutput", masked_lm_loss, _PRETRAINING_LABELS
+    ),
+    "ForMaskedLM": Head(BertPretrainer, "TFMaskedLMOutput", masked_lm_loss, arguments=_MLM_ONLY),
     "LMHeadModel": Head(
-        BertPretrainer, "TFCausalLMOutputWithCrossAttentions", of_next_words, arguments=_WORDS
+        BertPretrainer, "TFCausalLMOutputWithCrossAttentions", causal_lm_loss, arguments=_MLM_ONLY
     ),
     "ForNextSentencePrediction": Head(
-        BertPretrainer, "TFNextSentencePredictorOutput", of_following, _NEXT, _FOLLOWING
+        BertPretrainer, "TFNextSentencePredictorOutput", next_sentence_loss, _NSP_LABELS, _NSP_ONLY
     ),
-    "ForSequenceClassification": Head(BertClassifier, "TFSequenceClassifierOutput", of_classes),
-    "ForMultipleChoice": Head(BertMultipleChoice, "TFMultipleChoiceModelOutput", of_choices),
-    "ForTokenClassification": Head(BertTokenClassifier, "TFTokenClassifierOutput", of_tokens),
+    "ForSequenceClassification": Head(
+        BertClassifier, "TFSequenceClassifierOutput", classification_loss
+    ),
+    "ForMultipleChoice": Head(BertMultipleChoice, "TFMultipleChoiceModelOutput", cross_entropy),
+    "ForTokenClassification": Head(BertTokenClassifier, "TFTokenClassifierOutput", token_loss),
     "ForQuestionAnswering": Head(
-        BertSpanPredictor, "TFQuestionAnsweringModelOutput", of_ends, _ENDS
+        BertSpanPredictor, "TFQuestionAnsweringModelOutput", span_loss, _SPAN_LABELS
     ),
 }
 
@@ -229,16 +236,16 @@ def shape_list(tensor: Any) -> list[Any]:
     return list(ops.shape(tensor))
 
 
-def _base(name: str, loss: Callable[[Any, Any], Any]) -> Any:
+def _loss_mixin(name: str, loss: Callable[[Any, Any], Any]) -> Any:
     def hf_compute_loss(self: Any, labels: Any, logits: Any) -> Any:
-        return summed(loss, labels, logits)
+        return sum_losses(loss, labels, logits)
 
     body = {"__doc__": "A base with ``hf_compute_loss``.", "__module__": __name__}
     return type(name, (), {**body, "hf_compute_loss": hf_compute_loss})
 
 
-TFMaskedLanguageModelingLoss = _base("TFMaskedLanguageModelingLoss", of_words)
-TFMultipleChoiceLoss = _base("TFMultipleChoiceLoss", of_choices)
-TFQuestionAnsweringLoss = _base("TFQuestionAnsweringLoss", of_ends)
-TFSequenceClassificationLoss = _base("TFSequenceClassificationLoss", of_classes)
-TFTokenClassificationLoss = _base("TFTokenClassificationLoss", of_tokens)
+TFMaskedLanguageModelingLoss = _loss_mixin("TFMaskedLanguageModelingLoss", masked_lm_loss)
+TFMultipleChoiceLoss = _loss_mixin("TFMultipleChoiceLoss", cross_entropy)
+TFQuestionAnsweringLoss = _loss_mixin("TFQuestionAnsweringLoss", span_loss)
+TFSequenceClassificationLoss = _loss_mixin("TFSequenceClassificationLoss", classification_loss)
+TFTokenClassificationLoss = _loss_mixin("TFTokenClassificationLoss", token_loss)

@@ -28,7 +28,7 @@ TENSORS = (
 )
 _SWITCHES = ("output_attentions", "output_hidden_states", "return_dict", "training")
 # Inputs of a decoder in generation, and a mask of heads; nothing here computes with them.
-_REFUSED = {
+_UNSUPPORTED = {
     "head_mask": "no head can be switched off",
     "encoder_hidden_states": "there is no cross-attention",
     "encoder_attention_mask": "there is no cross-attention",
@@ -38,13 +38,15 @@ _IGNORED = ("use_cache", "return_loss")
 # Where tensors have their rows' length.
 _LENGTHS = (("input_ids", -1), ("inputs_embeds", -2))
 # What a tokenizer gives for each token and no model takes, and what is the head's, not its layer's.
-_BESIDE = (
+_NON_MODEL_INPUTS = (
     *("offset_mapping", "special_tokens_mask", "labels", "start_positions", "end_positions"),
     "next_sentence_label",
 )
 
 
-def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], keywords: Any) -> Any:
+def collect_inputs(
+    name: str, labels: Sequence[str], arguments: Sequence[Any], keywords: Any
+) -> Any:
     """The tensors by name, and the switches, that a call of the model ``name`` was given.
 
     The first argument is a dict of tensors, a list of tensors in the order of ``TENSORS``, or the
@@ -52,13 +54,13 @@ def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], keywords:
     are of columns, a value a row; what has one a token would be a name misspelt.
     """
     order = (*TENSORS, *_SWITCHES[:3], *labels, "training")
-    known = {*order, *_REFUSED, *_IGNORED}
+    known = {*order, *_UNSUPPORTED, *_IGNORED}
     first, *others = arguments or (None,)
     if len(others) >= len(order):
         raise TypeError(f"{name} takes {len(order)} arguments, and got {len(arguments)}.")
     if isinstance(first, Mapping):
         tensors = {key: value for key, value in first.items() if key in known}
-        for key in first.keys() - known - {*_BESIDE}:
+        for key in first.keys() - known - {*_NON_MODEL_INPUTS}:
             if _has_tokens(first[key]):
                 raise ValueError(
                     f"{name} has no input {key!r}: expected {', '.join(order)}; leave it out."
@@ -74,8 +76,8 @@ def gather(name: str, labels: Sequence[str], arguments: Sequence[Any], keywords:
         raise TypeError(f"{name} has no argument {unknown.pop()!r}: expected {', '.join(order)}.")
     tensors |= keywords
     tensors = {key: value for key, value in tensors.items() if value is not None}
-    for key in tensors.keys() & _REFUSED.keys():
-        raise ValueError(f"{name} was given {key}, and {_REFUSED[key]}: leave it out.")
+    for key in tensors.keys() & _UNSUPPORTED.keys():
+        raise ValueError(f"{name} was given {key}, and {_UNSUPPORTED[key]}: leave it out.")
     switches = {key: tensors.pop(key) for key in _SWITCHES if key in tensors}
     tensors = {
         key: value if _is_tensor(value) else ops.convert_to_tensor(np.asarray(value))
@@ -106,7 +108,7 @@ def _is_text(tensor: Any) -> bool:
     return bool(tf.as_dtype(tensor.dtype) == tf.string) or str(tensor.dtype).startswith("<U")
 
 
-def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
+def check_ids(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
     """Refuses rows, and ids outside of a graph, that the embeddings have no place for.
 
     In a graph TensorFlow refuses on a CPU what is too high; what is below 0 counts from the end.
@@ -141,7 +143,7 @@ def check_places(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
             )
 
 
-def of_keras_2(kind: type) -> ValueError:
+def keras_2_error(kind: type) -> ValueError:
     """The refusal of a model that Keras 2 wrote as a whole."""
     return ValueError(
         f"Keras 3 cannot make the model of a {kind.__name__} that Keras 2 wrote: build it anew in "
@@ -149,7 +151,7 @@ def of_keras_2(kind: type) -> ValueError:
     )
 
 
-class CalledAsTransformers(keras.layers.Layer):
+class TransformersLayer(keras.layers.Layer):
     """A layer with the arguments of transformers' layers, and this library's model in it.
 
     Without a ``native`` model, of the same variables, the class has a call of its own. ``run``
@@ -162,7 +164,7 @@ class CalledAsTransformers(keras.layers.Layer):
     # By the names of labels among the inputs: those of the logits that go with them.
     label_logits: Mapping[str, str] = MappingProxyType({})
 
-    def keep_native(self, model: Any) -> None:
+    def set_native(self, model: Any) -> None:
         """Keeps the ``native`` model where Keras does not look: it would save the layers twice."""
         object.__setattr__(self, "native", model)
 
@@ -179,10 +181,10 @@ class CalledAsTransformers(keras.layers.Layer):
         if self.native is None:
             return super().__call__(*arguments, **keywords)
         own = {"trains": keywords.pop("trains")} if "trains" in keywords else {}
-        tensors, switches = gather(self.name, [*self.label_logits], arguments, keywords)
-        check_places(self.name, getattr(self.native, "encoder", self.native).embeddings, tensors)
+        tensors, switches = collect_inputs(self.name, [*self.label_logits], arguments, keywords)
+        check_ids(self.name, getattr(self.native, "encoder", self.native).embeddings, tensors)
         # A functional model repeats the call with a ``training`` of its own, whatever it own.
-        if "training" in switches and type(self).call is CalledAsTransformers.call:
+        if "training" in switches and type(self).call is TransformersLayer.call:
             switches = {**switches, "trains": switches["training"], **own}
         return super().__call__(tensors, **switches)
 
@@ -260,7 +262,7 @@ class TFBertEncoder(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
-class TFBertMainLayer(CalledAsTransformers):
+class TFBertMainLayer(TransformersLayer):
     """An encoder called as in transformers: any tensor left out, states and attentions on demand.
 
     It is made of the layers of a ``BertEncoder``, ``native``, by default a new one. Its parts are
@@ -285,7 +287,7 @@ class TFBertMainLayer(CalledAsTransformers):
         super().__init__(name=name, **kwargs)
         self.config = config
         native = encoder or BertEncoder(config.native(), pooler=add_pooling_layer)
-        self.keep_native(native)
+        self.set_native(native)
         self.embeddings = TFBertEmbeddings(native.embeddings, name="embeddings")
         self.encoder = TFBertEncoder(native.blocks, name="encoder")
         # The pooler of DistilBERT is part of its classifier, and trained if the encoder is frozen.
@@ -330,7 +332,7 @@ class TFBertMainLayer(CalledAsTransformers):
     def from_config(cls, config: dict[str, Any]) -> Any:
         """The layer that ``get_config`` describes, with new weights."""
         if isinstance(config.get("dtype"), str):  # Keras 3 has a policy there
-            raise of_keras_2(cls)
+            raise keras_2_error(cls)
         return cls(**{**config, "config": AutoConfig.for_model(**config["config"])})
 
 

@@ -31,33 +31,33 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.layers import new_initializer
 from bert_tf.pipelines.replicas import forget_steps
 
-from . import NAMES, lacking
+from . import NAMES, missing_attribute_error
 from .collators import as_dataset
 from .configuration import (
-    PLACE,
+    LOCATION_OPTIONS,
     AutoConfig,
     BertConfig,
     DistilBertConfig,
     PretrainedConfig,
-    path_of,
+    resolve_path,
 )
 from .fitting import LabelledModel
-from .heads import HEADS, LAYERS, Head, logits_of, summed
-from .main_layer import CalledAsTransformers, TFBertMainLayer, TFDistilBertMainLayer, of_keras_2
+from .heads import HEADS, LAYERS, Head, compute_logits, sum_losses
+from .main_layer import TFBertMainLayer, TFDistilBertMainLayer, TransformersLayer, keras_2_error
 from .outputs import OUTPUTS, ModelOutput
 
 _LOGGER = logging.getLogger("bert_tf")
 #: By ``model_type``, which is its name in a model: the main layer's class.
-_MAIN: Mapping[str, type[TFBertMainLayer]] = {
+_MAIN_LAYERS: Mapping[str, type[TFBertMainLayer]] = {
     "bert": TFBertMainLayer,
     "distilbert": TFDistilBertMainLayer,
 }
-_WEIGHTS = ".weights.h5"  # the end of the only names that Keras 3 takes
+_WEIGHTS_SUFFIX = ".weights.h5"  # the end of the only names that Keras 3 takes
 # These heads have one name in transformers' files.
-_CLASSIFIERS = ("classifier", "regressor", "token_classifier", "choice")
+_CLASSIFIER_NAMES = ("classifier", "regressor", "token_classifier", "choice")
 
 
-class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
+class TFPreTrainedModel(TransformersLayer, LabelledModel):
     """A Keras model with a config, read and written as directories of weights.
 
     ``native`` is this library's model of the same variables, which ``bert_tf.save``,
@@ -84,7 +84,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
         if head is None:
             self.trainable = kwargs.get("trainable", True)
             return
-        arguments = head.arguments_for(config)
+        arguments = head.get_arguments(config)
         has_pooler = kwargs.get("add_pooling_layer", *inputs[:1])
         if head is HEADS["Model"] and has_pooler is False:
             arguments["pooler"] = False
@@ -97,9 +97,9 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
             )
         if config.tie_word_embeddings is False and native.masked_lm is not None:
             warn(["tie_word_embeddings is false: here the masked-LM head shares the embeddings."])
-        self.keep_native(native)
+        self.set_native(native)
         name = config.model_type
-        setattr(self, name, _MAIN[name](config, encoder=native.encoder, name=name))
+        setattr(self, name, _MAIN_LAYERS[name](config, encoder=native.encoder, name=name))
         if config.model_type == "distilbert" and native.encoder.pooler is not None:
             self.pre_classifier = native.encoder.pooler.dense
         for native_name, name in LAYERS.items():
@@ -111,11 +111,11 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
     def run(self, inputs: dict[str, Any], training: bool | None, **switches: bool) -> ModelOutput:
         """A dict of tensors -> the outputs of its row in the table."""
         head = self.head
-        tensors, leading = _as_rows(inputs)
+        tensors, leading = _flatten_choices(inputs)
         states = self.base_model(tensors, training=training, return_dict=True, **switches)
         kind, pairs = OUTPUTS[head.output], head.label_logits
         outputs = {name: states.get(name) for name in kind.names}
-        outputs |= zip(pairs.values(), logits_of(self, states, training), strict=True)
+        outputs |= zip(pairs.values(), compute_logits(self, states, training), strict=True)
         if leading is not None:  # (B * K, 1) -> (B, K)
             outputs["logits"] = ops.reshape(outputs["logits"], leading)
         if head.loss is not None and all(label in inputs for label in pairs):
@@ -130,12 +130,12 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
         """The loss that the model computes itself; of several outputs a dict and their logits."""
         if self.head is None:  # of a class of one's own another base may have it
             return super().hf_compute_loss(labels, logits)
-        return summed(self.head.loss_of(self.config), labels, logits)
+        return sum_losses(self.head.get_loss(self.config), labels, logits)
 
     # === Parts ===
 
     def __getattr__(self, name: str) -> Any:
-        raise lacking(self, name)
+        raise missing_attribute_error(self, name)
 
     @property
     def base_model(self) -> Any:
@@ -167,7 +167,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
 
         return tf.function(answer, input_signature=[signature], autograph=False)
 
-    def _served(self) -> tf.Module:
+    def _serving_module(self) -> tf.Module:
         """Objects of a SavedModel, with TensorFlow's variables: TF Lite does not read Keras'."""
         archive = tf.Module()
         archive.variables_of_model = [variable.value for variable in self.variables]
@@ -241,8 +241,8 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
             for name in ("dtype", "torch_dtype")
             if "16" in str(options.get(name))
         )
-        path, values = path_of(pretrained_model_name_or_path, options)
-        ignores_sizes = values.pop("ignore_mismatched_sizes", False)
+        path, values = resolve_path(pretrained_model_name_or_path, options)
+        ignore_mismatched_sizes = values.pop("ignore_mismatched_sizes", False)
         wants_info = values.pop("output_loading_info", False)
         config = values.pop("config", None)
         if config is not None and not isinstance(config, PretrainedConfig):
@@ -252,7 +252,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
         else:
             checkpoint = open_checkpoint(path)
         if config is None:
-            config = cls.config_class.of_checkpoint(checkpoint)
+            config = cls.config_class.from_checkpoint(checkpoint)
         others = config.update(values)
         # A script's class may have a constructor, whose options are its own.
         has_default_options = cls.__init__ is TFPreTrainedModel.__init__
@@ -263,7 +263,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
             )
         config.name_or_path = os.fspath(pretrained_model_name_or_path)
         model = cls(config, *inputs, **others)
-        info = _read_weights(model, checkpoint, bool(ignores_sizes))
+        info = _read_weights(model, checkpoint, bool(ignore_mismatched_sizes))
         return (model, info) if wants_info else model
 
     def save_pretrained(
@@ -288,7 +288,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
         directory = os.fspath(save_directory)
         _write(self, directory)
         if saved_model:
-            archive, signature = self._served(), self.input_signature
+            archive, signature = self._serving_module(), self.input_signature
             of_int64 = {
                 name: tf.TensorSpec(spec.shape, "int64", name=name)
                 for name, spec in signature.items()
@@ -302,8 +302,8 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
         """TensorFlow's hook: what ``tf.saved_model.save`` writes, and the function it serves."""
-        if save_type == "savedmodel" and type(self).call is CalledAsTransformers.call:
-            archive = self._served()
+        if save_type == "savedmodel" and type(self).call is TransformersLayer.call:
+            archive = self._serving_module()
             return {"serving": archive.serving, "served": archive}
         return super()._trackable_children(save_type, **options)
 
@@ -316,13 +316,13 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
         """Keras' own, into a file of any name; options of Keras 2's formats mean nothing."""
         path = os.fspath(filepath)
         options = {key: value for key, value in options.items() if key == "overwrite"}
-        if path.endswith(_WEIGHTS):
+        if path.endswith(_WEIGHTS_SUFFIX):
             super().save_weights(path, **options)
             return
         folder = os.path.dirname(path) or "."
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            file = os.path.join(scratch, f"model{_WEIGHTS}")
+            file = os.path.join(scratch, f"model{_WEIGHTS_SUFFIX}")
             super().save_weights(file)
             os.replace(file, path)
 
@@ -331,12 +331,12 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
         path = os.fspath(filepath)
         if not hugging_face.is_keras_3(path):
             checkpoint = open_checkpoint(path, settings=self.config.to_dict())
-            _read_weights(self, checkpoint, ignores_sizes=None)
-        elif path.endswith(_WEIGHTS):
+            _read_weights(self, checkpoint, ignore_mismatched_sizes=None)
+        elif path.endswith(_WEIGHTS_SUFFIX):
             super().load_weights(path)
         else:
             with tempfile.TemporaryDirectory() as scratch:
-                file = os.path.join(scratch, f"model{_WEIGHTS}")
+                file = os.path.join(scratch, f"model{_WEIGHTS_SUFFIX}")
                 shutil.copyfile(path, file)
                 super().load_weights(file)
 
@@ -357,7 +357,7 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
             config.update(options)
             return cls(config)
         if "config" not in config:  # a config of Keras 2: transformers' settings alone
-            raise of_keras_2(cls)
+            raise keras_2_error(cls)
         others = {key: value for key, value in config.items() if key not in ("config", "frozen")}
         kind: Any = cls.config_class if cls.config_class.model_type else AutoConfig.for_model
         model = cls(kind(**config["config"]), **{"name": None, **others})
@@ -368,10 +368,12 @@ class TFPreTrainedModel(CalledAsTransformers, LabelledModel):
     _from_config = from_config
 
 
-def _read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None) -> dict[str, Any]:
+def _read_weights(
+    model: Any, checkpoint: Checkpoint, ignore_mismatched_sizes: bool | None
+) -> dict[str, Any]:
     """Assigns a checkpoint's weights to a model; returns and logs the keys that do not match.
 
-    ``ignores_sizes``: a head of another size starts anew; ``None``: there is no option.
+    ``ignore_mismatched_sizes``: a head of another size starts anew; ``None``: there is no option.
     """
     # A class of one's own may have the variables in part.
     natives = [getattr(part, "native", None) for part in (model, *model.layers)]
@@ -381,20 +383,20 @@ def _read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None
             f"{type(model).__name__} holds no TFBertMainLayer that weights could go into."
         )
     spec = spec_of(native)
-    renamed = dataclasses.replace(_with_head(checkpoint, spec), config=native.config)
+    renamed = dataclasses.replace(_rename_head(checkpoint, spec), config=native.config)
     own, tensors = spec.head_shapes(native.config), renamed.tensors
     mismatched = [name for name in own if name in tensors and tensors[name].shape != own[name]]
-    could_ignore = mismatched and ignores_sizes is False
+    could_ignore = mismatched and ignore_mismatched_sizes is False
     tensors, report = select(
         renamed,
         spec,
-        new_head=bool(mismatched and ignores_sizes),
+        new_head=bool(mismatched and ignore_mismatched_sizes),
         head_option="ignore_mismatched_sizes=True" if could_ignore else "",
     )
     assign(native, tensors)
     # Notes are on the tokenizer, which scripts load by itself.
-    for sentence in report.messages(checkpoint.path):
-        _LOGGER.warning(sentence)
+    for message in report.messages(checkpoint.path):
+        _LOGGER.warning(message)
     return {
         "missing_keys": [*report.new],
         "unexpected_keys": [*report.unused],
@@ -403,14 +405,14 @@ def _read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool | None
     }
 
 
-def _with_head(checkpoint: Checkpoint, spec: ModelSpec) -> Checkpoint:
+def _rename_head(checkpoint: Checkpoint, spec: ModelSpec) -> Checkpoint:
     """The checkpoint with its classifier by the name of the model's own."""
     head = next(iter(spec.head_shapes(checkpoint.config)), "").split("/")[0]
     tensors = dict(checkpoint.tensors)
-    if head in _CLASSIFIERS:
+    if head in _CLASSIFIER_NAMES:
         for name in checkpoint.tensors:
             part, _, leaf = name.partition("/")
-            if part in _CLASSIFIERS and part != head:
+            if part in _CLASSIFIER_NAMES and part != head:
                 tensors[f"{head}/{leaf}"] = tensors.pop(name)
     return dataclasses.replace(checkpoint, tensors=tensors)
 
@@ -423,8 +425,8 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
             "save_weights, or save the model that it holds."
         )
     os.makedirs(directory, exist_ok=True)
-    for there, here in LAYERS.items():
-        _take_over(model, getattr(model.native, there, None), getattr(model, here, None))
+    for native_name, name in LAYERS.items():
+        _copy_layer(model, getattr(model.native, native_name, None), getattr(model, name, None))
     config = model.config
     checkpoint = checkpoint_of(model.native)
     if model.head.has_classes:
@@ -440,7 +442,7 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
     write_json(file, values)
 
 
-def _take_over(model: Any, native: Any, layer: Any) -> None:
+def _copy_layer(model: Any, native: Any, layer: Any) -> None:
     """Copies weights into a native model's layer, from a layer that a script put in its place."""
     if native is None or layer is native:
         return
@@ -452,7 +454,7 @@ def _take_over(model: Any, native: Any, layer: Any) -> None:
     native.set_weights(layer.get_weights())
 
 
-def _as_rows(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+def _flatten_choices(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """Choices (B, K, S) as rows (B * K, S), and (B, K); other inputs as they are, and ``None``."""
     name = next((key for key in ("input_ids", "inputs_embeds") if key in inputs), None)
     if name is None or len(inputs[name].shape) != {"input_ids": 3, "inputs_embeds": 4}[name]:
@@ -552,7 +554,7 @@ class _TFAutoModel:
         )
 
     @classmethod
-    def _class_of(cls, config: PretrainedConfig) -> Any:
+    def _model_class_for(cls, config: PretrainedConfig) -> Any:
         is_pretrained = config.model_type == "distilbert" and cls.head == "ForPreTraining"
         prefix, _ = _FAMILIES[config.model_type]
         name = f"{prefix}{'ForMaskedLM' if is_pretrained else cls.head}"
@@ -567,17 +569,17 @@ class _TFAutoModel:
         """The model of a directory or of the hub; see ``TFPreTrainedModel.from_pretrained``."""
         path, config = pretrained_model_name_or_path, options.get("config")
         if not isinstance(config, PretrainedConfig):
-            place = {key: options[key] for key in PLACE if key in options}
+            place = {key: options[key] for key in LOCATION_OPTIONS if key in options}
             config = AutoConfig.from_pretrained(config or path, **place)
-        return cls._class_of(config).from_pretrained(path, *inputs, **options)
+        return cls._model_class_for(config).from_pretrained(path, *inputs, **options)
 
     @classmethod
     def from_config(cls, config: PretrainedConfig, **options: Any) -> Any:
         """The model of a config, with new weights."""
-        return cls._class_of(config)(config, **options)
+        return cls._model_class_for(config)(config, **options)
 
 
-def _auto(name: str) -> Any:
+def _auto_class(name: str) -> Any:
     head = _HEADS.get(name, name.removeprefix("TFAutoModel"))
     doc = f"``transformers.{name}``: a ``TFBert{head}`` or its like."
     return type(name, (_TFAutoModel,), {"head": head, "__doc__": doc, "__module__": __name__})
@@ -589,5 +591,5 @@ _HEADS = {
     **{"TFAutoModelWithLMHead": "ForMaskedLM", "TFAutoModelForCausalLM": "LMHeadModel"},
 }
 #: The classes that find out from a directory which model it is of, by their names.
-AUTO_MODELS = {name: _auto(name) for name in NAMES if name.startswith("TFAuto")}
+AUTO_MODELS = {name: _auto_class(name) for name in NAMES if name.startswith("TFAuto")}
 globals().update(AUTO_MODELS)

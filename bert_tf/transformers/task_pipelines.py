@@ -27,7 +27,7 @@ Request = tuple[BatchEncoding, Callable[[list[np.ndarray]], Any]]
 # Texts whose numbers are held at once: of a masked word they are as many as the vocabulary.
 _TEXTS_CHUNK_SIZE = 256
 # Arguments that choose the machine and the library that run a model.
-_WITHOUT_MEANING = (
+_IGNORED_OPTIONS = (
     *("framework", "device", "device_map", "torch_dtype", "num_workers"),
     *("use_fast", "feature_extractor", "token", "trust_remote_code"),
 )
@@ -43,39 +43,39 @@ class Pipeline:
     #: The model of the hub that answers by default, as in transformers; "": there is none.
     default_model = "distilbert/distilbert-base-cased"
     length_option = "max_length"
-    opens_one = False  # true if a list of one text has its answer, as in transformers
+    unwraps_single = False  # true if a list of one text has its answer, as in transformers
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.options = {k: value for k, value in options.items() if k not in _WITHOUT_MEANING}
+        self.options = {k: value for k, value in options.items() if k not in _IGNORED_OPTIONS}
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """The answer to a text, or a list of answers to a list of texts."""
         one = isinstance(inputs, str | Mapping) or not hasattr(inputs, "__iter__")
         answers = self.answers([inputs] if one else inputs, **{**self.options, **options})
-        one = one or (self.opens_one and isinstance(inputs, list) and len(inputs) == 1)
+        one = one or (self.unwraps_single and isinstance(inputs, list) and len(inputs) == 1)
         return answers[0] if one else answers
 
     def answers(self, texts: Iterable[Any], batch_size: int = 64, **options: Any) -> list[Any]:
         """The answers to texts, in order."""
         texts, answers = iter(texts), []
         while part := list(itertools.islice(texts, _TEXTS_CHUNK_SIZE)):
-            requests = [self.ask(text, **options) for text in part]
-            numbers = iter(self._numbers([rows for rows, _ in requests], batch_size))
+            requests = [self.preprocess(text, **options) for text in part]
+            numbers = iter(self._compute_logits([rows for rows, _ in requests], batch_size))
             for rows, answer in requests:
                 answers.append(answer([next(numbers) for _ in rows["input_ids"]]))
         return answers
 
-    def ask(self, text: Any, **options: Any) -> Request:
+    def preprocess(self, text: Any, **options: Any) -> Request:
         """Rows to run the model on for a text, and the function that reads their logits."""
         raise NotImplementedError
 
-    def read(self, rows: Mapping[str, Any]) -> Any:
+    def forward(self, rows: Mapping[str, Any]) -> Any:
         """Logits of the model for a batch of rows."""
         return self.model(rows).logits
 
-    def _numbers(self, rows: Sequence[BatchEncoding], batch_size: int) -> list[np.ndarray]:
+    def _compute_logits(self, rows: Sequence[BatchEncoding], batch_size: int) -> list[np.ndarray]:
         """Logits of each row, those of its padding included."""
         names = self.tokenizer.model_input_names
         each = [
@@ -94,11 +94,11 @@ class Pipeline:
         for begin in range(0, len(each), batch_size):
             places = longest_first[begin : begin + batch_size]
             batch = self.tokenizer.pad([each[at] for at in places], return_tensors="tf")
-            logits.update(zip(places, self.read(dict(batch)).numpy(), strict=True))
+            logits.update(zip(places, self.forward(dict(batch)).numpy(), strict=True))
         return [logits[at] for at in range(len(each))]
 
 
-def _texts(example: Any, *names: str) -> list[str]:
+def _get_texts(example: Any, *names: str) -> list[str]:
     """The texts of an example that is a dict with these names."""
     texts = [example.get(name) if isinstance(example, Mapping) else None for name in names]
     if not all(isinstance(text, str) for text in texts):
@@ -109,7 +109,7 @@ def _texts(example: Any, *names: str) -> list[str]:
     return [str(text) for text in texts]
 
 
-def _one_of(name: str, value: str, known: Iterable[str]) -> str:
+def _check_choice(name: str, value: str, known: Iterable[str]) -> str:
     if value not in known:
         use = replacement(value) and f", here {replacement(value)}"
         raise ValueError(f"{name} is {value!r}: expected one of {', '.join(known)}{use}.")
@@ -127,7 +127,7 @@ class TextClassificationPipeline(Pipeline):
         answers = super().__call__(inputs, **options)
         return [answers] if isinstance(inputs, str) and "top_k" not in options else answers
 
-    def ask(
+    def preprocess(
         self,
         text: Any,
         top_k: Any = "best",
@@ -142,11 +142,13 @@ class TextClassificationPipeline(Pipeline):
         pair = None
         if isinstance(text, Mapping):
             pair = text.get("text_pair")
-            [text] = _texts(text, "text")
+            [text] = _get_texts(text, "text")
         config = self.model.config
         default = "sigmoid" if config.num_labels == 1 else "softmax"
         default = {REGRESSION: "none", SEVERAL_CLASSES: "sigmoid"}.get(config.problem_type, default)
-        apply = _FUNCTIONS[_one_of("function_to_apply", function_to_apply or default, _FUNCTIONS)]
+        apply = _FUNCTIONS[
+            _check_choice("function_to_apply", function_to_apply or default, _FUNCTIONS)
+        ]
 
         def answer(rows: list[np.ndarray]) -> Any:
             scores = enumerate(np.asarray(apply(rows[0])))
@@ -182,7 +184,7 @@ class TokenClassificationPipeline(Pipeline):
     auto_class = "TFAutoModelForTokenClassification"
     default_model = "dbmdz/bert-large-cased-finetuned-conll03-english"
 
-    def ask(
+    def preprocess(
         self,
         text: str,
         aggregation_strategy: str = "none",
@@ -202,7 +204,9 @@ class TokenClassificationPipeline(Pipeline):
                 )
         if grouped_entities and aggregation_strategy == "none":
             aggregation_strategy = "first" if ignore_subwords else "simple"
-        of_word = _OF_WORD[_one_of("aggregation_strategy", aggregation_strategy, _OF_WORD)]
+        aggregate = _AGGREGATIONS[
+            _check_choice("aggregation_strategy", aggregation_strategy, _AGGREGATIONS)
+        ]
         has_length = self.tokenizer.model_max_length < 10**6
         rows = self.tokenizer([text], truncation=has_length or None, **options)
 
@@ -210,12 +214,14 @@ class TokenClassificationPipeline(Pipeline):
             names, row = self.model.config.id2label, rows.encodings[0]
             probabilities = class_probabilities.probabilities(logits[0]).numpy()
             groups: list[_Group] = []
-            for word in self._words(row, whole=aggregation_strategy not in ("none", "simple")):
-                scores = of_word(probabilities[word])
+            for word in self._group_tokens(
+                row, whole=aggregation_strategy not in ("none", "simple")
+            ):
+                scores = aggregate(probabilities[word])
                 label, share = names[int(scores.argmax())], scores.max()
                 continues = bool(groups) and aggregation_strategy != "none"
                 continues &= not label.startswith("B-")
-                if continues and _kind(label) == _kind(groups[-1].label):
+                if continues and _entity_type(label) == _entity_type(groups[-1].label):
                     groups[-1].probabilities.append(share)
                     groups[-1].tokens.extend(word)
                 else:
@@ -227,13 +233,13 @@ class TokenClassificationPipeline(Pipeline):
                     label = label.split("-", 1)[-1]
                     entity = {"entity_group": label}
                 if label not in ignore_labels:
-                    entity |= {"score": np.mean(shares), **self._place(text, row, tokens)}
+                    entity |= {"score": np.mean(shares), **self._locate(text, row, tokens)}
                     entities.append(entity)
             return entities
 
         return rows, answer
 
-    def _words(self, row: Any, whole: bool) -> list[list[int]]:
+    def _group_tokens(self, row: Any, whole: bool) -> list[list[int]]:
         """The places of each word's tokens, or of each token alone."""
         words: list[list[int]] = []
         for at, token in enumerate(row.tokens):
@@ -247,7 +253,7 @@ class TokenClassificationPipeline(Pipeline):
                 words.append([at])
         return words
 
-    def _place(self, text: str, row: Any, tokens: list[int]) -> dict[str, Any]:
+    def _locate(self, text: str, row: Any, tokens: list[int]) -> dict[str, Any]:
         """The text of tokens, with its own for one that is [UNK], and where it is."""
         (start, _), (_, end) = row.offsets[tokens[0]], row.offsets[tokens[-1]]
         unknown = self.tokenizer.unk_token_id
@@ -262,12 +268,12 @@ class TokenClassificationPipeline(Pipeline):
 NerPipeline = TokenClassificationPipeline
 
 
-def _kind(label: str) -> str:
+def _entity_type(label: str) -> str:
     return label[2:] if label.startswith(("B-", "I-")) else label
 
 
 # Of the probabilities of a word's tokens, (T, C), those of the word.
-_OF_WORD: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+_AGGREGATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     **dict.fromkeys(("none", "simple", "first"), lambda tokens: tokens[0]),
     "max": lambda tokens: tokens[tokens.max(1).argmax()],
     "average": lambda tokens: tokens.mean(0),
@@ -279,9 +285,9 @@ class FillMaskPipeline(Pipeline):
 
     auto_class = "TFAutoModelForMaskedLM"
     default_model = ""  # transformers' default is no BERT
-    opens_one = True
+    unwraps_single = True
 
-    def read(self, rows: Mapping[str, Any]) -> Any:
+    def forward(self, rows: Mapping[str, Any]) -> Any:
         """The logits of the masks, (B, M, V), those of each row first."""
         states = self.model.base_model(rows).last_hidden_state
         columns = tf.broadcast_to(tf.range(tf.shape(states)[1]), tf.shape(states)[:2])
@@ -289,7 +295,7 @@ class FillMaskPipeline(Pipeline):
         masks = tf.ragged.boolean_mask(columns, is_mask).to_tensor()
         return self.model.mlm(states, masks, training=False)
 
-    def ask(self, text: str, top_k: int = 5, targets: Any = None, **options: Any) -> Request:
+    def preprocess(self, text: str, top_k: int = 5, targets: Any = None, **options: Any) -> Request:
         """Answers ``score``, ``token``, ``token_str``, ``sequence``; of several masks, lists."""
         tokenizer = self.tokenizer
         rows = tokenizer([text], **options)
@@ -321,7 +327,7 @@ class FillMaskPipeline(Pipeline):
 
         def answer(logits: list[np.ndarray]) -> list[Any]:
             answers = []
-            # ``read`` gives a row of logits for each mask; later rows are padding.
+            # ``forward`` gives a row of logits for each mask; later rows are padding.
             for place, row in zip(
                 masks, class_probabilities.probabilities(logits[0]).numpy(), strict=False
             ):
@@ -338,7 +344,7 @@ class QuestionAnsweringPipeline(Pipeline):
     auto_class = "TFAutoModelForQuestionAnswering"
     default_model = "distilbert/distilbert-base-cased-distilled-squad"
     length_option = "max_seq_len"
-    opens_one = True
+    unwraps_single = True
 
     def __call__(
         self, inputs: Any = None, question: Any = None, context: Any = None, **options: Any
@@ -348,12 +354,12 @@ class QuestionAnsweringPipeline(Pipeline):
             inputs = {"question": question, "context": context}
         return super().__call__(inputs, **options)
 
-    def read(self, rows: Mapping[str, Any]) -> Any:
+    def forward(self, rows: Mapping[str, Any]) -> Any:
         """The logits of starts and of ends, (B, 2, S)."""
         outputs = self.model(rows)
         return tf.stack([outputs.start_logits, outputs.end_logits], 1)
 
-    def ask(  # type: ignore[override]  # its tokenizer takes no others
+    def preprocess(  # type: ignore[override]  # its tokenizer takes no others
         self,
         text: Mapping[str, str],
         top_k: int = 1,
@@ -369,7 +375,7 @@ class QuestionAnsweringPipeline(Pipeline):
         any window that holds it has it; ``pipelines.answers`` sums logits, and asks the window that
         gives a token the most context.
         """
-        question, context = _texts(text, "question", "context")
+        question, context = _get_texts(text, "question", "context")
         positions = self.model.config.max_position_embeddings
         limit = max_seq_len or min(self.tokenizer.model_max_length, positions, 384)
         top_k = topk or top_k
@@ -423,11 +429,11 @@ class QuestionAnsweringPipeline(Pipeline):
 class FeatureExtractionPipeline(Pipeline):
     """The last states of a text's tokens, (1, S, H) lists."""
 
-    def read(self, rows: Mapping[str, Any]) -> Any:
+    def forward(self, rows: Mapping[str, Any]) -> Any:
         """The states, (B, S, H)."""
         return self.model(rows)[0]
 
-    def ask(self, text: str, **options: Any) -> Request:
+    def preprocess(self, text: str, **options: Any) -> Request:
         """Answers (1, S, H) numbers."""
         rows = self.tokenizer([text], **options)
         return rows, lambda states: states[0][None, : len(rows["input_ids"][0])].tolist()
@@ -458,7 +464,7 @@ def pipeline(
     ``model`` is a model, its directory or its name on the hub, by default the task's;
     ``tokenizer`` a tokenizer or its directory, by default the model's.
     """
-    kind = PIPELINES[_one_of("task", str(task), PIPELINES)]
+    kind = PIPELINES[_check_choice("task", str(task), PIPELINES)]
     if model is None and kind.default_model:
         model = kind.default_model
         _LOGGER.warning("pipeline(%r) was given no model, and takes %s.", task, model)

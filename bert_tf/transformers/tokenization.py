@@ -28,12 +28,12 @@ from bert_tf.io.files import read_json_object, write_json
 from bert_tf.io.wording import warn
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 
-from . import lacking
-from .configuration import PLACE, AutoConfig, directory_of
-from .encoders import Encoders, Options, unbounded
+from . import missing_attribute_error
+from .configuration import LOCATION_OPTIONS, AutoConfig, resolve_directory
+from .encoders import Encoders, Options, copy_unbounded
 from .encoding import BatchEncoding, as_batch, as_list, is_one_text
 
-_ENDLESS = int(1e30)  # what transformers says where no file has a length
+_NO_LIMIT = int(1e30)  # what transformers says where no file has a length
 # Roles, and the pieces that they are by default.
 _ROLES: Mapping[str, str] = {
     role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")
@@ -44,7 +44,7 @@ _NORMALIZATION: Mapping[str, str] = {
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
 # By the names of lengths, the special tokens that they leave room for.
-_ROOM_TAKEN = {"max_len": 0, "max_len_single_sentence": 2, "max_len_sentences_pair": 3}
+_NUM_SPECIAL_TOKENS = {"max_len": 0, "max_len_single_sentence": 2, "max_len_sentences_pair": 3}
 # Strategies; False is the first, which does nothing, and True the second.
 _TRUNCATIONS = ("do_not_truncate", "longest_first", "only_first", "only_second")
 _PADDINGS = ("do_not_pad", "longest", "max_length")
@@ -54,13 +54,19 @@ _SETTINGS = (
     *("model_input_names", "split_special_tokens", "strip_accents", "tokenize_chinese_chars"),
 )
 # Where special tokens without a role are, in its and in 5's files: lists, or dicts by names.
-_MORE_TOKENS = (
+_EXTRA_TOKEN_KEYS = (
     *("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"),
 )
 _SIDES = ("right", "left")
 # What save_pretrained may be told; other options would write something else.
-_SAVING = ("legacy_format", "is_main_process", "safe_serialization", "max_shard_size", "token")
-_CLEANED = (
+_SAVE_OPTIONS = (
+    "legacy_format",
+    "is_main_process",
+    "safe_serialization",
+    "max_shard_size",
+    "token",
+)
+_CLEANUP_REPLACEMENTS = (
     *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't")),
     *((" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
 )
@@ -91,7 +97,7 @@ class PreTrainedTokenizerFast:
     is_fast = True
     pad_token_type_id = 0
     # Whether a tokenizer.json gives pieces alone, and all else is as BERT's, as in transformers 5.
-    _is_berts: ClassVar[bool] = False
+    _uses_bert_rules: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -131,7 +137,7 @@ class PreTrainedTokenizerFast:
             )
         self.backend_tokenizer = tokenizer_object
         self.do_lower_case = do_lower_case
-        self.model_max_length = model_max_length or options.get("max_len") or _ENDLESS
+        self.model_max_length = model_max_length or options.get("max_len") or _NO_LIMIT
         truncation, padding = tokenizer_object.truncation or {}, tokenizer_object.padding or {}
         for name, file in (("padding_side", padding), ("truncation_side", truncation)):
             side = options.get(name) or file.get("direction", _SIDES[0])
@@ -144,8 +150,10 @@ class PreTrainedTokenizerFast:
         self._roles = dict(_ROLES)
         self._encoders = Encoders()
         self.additional_special_tokens: list[str] = []
-        self.add_special_tokens(_special_tokens(options, self._roles if self._is_berts else {}))
-        if self._is_berts:
+        self.add_special_tokens(
+            _special_tokens(options, self._roles if self._uses_bert_rules else {})
+        )
+        if self._uses_bert_rules:
             unknown = self._roles["unk"]
             if tokenizer_object.model.token_to_id(unknown) is None:
                 raise ValueError(f"unk_token is {unknown!r}: expected a piece of the vocabulary.")
@@ -161,7 +169,7 @@ class PreTrainedTokenizerFast:
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
         """The tokenizer of a directory, a ``vocab.txt``, or a model of the hub; options win."""
-        path, options = directory_of(pretrained_model_name_or_path, options)
+        path, options = resolve_directory(pretrained_model_name_or_path, options)
         options.pop("config", None)
         if options.get("do_lower_case") is None:
             options.pop("do_lower_case", None)
@@ -174,14 +182,15 @@ class PreTrainedTokenizerFast:
         if os.path.isfile(map_file) and "added_tokens_decoder" not in config:
             config = {**config, **read_json_object(map_file)}
         settings = {
-            key: _content(value)
+            key: _token_content(value)
             for key, value in config.items()
-            if value is not None and (key in (*_SETTINGS, *_MORE_TOKENS) or key.endswith("_token"))
+            if value is not None
+            and (key in (*_SETTINGS, *_EXTRA_TOKEN_KEYS) or key.endswith("_token"))
         }
         if os.path.isfile(file):
             settings["tokenizer_object"] = tokenizers.Tokenizer.from_file(file)
-            if cls._is_berts:
-                _be_berts(settings["tokenizer_object"], {**settings, **options})
+            if cls._uses_bert_rules:
+                _apply_bert_rules(settings["tokenizer_object"], {**settings, **options})
         else:
             lower = options.get("do_lower_case")
             tokenization, notes = read_tokenization(path, lower)
@@ -198,11 +207,13 @@ class PreTrainedTokenizerFast:
     ) -> tuple[str, ...]:
         """Writes ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json``; their paths."""
         folder = os.fspath(save_directory)
-        refuse_saving(type(self).__name__, options)
+        check_save_options(type(self).__name__, options)
         os.makedirs(folder, exist_ok=True)
         config, file = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, TOKENIZER))
         values = {
-            "tokenizer_class": type(self).__name__.removesuffix("Fast" if self._is_berts else ""),
+            "tokenizer_class": type(self).__name__.removesuffix(
+                "Fast" if self._uses_bert_rules else ""
+            ),
             "do_lower_case": self.do_lower_case,
             **{
                 name: getattr(self.backend_tokenizer.normalizer, setting, None)
@@ -216,7 +227,7 @@ class PreTrainedTokenizerFast:
             **self.special_tokens_map,
         }
         write_json(config, values)
-        unbounded(self.backend_tokenizer).save(file)
+        copy_unbounded(self.backend_tokenizer).save(file)
         return (config, *self.save_vocabulary(folder), file)
 
     def save_vocabulary(
@@ -277,7 +288,7 @@ class PreTrainedTokenizerFast:
             warn(
                 ["return_attention_masks is no argument of a tokenizer: return_attention_mask is."]
             )
-        bounds = self._bounds(
+        bounds = self._truncation_and_padding(
             padding, truncation, max_length, stride, pad_to_multiple_of, padding_side
         )
         splits = self.split_special_tokens if split_special_tokens is None else split_special_tokens
@@ -323,12 +334,12 @@ class PreTrainedTokenizerFast:
             for some in texts
         ]
         model = tokenizers.models.WordLevel(self.get_vocab(), self._roles["unk"])
-        of_tokens = copy.copy(self)  # a tokenizer whose words are tokens
-        of_tokens._encoders = Encoders()
-        of_tokens.backend_tokenizer = tokenizers.Tokenizer(model)
-        of_tokens.backend_tokenizer.post_processor = self.backend_tokenizer.post_processor
+        token_tokenizer = copy.copy(self)  # a tokenizer whose words are tokens
+        token_tokenizer._encoders = Encoders()
+        token_tokenizer.backend_tokenizer = tokenizers.Tokenizer(model)
+        token_tokenizer.backend_tokenizer.post_processor = self.backend_tokenizer.post_processor
         pair = tokens[1] if len(tokens) > 1 else None
-        return of_tokens(tokens[0], pair, **{**options, "is_split_into_words": True})
+        return token_tokenizer(tokens[0], pair, **{**options, "is_split_into_words": True})
 
     prepare_for_model = encode_plus
 
@@ -370,7 +381,7 @@ class PreTrainedTokenizerFast:
             data["attention_mask"] = [[1] * length for length in lengths]
         limit = self.model_max_length if max_length is None else max_length
         widths = {"do_not_pad": 0, "longest": max(lengths), "max_length": limit}
-        width = widths[_strategy("padding", padding, _PADDINGS)]
+        width = widths[_check_strategy("padding", padding, _PADDINGS)]
         if pad_to_multiple_of:
             width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
         paddings = {
@@ -388,7 +399,7 @@ class PreTrainedTokenizerFast:
             data = {key: values[0] for key, values in data.items()}
         return BatchEncoding(data, tensor_type=return_tensors)
 
-    def _bounds(
+    def _truncation_and_padding(
         self,
         padding: Any,
         truncation: Any,
@@ -400,8 +411,8 @@ class PreTrainedTokenizerFast:
         """Returns the options of truncation and of padding."""
         limit = self.model_max_length if limit is None else limit
         cut = padded = None
-        strategy = _strategy("truncation", truncation, _TRUNCATIONS)
-        if strategy != "do_not_truncate" and limit < _ENDLESS:
+        strategy = _check_strategy("truncation", truncation, _TRUNCATIONS)
+        if strategy != "do_not_truncate" and limit < _NO_LIMIT:
             if multiple and padding and limit % multiple:
                 raise ValueError(
                     f"Rows are cut to {limit} tokens and padded to a multiple of {multiple}: "
@@ -409,13 +420,13 @@ class PreTrainedTokenizerFast:
                 )
             cut = {"max_length": limit, "stride": stride, "strategy": strategy}
             cut["direction"] = self.truncation_side
-        strategy = _strategy("padding", padding, _PADDINGS)
+        strategy = _check_strategy("padding", padding, _PADDINGS)
         if strategy != "do_not_pad":
             padded = {
                 "direction": side or self.padding_side,
                 "pad_id": self.pad_token_id,
                 "pad_token": self._roles["pad"],
-                "length": limit if strategy == "max_length" and limit < _ENDLESS else None,
+                "length": limit if strategy == "max_length" and limit < _NO_LIMIT else None,
                 "pad_to_multiple_of": multiple,
             }
         return cut, padded
@@ -438,7 +449,7 @@ class PreTrainedTokenizerFast:
     @staticmethod
     def clean_up_tokenization(out_string: str) -> str:
         """A text without the blanks before its marks and endings."""
-        for spaced, joined in _CLEANED:
+        for spaced, joined in _CLEANUP_REPLACEMENTS:
             out_string = out_string.replace(spaced, joined)
         return out_string
 
@@ -473,9 +484,9 @@ class PreTrainedTokenizerFast:
         if role in roles and rest in ("", "_id"):
             token = roles[role]
             return token if not rest else self.backend_tokenizer.token_to_id(token)
-        if name in _ROOM_TAKEN:
-            return self.model_max_length - _ROOM_TAKEN[name]
-        raise lacking(self, name)
+        if name in _NUM_SPECIAL_TOKENS:
+            return self.model_max_length - _NUM_SPECIAL_TOKENS[name]
+        raise missing_attribute_error(self, name)
 
     @property
     def all_special_tokens(self) -> list[str]:
@@ -589,7 +600,7 @@ def _special_tokens(options: Mapping[str, Any], roles: Mapping[str, str]) -> dic
     tokens: dict[str, Any] = {f"{role}_token": token for role, token in roles.items()}
     more: list[Any] = []
     for name, token in options.items():
-        if name in _MORE_TOKENS:
+        if name in _EXTRA_TOKEN_KEYS:
             more += token.values() if isinstance(token, Mapping) else token or ()
         elif name.removesuffix("_token") in _ROLES and name.endswith("_token"):
             tokens[name] = token
@@ -601,7 +612,7 @@ def _special_tokens(options: Mapping[str, Any], roles: Mapping[str, str]) -> dic
     return {**tokens, "additional_special_tokens": more}
 
 
-def _be_berts(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+def _apply_bert_rules(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
     """Makes a file's tokenizer one that ``BertTokenizer`` has: of the file its pieces are left."""
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
         lowercase=settings.get("do_lower_case", True),
@@ -614,17 +625,17 @@ def _be_berts(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> N
         tokenizer.model.max_input_chars_per_word = BERT_RULES.max_word_length
 
 
-def refuse_saving(name: str, options: Mapping[str, Any]) -> None:
+def check_save_options(name: str, options: Mapping[str, Any]) -> None:
     """Refuses options of ``save_pretrained`` that would write something else, or elsewhere."""
     for option, value in options.items():
-        if option not in _SAVING and value:
+        if option not in _SAVE_OPTIONS and value:
             raise ValueError(
                 f"{name}.save_pretrained has no {option}: upload the directory with "
                 "huggingface_hub, or rename what it has."
             )
 
 
-def _strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
+def _check_strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
     """The strategy that an argument chooses."""
     strategy = strategies[1] if value is True else value or strategies[0]
     if strategy not in strategies:
@@ -633,12 +644,12 @@ def _strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
     return str(strategy)
 
 
-def _content(value: Any) -> Any:
+def _token_content(value: Any) -> Any:
     """A setting of ``tokenizer_config.json``, where a token may be spelled out."""
     if isinstance(value, list):
-        return [_content(each) for each in value]
+        return [_token_content(each) for each in value]
     if isinstance(value, Mapping) and "content" not in value:  # tokens by names
-        return {name: _content(token) for name, token in value.items()}
+        return {name: _token_content(token) for name, token in value.items()}
     return value["content"] if isinstance(value, Mapping) else value
 
 
@@ -649,7 +660,7 @@ class BertTokenizerFast(PreTrainedTokenizerFast):
     """A BERT's: all but its pieces is BERT's own, whatever else a ``tokenizer.json`` says."""
 
     model_input_names: tuple[str, ...] = ("input_ids", "token_type_ids", "attention_mask")
-    _is_berts = True
+    _uses_bert_rules = True
 
 
 class BertTokenizer(BertTokenizerFast):
@@ -675,7 +686,7 @@ class AutoTokenizer:
     ) -> Any:
         """The tokenizer of a directory or of the hub."""
         path, kind = pretrained_model_name_or_path, "bert"
-        place = {key: options[key] for key in PLACE if key in options}
+        place = {key: options[key] for key in LOCATION_OPTIONS if key in options}
         with contextlib.suppress(ValueError):  # a directory of a tokenizer alone has no config
             kind = AutoConfig.from_pretrained(path, **place).model_type
         classes: dict[str, type[PreTrainedTokenizerFast]] = {
@@ -683,8 +694,8 @@ class AutoTokenizer:
             **{each.__name__: each for each in (DistilBertTokenizer, DistilBertTokenizerFast)},
             **dict.fromkeys(BACKENDS, PreTrainedTokenizerFast),
         }
-        folder, _ = directory_of(path, place)
+        folder, _ = resolve_directory(path, place)
         file = os.path.join(folder, TOKENIZER_CONFIG)
         named = read_json_object(file).get("tokenizer_class") if os.path.isfile(file) else None
-        made = classes.get(str(named), classes[kind])
-        return made.from_pretrained(path, *inputs, **options)
+        tokenizer_class = classes.get(str(named), classes[kind])
+        return tokenizer_class.from_pretrained(path, *inputs, **options)
