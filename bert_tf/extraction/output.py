@@ -23,7 +23,7 @@ from bert_tf.io.wording import listed, one_line
 _DECIMALS = 6
 _MANIFEST = "manifest.json"
 # What has changed where the digests of a flag differ.
-_CHANGES_OF_DIGESTS = {"input": "other text", "model": "another model"}
+_DIGEST_CHANGES = {"input": "other text", "model": "another model"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
         if before.get(name) == now[name]:
             continue
         change = f"{one_line(str(before.get(name)))}, now {one_line(str(now[name]))}"
-        differences.append(f"--{name} ({_CHANGES_OF_DIGESTS.get(name, change)})")
+        differences.append(f"--{name} ({_DIGEST_CHANGES.get(name, change)})")
     if differences:
         raise ValueError(
             f"{path} was begun with {', '.join(differences)}: give the flags of its first start, "
@@ -113,7 +113,7 @@ class Rows(NamedTuple):
         """(N + 1,) where each line's tokens begin among all, and where the last one's end."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
-    def between(self, begin: int, end: int) -> "Rows":
+    def slice(self, begin: int, end: int) -> "Rows":
         """The lines from one to before another, counted from 0."""
         first, last = self.starts[[begin, end]]
         return Rows(
@@ -152,19 +152,19 @@ def _write_jsonl(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block])
             for number in range(len(block.rows.lengths)):
                 line: dict[str, Any] = {"linex_index": block.rows.first_line + number}
                 if layout.is_pooled:
-                    line["layers"] = _layers(layout, block.values[number])
+                    line["layers"] = _format_layers(layout, block.values[number])
                 else:
                     line["features"] = [
                         {
                             "token": layout.vocabulary[block.rows.ids[token]],
-                            "layers": _layers(layout, block.values[token]),
+                            "layers": _format_layers(layout, block.values[token]),
                         }
                         for token in range(starts[number], starts[number + 1])
                     ]
                 file.write((json.dumps(line) + "\n").encode())
 
 
-def _layers(layout: Layout, values: np.ndarray) -> list[dict[str, Any]]:
+def _format_layers(layout: Layout, values: np.ndarray) -> list[dict[str, Any]]:
     # A float32 times a million is exact in float64: these are Python's round().
     rounded = np.round(values.astype(np.float64), _DECIMALS).tolist()
     pairs = zip(layout.layers, rounded, strict=True)

@@ -45,7 +45,7 @@ _CHUNK_BYTES = 1 << 20
 _LINES_CHUNK_SIZE = 1024
 _CHARACTERS_CHUNK_SIZE = 1 << 23
 # Most bytes in memory before they are written: 128 MiB.
-_NUMBERS_CHUNK_SIZE = 1 << 25
+_VALUES_CHUNK_SIZE = 1 << 25
 # By whether lines are pooled: a file has 30 MB, or 90 MB.
 _LINES_PER_FILE = {True: 10_000, False: 1_000}
 _FLAGS = (
@@ -71,7 +71,7 @@ def run(settings: ExtractionSettings) -> Manifest:
         print_progress(f"Embeds as {settings.model} says: pooling by {embedding.pooling}{scaled}.")
     blocks = encoder.config.num_hidden_layers
     how = (embedding.pooling, embedding.normalize) if embedding else ()
-    settings = settings.decide(blocks, *how)
+    settings = settings.with_model_defaults(blocks, *how)
     settings = dataclasses.replace(settings, max_seq_length=preprocessor.max_seq_length)
     extractor = _Extractor(encoder, preprocessor, settings, embedding)
     layout = extractor.layout
@@ -306,11 +306,11 @@ class _Display:
         """Reports that some more tokens of a shard have their vectors."""
         self._in_shard += tokens
         self._tokens += tokens
-        share = self._in_shard / len(shard.rows.ids)
+        fraction = self._in_shard / len(shard.rows.ids)
         rate = self._tokens / max(time.monotonic() - self._began, 1e-9)
-        done = self._before + round(share * (shard.last.bytes_read - self._before))
+        done = self._before + round(fraction * (shard.last.bytes_read - self._before))
         self.progress.update(done, {"tokens/s": f"{rate:,.0f}"})
-        if share == 1:
+        if fraction == 1:
             self._before, self._in_shard = shard.last.bytes_read, 0
 
 
@@ -348,20 +348,20 @@ class _Extractor:
         # Traced when it is first needed: the output may be another's, or finished.
         self._step = functools.partial(traced_step, encoder, _vectors, _BATCH, *how)
 
-    def blocks(self, rows: Rows, on_tokens: Callable[[int], None]) -> Iterator[Block]:
+    def blocks(self, rows: Rows, on_progress: Callable[[int], None]) -> Iterator[Block]:
         """Computes the vectors of lines in their order, in blocks of bounded memory."""
-        limit = max(1, _NUMBERS_CHUNK_SIZE // (len(self.layout.layers) * self.layout.width))
+        limit = max(1, _VALUES_CHUNK_SIZE // (len(self.layout.layers) * self.layout.width))
         sizes = np.ones_like(rows.lengths) if self.layout.is_pooled else rows.lengths
         begin = total = 0
         # The last one is too large for any block: it ends the last block.
         for row, size in enumerate([*sizes.tolist(), limit + 1]):
             if total and total + size > limit:
-                part = rows.between(begin, row)
-                yield Block(part, self._values(part, on_tokens))
+                part = rows.slice(begin, row)
+                yield Block(part, self._values(part, on_progress))
                 begin, total = row, 0
             total += size
 
-    def _values(self, rows: Rows, on_tokens: Callable[[int], None]) -> np.ndarray:
+    def _values(self, rows: Rows, on_progress: Callable[[int], None]) -> np.ndarray:
         """Vectors of the lines, or of all their tokens, in the order of the lines."""
         layout, step = self.layout, self._step()
         starts = np.arange(len(rows.lengths) + 1) if layout.is_pooled else rows.starts
@@ -383,7 +383,7 @@ class _Extractor:
             # The vectors of a batch follow each other; their places in ``values`` do not.
             offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             values[np.repeat(starts[lines], counts) + offsets] = vectors.numpy()
-            on_tokens(int(rows.lengths[lines].sum()))
+            on_progress(int(rows.lengths[lines].sum()))
         return values
 
 

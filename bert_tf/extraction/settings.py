@@ -19,13 +19,13 @@ from bert_tf.cli.flag_fields import (
 )
 
 FORMATS = ("jsonl", "numpy", "parquet")
-_GOOGLES_LAYERS = (-1, -2, -3, -4)
-_NEEDED = required("extract_features needs --model, --input and --output")
-_OF_ONE_VECTOR = rule(
+_DEFAULT_LAYERS = (-1, -2, -3, -4)
+_REQUIRED = required("extract_features needs --model, --input and --output")
+_REQUIRES_POOLING = rule(
     lambda normalize, values: normalize and values["pooling"] in (None, "none"),
     "--{flag} is for one vector a line: give --pooling=mean, cls, max or last with it.",
 )
-_OF_NUMBERS = rule(
+_INTEGER_LAYERS = rule(
     lambda layers, _: (
         layers is not None and not re.fullmatch(r"-?\d+(,-?\d+)*", ",".join(map(str, layers)))
     ),
@@ -36,21 +36,21 @@ _OF_NUMBERS = rule(
 
 @dataclasses.dataclass(frozen=True)
 class ExtractionSettings:
-    """Every flag; ``layers`` and ``pooling`` are ``None`` until the model decides (``decide``)."""
+    """The flags. ``with_model_defaults`` replaces ``None`` in ``layers`` and ``pooling``."""
 
     model: str = string(
         None,
         f"Take the hidden states of this model: {flag_fields.MODEL}.",
-        rules=[_NEEDED],
+        rules=[_REQUIRED],
         other_name="init_checkpoint",
     )
     input: tuple[str, ...] = words(
         (),
         "Read these text files, with globs and commas, on any file system that TensorFlow reads, "
         "gzip too.",
-        rules=[_NEEDED],
+        rules=[_REQUIRED],
     )
-    output: str = string(None, "Write this directory, or resume it.", rules=[_NEEDED])
+    output: str = string(None, "Write this directory, or resume it.", rules=[_REQUIRED])
     format: str = choice(
         "jsonl",
         FORMATS,
@@ -61,7 +61,7 @@ class ExtractionSettings:
         None,
         "Read these blocks, -1 the last and 0 the lowest: by default the last four, or the last "
         "one where lines are pooled.",
-        rules=[_OF_NUMBERS],
+        rules=[_INTEGER_LAYERS],
     )
     pooling: str | None = choice(
         None,
@@ -71,7 +71,7 @@ class ExtractionSettings:
         "sentence-transformers).",
     )
     normalize: bool = switch(
-        False, "Scale the vectors of --pooling to length 1.", rules=[_OF_ONE_VECTOR]
+        False, "Scale the vectors of --pooling to length 1.", rules=[_REQUIRES_POOLING]
     )
     max_seq_length: int | None = integer(
         None,
@@ -88,13 +88,13 @@ class ExtractionSettings:
         """True if a line has one vector, not one for each token."""
         return self.pooling not in (None, "none")
 
-    def decide(
+    def with_model_defaults(
         self, blocks: int, pooling: str = "none", normalize: bool = False
     ) -> "ExtractionSettings":
         """Fills in what depends on the model, which has ``blocks`` and pools like this."""
         if self.pooling is not None:
             pooling, normalize = self.pooling, self.normalize
-        layers = self.layers or ((-1,) if pooling != "none" else _GOOGLES_LAYERS[:blocks])
+        layers = self.layers or ((-1,) if pooling != "none" else _DEFAULT_LAYERS[:blocks])
         return dataclasses.replace(self, layers=layers, pooling=pooling, normalize=normalize)
 
 

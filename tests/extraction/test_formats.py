@@ -45,7 +45,7 @@ def write(format, layout, lines, path):
             end = min(begin + 2, 5)
             values = np.concatenate([values for _, _, values in lines[begin:end]])
             values = values.reshape(-1, len(layout.layers), layout.width)
-            yield Block(rows.between(begin, end), values)
+            yield Block(rows.slice(begin, end), values)
 
     WRITERS[format][1](str(path), layout, rows, blocks())
 

@@ -91,7 +91,7 @@ def test_order_and_padding_depend_on_nothing(extract, tmp_path, monkeypatch):
     """Of whatever other lines a batch, a run of lines or a file consists, a line's are the same."""
     text = write_many(tmp_path / "many.txt", count=12)
     extract(text, "alone", format="numpy", batch_size=1, lines_per_file=5)
-    monkeypatch.setattr(extraction, "_NUMBERS_CHUNK_SIZE", 1500)  # some lines' at once
+    monkeypatch.setattr(extraction, "_VALUES_CHUNK_SIZE", 1500)  # some lines' at once
     extract(text, "together", format="numpy", batch_size=7, lines_per_file=8)
     alone, together = (
         [np.load(path) for path in sorted((tmp_path / name).glob("*.npz"))]

@@ -16,12 +16,12 @@ def test_every_flag_at_its_default_beside_one_that_is_given():
 def test_defaults_follow_the_model_and_the_pooling():
     settings = resolve(**GIVEN)
     assert settings.pooling is None and not settings.is_pooled  # the model decides
-    settings = settings.decide(blocks=12)
+    settings = settings.with_model_defaults(blocks=12)
     assert settings.layers == (-1, -2, -3, -4) and not settings.is_pooled
-    assert resolve(**GIVEN).decide(blocks=2).layers == (-1, -2)  # all that there are
-    settings = resolve(**GIVEN).decide(12, "mean", normalize=True)
+    assert resolve(**GIVEN).with_model_defaults(blocks=2).layers == (-1, -2)  # all that there are
+    settings = resolve(**GIVEN).with_model_defaults(12, "mean", normalize=True)
     assert (settings.pooling, settings.normalize, settings.layers) == ("mean", True, (-1,))
-    settings = resolve(**GIVEN, pooling="cls").decide(12)
+    settings = resolve(**GIVEN, pooling="cls").with_model_defaults(12)
     assert settings.layers == (-1,) and settings.is_pooled
     assert resolve(**GIVEN, layers=["2", "-1"]).layers == (2, -1)
     assert dataclasses.asdict(settings)["input"] == ("a.txt",)
