@@ -201,7 +201,7 @@ class FineTuned:
             splits = read_splits(self._settings)
         predictor = Predictor(self.model, batch_size=self._settings.eval_batch_size)
         return {
-            name: list(map(dict, predictor.records(Inputs.of(examples.items))))
+            name: list(map(dict, predictor.records(Inputs.from_items(examples.items))))
             for name, examples in {**splits.dev, **splits.test}.items()
         }
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from bert_tf.io.files import atomic_write
 from bert_tf.io.wording import quote
-from bert_tf.readers.examples import BadRowError, is_conll_word, is_table_word, shown
+from bert_tf.readers.examples import BadRowError, is_conll_word, is_table_word, quoted
 
 # An example's id, prediction and what else is reported of it.
 Record = Mapping[str, Any]
@@ -113,7 +113,7 @@ def _json_value(value: Any, problems: list[str]) -> Any:
         return str(value)
     if isinstance(value, str):
         if _HALF_A_PAIR.search(value):
-            problems.append(f"half a surrogate pair, {shown(value)}")
+            problems.append(f"half a surrogate pair, {quoted(value)}")
         return value
     if isinstance(value, float) and not math.isfinite(value):
         if math.isinf(value):
@@ -124,7 +124,7 @@ def _json_value(value: Any, problems: list[str]) -> Any:
     if isinstance(value, list | tuple):
         return [_json_value(item, problems) for item in value]
     if value is not None and not isinstance(value, int | float):
-        problems.append(shown(value))
+        problems.append(quoted(value))
         return None
     return value
 

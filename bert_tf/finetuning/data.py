@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bert_tf.choices import PAIR_MARK
 from bert_tf.io import paths
 from bert_tf.io.wording import listed, quote
-from bert_tf.readers.examples import BadRows, ExampleSet, TextExample, label_of, shown
+from bert_tf.readers.examples import BadRows, ExampleSet, TextExample, label_of, quoted
 from bert_tf.readers.glue import glue_task, has_glue_file, is_labelled, read_glue, read_glue_tfds
 from bert_tf.readers.tables import TableFile, read_columns, read_rows
 from bert_tf.tasks.kinds import table_options
@@ -193,9 +193,9 @@ def _contradiction_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
                 conflicts.setdefault(key, (item, {first[key]}))[1].add(label)
     if conflicts:
         item, labels = next(iter(conflicts.values()))
-        example = shown(PAIR_MARK.join(kind.display_texts(item).values()))
+        example = quoted(PAIR_MARK.join(kind.display_texts(item).values()))
         if not isinstance(label_of(item), tuple):  # the tags of a sentence would fill the line
-            names = sorted(shown(sorted(x) if isinstance(x, frozenset) else x) for x in labels)
+            names = sorted(quoted(sorted(x) if isinstance(x, frozenset) else x) for x in labels)
             example += f" ({listed(names, 2)})"
         yield (
             f"Texts with different labels: {len(conflicts):,}, such as {example}; no model can "

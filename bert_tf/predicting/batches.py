@@ -9,7 +9,7 @@ import numpy as np
 from bert_tf.io import runtime
 from bert_tf.io.paths import absolute
 from bert_tf.io.wording import listed
-from bert_tf.readers.examples import BadRowError, shown, text
+from bert_tf.readers.examples import BadRowError, quoted, text
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.tables import Row
 from bert_tf.tasks.python_data import plain_value
@@ -116,7 +116,7 @@ def _texts(row: Sequence[Any], are_lists: Mapping[str, bool]) -> list[Any]:
         if not is_list:
             singles[what] = value
         elif not isinstance(value, list):
-            raise BadRowError(f"expected a list of texts in {what}, got {shown(value)}")
+            raise BadRowError(f"expected a list of texts in {what}, got {quoted(value)}")
         else:
             for each in value:
                 text(each, what)

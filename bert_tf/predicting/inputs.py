@@ -40,7 +40,7 @@ class Inputs:
     has_columns: bool = True
 
     @classmethod
-    def of(cls, items: Sequence[Any]) -> "Inputs":
+    def from_items(cls, items: Sequence[Any]) -> "Inputs":
         """Examples that were read before, all of them good."""
         return cls(len(items), [], lambda: iter([list(items)]))
 
@@ -77,7 +77,7 @@ def read_inputs(
     ``skip_bad_rows`` all bad rows are, instead of an error at the first. A row is also bad if a
     table of ``output_suffix``, which all columns are written to, cannot store it.
     """
-    kind, table = KINDS[task.kind], TableFile.of(source)
+    kind, table = KINDS[task.kind], TableFile.from_path(source)
     path = table.path
     check = None
     if output_suffix is not None:
@@ -180,7 +180,7 @@ def _id_column(task: TaskFile, table: TableFile) -> str | None:
     except ValueError:
         return None
     # A table without a good row has the column all the same; rows of values have none to say it.
-    return name if row or not table.holds_values else None
+    return name if row or not table.has_typed_fields else None
 
 
 def _texts(
@@ -205,11 +205,11 @@ def _read_texts(
 ) -> Iterator[TextExample | BadRow]:
     reported = 0
     what = [f"column {name!r}" for name in text_columns]
-    for place, row in read_columns(table, [id_column, *text_columns], bad):
+    for location, row in read_columns(table, [id_column, *text_columns], bad):
         yield from bad.rows[reported:]
         reported = len(bad.rows)
         try:
             yield text_example(row, what)
         except BadRowError as error:
-            bad.report(place, error)
+            bad.report(location, error)
     yield from bad.rows[reported:]

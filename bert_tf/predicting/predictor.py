@@ -16,7 +16,7 @@ from bert_tf.io import runtime
 from bert_tf.io.runtime import check_backend
 from bert_tf.modeling.base import TEMPERATURE, BertModel, default_max_length
 from bert_tf.readers.examples import BadRow, ExampleSet
-from bert_tf.readers.table_formats import Given, in_memory_tables
+from bert_tf.readers.table_formats import RowOrError, in_memory_tables
 from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.python_data import is_number, rows_of
@@ -163,7 +163,7 @@ class Predictor:
 
     def rows_of(
         self, data: Any, text_columns: Sequence[str] | None = None
-    ) -> tuple[list[Given], list[str]]:
+    ) -> tuple[list[RowOrError], list[str]]:
         """The rows of examples in memory, and which columns have the texts."""
         columns = text_columns or self.task.columns.get("text_columns")
         data = [data] if _is_example(data) else data

@@ -12,7 +12,7 @@ from typing import Any
 from bert_tf.evaluation.prediction_files import check_words, text_stream, write_records
 from bert_tf.io.files import atomic_write
 from bert_tf.io.wording import Screen
-from bert_tf.readers.tables import FORMS, TableFile, check_delimiter, read_rows
+from bert_tf.readers.tables import TABLE_FORMATS, TableFile, check_delimiter, read_rows
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress, print_progress, progress_to
 
@@ -98,7 +98,7 @@ def _input_table(settings: PredictionSettings) -> Iterator[TableFile]:
         return
     if suffix is None:
         raise ValueError(
-            f"--input=- needs --input_format, which says what comes: {', '.join(FORMS)}."
+            f"--input=- needs --input_format, which says what comes: {', '.join(TABLE_FORMATS)}."
         )
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, f"standard_input{suffix}")

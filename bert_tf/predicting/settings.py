@@ -7,7 +7,7 @@ from typing import Any
 from bert_tf.choices import STRATEGIES
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import required
-from bert_tf.readers.tables import FORMS
+from bert_tf.readers.tables import TABLE_FORMATS
 
 STANDARD_INPUT = "-"
 _NEEDED = required("predict needs --model and --input")
@@ -47,7 +47,7 @@ class PredictionSettings:
     )
     input_format: str | None = flag_fields.choice(
         None,
-        FORMS,
+        TABLE_FORMATS,
         "Read --input in this form instead of the one that its name ends in; lines is a text on "
         "each line, and no line of names.",
     )

@@ -9,10 +9,10 @@ from typing import Any
 
 from bert_tf.io.wording import listed, quote
 
-from .examples import Place, TextExample, name, place_name
+from .examples import Location, TextExample, format_location, name
 
 YES_AND_NO = frozenset({"0", "1", "false", "true"})
-_LABELS_SHOWN = 5
+_MAX_LABELS = 5
 # Texts that programs write for a missing value.
 _MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil", "-100", "-"})
 # Invisible characters, but for joiners, which words of some languages need.
@@ -28,7 +28,7 @@ _MIN_FOUND, _MIN_FRACTION = 3, 0.003
 _LAST_FIELD = re.compile(r"[,;\t|]([^,;\t|\n]*)\n")
 
 
-class LabelPlaces:
+class LabelCounts:
     """Count of each label in a file, and the place of its first row."""
 
     def __init__(self) -> None:
@@ -36,18 +36,18 @@ class LabelPlaces:
         self.first: dict[str, str] = {}
         self._not_text: Any = None  # the first label that is a number, true or false
 
-    def add(self, labels: Iterable[str], place: Place, value: Any) -> None:
+    def add(self, labels: Iterable[str], location: Location, value: Any) -> None:
         """Counts the labels of a row, whose field has the ``value``."""
         if self._not_text is None:
             values = value if isinstance(value, list) else [value]
             self._not_text = next((v for v in values if not isinstance(v, str)), None)
         for label in labels:
             self.counts[label] += 1
-            self.first.setdefault(label, place_name(place))
+            self.first.setdefault(label, format_location(location))
 
-    def shown(self, labels: Iterable[str]) -> str:
+    def format(self, labels: Iterable[str]) -> str:
         """Names labels with their first places."""
-        return listed((f"{quote(label)} ({self.first[label]})" for label in labels), _LABELS_SHOWN)
+        return listed((f"{quote(label)} ({self.first[label]})" for label in labels), _MAX_LABELS)
 
     def type_notes(self, path: str) -> list[str]:
         """Returns a note that predictions do not equal labels that are not text."""
@@ -61,11 +61,11 @@ class LabelPlaces:
 
 
 def class_notes(
-    path: str, column: str, places: LabelPlaces, items: Sequence[TextExample]
+    path: str, column: str, found: LabelCounts, items: Sequence[TextExample]
 ) -> list[str]:
     """Notes where nearly all examples have one class, or names do not look like classes."""
-    counts, total = places.counts, len(items)
-    notes = alike_notes(path, places) + places.type_notes(path)
+    counts, total = found.counts, len(items)
+    notes = alike_notes(path, found) + found.type_notes(path)
     # The numbers of classes that examples have, where each may have several.
     several = {len(item.label) for item in items if isinstance(item.label, tuple)}
     is_large = len(counts) >= _MANY_CLASSES and not several
@@ -83,7 +83,7 @@ def class_notes(
         )
     if column in counts:
         notes.append(
-            f"{path}, {places.first[column]}: the class {quote(column)} is the column's own "
+            f"{path}, {found.first[column]}: the class {quote(column)} is the column's own "
             "name: if files were joined, remove the line with the names."
         )
     are_floats = len(counts) > 1 and all(map(_FLOAT.fullmatch, counts))
@@ -115,8 +115,8 @@ def class_notes(
             "them are near each other.",
         ),
     ]
-    shown_names = ((places.shown(names), remedy) for names, remedy in odd if names)
-    notes += [f"{path}: {names} count as classes: {remedy}" for names, remedy in shown_names]
+    listings = ((found.format(names), remedy) for names, remedy in odd if names)
+    notes += [f"{path}: {names} count as classes: {remedy}" for names, remedy in listings]
     split = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in counts}
     joined = [n for n in sorted(split) if split[n][1:] and (several or {*split[n]} <= {*split})]
     if joined:
@@ -133,14 +133,14 @@ def class_notes(
     return notes
 
 
-def alike_notes(path: str, places: LabelPlaces) -> list[str]:
+def alike_notes(path: str, found: LabelCounts) -> list[str]:
     """Notes on names with invisible characters, and on names that look alike."""
-    seen = {name: _HIDDEN.sub("", unicodedata.normalize("NFKC", name)) for name in places.counts}
+    seen = {name: _HIDDEN.sub("", unicodedata.normalize("NFKC", name)) for name in found.counts}
     looks = {name: " ".join(text.casefold().split()) for name, text in seen.items()}
     alike = collections.Counter(looks.values())
     odd = [name for name in looks if alike[looks[name]] > 1 or _HIDDEN.search(name)]
     remedy = "look alike or hold characters that are not seen: spell each class in one way"
-    return [f"{path}: {places.shown(odd)} count as classes, and {remedy}."] if odd else []
+    return [f"{path}: {found.format(odd)} count as classes, and {remedy}."] if odd else []
 
 
 # === Texts of any task ===

@@ -15,11 +15,11 @@ from bert_tf.io.wording import listed, quote
 
 T = TypeVar("T")
 RowT = TypeVar("RowT")
-_LONGEST_SHOWN = 60
+_MAX_VALUE_LENGTH = 60
 _LARGEST = (2 - 2**-23) * 2.0**127  # of float32, which models learn in
 _MAX_DIGITS = 80  # Arrow's decimals have up to 76
 # Where a row is in its file: a line's number, counted from 1, or words.
-Place = int | str
+Location = int | str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TaggedExample:
     # The text that the words are of, if any, and for each word its first character and the one
     # behind its last. The words say the same: whether data have changed is told without these.
     text: str = dataclasses.field(default="", repr=False)
-    places: tuple[tuple[int, int], ...] = dataclasses.field(default=(), repr=False)
+    offsets: tuple[tuple[int, int], ...] = dataclasses.field(default=(), repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class BadRows:
         self.id_column = id_column  # without it rows are numbered
         self.skipped: list[str] = []  # a sentence for each bad row so far
         self.rows: list[BadRow] = []
-        self.place: Place = 0  # of the row of which an example is made
+        self.location: Location = 0  # of the row of which an example is made
         self._skip = skip
         self.bad_rows_get_a_record = bad_rows_get_a_record
         self._good: Sized = ()
@@ -180,7 +180,7 @@ class BadRows:
         self._words: Sequence[str] = ()
 
     @staticmethod
-    def of(path: str, skip: "bool | BadRows") -> "BadRows":
+    def from_option(path: str, skip: "bool | BadRows") -> "BadRows":
         """Returns the ``BadRows`` that a reader was given as ``skip``, or a new one."""
         return skip if isinstance(skip, BadRows) else BadRows(path, skip)
 
@@ -189,19 +189,19 @@ class BadRows:
         self._id = number if row_id is None else row_id
         self._words = words
 
-    def report(self, place: Place, reason: object) -> None:
+    def report(self, location: Location, reason: object) -> None:
         """Raises a ``ValueError`` for a bad row, "expected ..., got ...", or lists it."""
         can_have_record = isinstance(reason, NoTextError) and self._known_id()
         if not (self._skip or (self.bad_rows_get_a_record and can_have_record)):
             flag = ", or leave out bad rows by --skip_bad_rows (in Python skip_bad_rows=True)"
             instead = "" if self._skip is None else flag
-            where = f"{self.path}, {place_name(place)}"
+            where = f"{self.path}, {format_location(location)}"
             raise ValueError(f"{where}: {reason}; correct the row{instead}.")
-        self.skip(place, reason)
+        self.skip(location, reason)
 
-    def skip(self, place: Place, reason: object) -> None:
+    def skip(self, location: Location, reason: object) -> None:
         """Lists a bad row, whether or not bad rows are to be skipped."""
-        self.skipped.append(f"{self.path}, {place_name(place)}: {reason}.")
+        self.skipped.append(f"{self.path}, {format_location(location)}: {reason}.")
         words, sentence = tuple(self._words), self.skipped[-1]
         self.rows.append(BadRow(len(self._good), self._known_id(), words, sentence))
 
@@ -209,18 +209,18 @@ class BadRows:
         return str(self._id).strip() if isinstance(self._id, str | int) else ""
 
     def collect(
-        self, rows: Iterable[tuple[Place, RowT]], make_example: Callable[[RowT], T]
+        self, rows: Iterable[tuple[Location, RowT]], make_example: Callable[[RowT], T]
     ) -> list[T]:
         """Makes an example of every row; reports those for which that is a ``BadRowError``.
 
         A ``ValueError`` says that there is no row, or no good one, unless every row is answered.
         """
         self._good = examples = []  # ``report`` counts those before a bad row
-        for self.place, row in rows:
+        for self.location, row in rows:
             try:
                 examples.append(make_example(row))
             except BadRowError as error:
-                self.report(self.place if error.line is None else error.line, error)
+                self.report(self.location if error.line is None else error.line, error)
         if not examples and self.skipped and not self.bad_rows_get_a_record:
             raise ValueError(
                 f"{self.path} has no good row: {len(self.skipped)} were skipped, the first of them "
@@ -231,9 +231,9 @@ class BadRows:
         return examples
 
 
-def place_name(place: Place) -> str:
+def format_location(location: Location) -> str:
     """A row's place in words."""
-    return f"line {place}" if isinstance(place, int) else place
+    return f"line {location}" if isinstance(location, int) else location
 
 
 # === Fields ===
@@ -243,14 +243,14 @@ def place_name(place: Place) -> str:
 
 
 class ClassName(str):
-    """A class's name where a file has its number; ``place`` is that among all, from 0."""
+    """A class's name where a file has its number; ``class_id`` is that among all, from 0."""
 
-    place: int
+    class_id: int
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """Spells a value for an error, cut where it is long."""
-    return quote(value, _LONGEST_SHOWN)
+    return quote(value, _MAX_VALUE_LENGTH)
 
 
 def text(value: Any, what: str) -> str:
@@ -258,7 +258,7 @@ def text(value: Any, what: str) -> str:
     if value is None:
         raise NoTextError(f"expected text in {what}, got None")
     if not isinstance(value, str):
-        raise BadRowError(f"expected text in {what}, got {shown(value)}")
+        raise BadRowError(f"expected text in {what}, got {quoted(value)}")
     if not value.isascii():
         try:
             value.encode()
@@ -274,29 +274,29 @@ def non_empty_text(value: Any, what: str) -> str:
     checked = text(value, what)
     # Zeros are what a file has where its last blocks were never written.
     if not checked.replace("\0", "").strip():
-        raise NoTextError(f"expected text in {what}, got {shown(checked)}")
+        raise NoTextError(f"expected text in {what}, got {quoted(checked)}")
     return checked
 
 
 # How Python, NumPy and JSON spell a list of texts, one of numbers, and an item of either.
-_TEXTS_SPELT = re.compile(r"[\[({]+(np\.\w+\(|array\(|b?['\"]).*[\])}]\s*", re.DOTALL)
-_NUMBERS_SPELT = re.compile(r"\[\s*(?:-?\d+(?:\.\d*)?(?:\s*,\s*|\s+|(?=\]))|\.\.\.[\s,]*)*\]\s*")
+_STRING_LIST = re.compile(r"[\[({]+(np\.\w+\(|array\(|b?['\"]).*[\])}]\s*", re.DOTALL)
+_NUMBER_LIST = re.compile(r"\[\s*(?:-?\d+(?:\.\d*)?(?:\s*,\s*|\s+|(?=\]))|\.\.\.[\s,]*)*\]\s*")
 _ITEM = re.compile(
     r"""\s*(np\.\w+\()?(b?'(?:[^'\\\n]|\\[\\'"abfnrtvxuU])*'|b?"(?:[^"\\\n]|\\[\\'"abfnrtvxuU])*\""""
     r"""|-?\d+(?:\.\d*)?|None)(?(1)\))(\s*,|\s+|(?=[\])}]))"""
 )
 
 
-def parse_list(value: Any, what: str, *, of_numbers: bool = False) -> Any:
+def parse_list(value: Any, what: str, *, allow_numbers: bool = False) -> Any:
     """The list, tuple or set that a text spells, as ``to_csv`` writes one; else the value.
 
     >>> parse_list("['a' 'b']", "x"), parse_list("[a b]", "x"), parse_list("[1]", "x")
     (['a', 'b'], '[a b]', '[1]')
     """
-    is_spelt = isinstance(value, str) and (
-        _TEXTS_SPELT.fullmatch(value) or (of_numbers and _NUMBERS_SPELT.fullmatch(value))
+    is_list = isinstance(value, str) and (
+        _STRING_LIST.fullmatch(value) or (allow_numbers and _NUMBER_LIST.fullmatch(value))
     )
-    if not is_spelt:
+    if not is_list:
         return value
     with contextlib.suppress(ValueError):
         return parse_json(value, what)
@@ -312,7 +312,7 @@ def parse_list(value: Any, what: str, *, of_numbers: bool = False) -> Any:
     if value[0] != "[":
         return value
     raise BadRowError(
-        f"expected a list in {what}, got {shown(value)}, from whose spelling it cannot be read: "
+        f"expected a list in {what}, got {quoted(value)}, from whose spelling it cannot be read: "
         "write lists to .jsonl or .parquet"
     )
 
@@ -324,20 +324,20 @@ def list_of(value: Any, what: str) -> list[Any]:
         return value.split()
     if isinstance(value, list):
         return value
-    raise BadRowError(f"expected a list in {what}, got {shown(value)}")
+    raise BadRowError(f"expected a list in {what}, got {quoted(value)}")
 
 
 def name(value: Any, what: str) -> str:
     """A name: text, a whole number, true or false."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if not isinstance(value, str) and isinstance(value := _as_whole(value), int):
+    if not isinstance(value, str) and isinstance(value := _as_integer(value), int):
         return str(value)
     stripped = non_empty_text(value, what).strip()
     return value if value == stripped else stripped  # a ClassName stays one
 
 
-def _as_whole(value: Any) -> Any:
+def _as_integer(value: Any) -> Any:
     """A whole number that a frame's column with gaps, or Arrow's, holds as 1.0; else the value."""
     if isinstance(value, decimal.Decimal):
         # Of one with a large exponent the digits would fill the memory.
@@ -350,7 +350,7 @@ def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
     """A name, one of ``names`` where these are given."""
     label = name(value, what)
     if names is not None and label not in names:
-        raise BadRowError(f"expected one of {listed(names)} in {what}, got {shown(label)}")
+        raise BadRowError(f"expected one of {listed(names)} in {what}, got {quoted(label)}")
     return label
 
 
@@ -365,26 +365,26 @@ def number(value: Any, what: str) -> float:
         try:
             parsed = float(value)
         except (ValueError, OverflowError):
-            parsed = getattr(value, "place", math.nan)
+            parsed = getattr(value, "class_id", math.nan)
         if abs(parsed) <= _LARGEST:
             return parsed
         if math.isfinite(parsed):
             raise BadRowError(
                 f"expected a number from {-_LARGEST:.2g} to {_LARGEST:.2g} in {what}, got "
-                f"{shown(value)}"
+                f"{quoted(value)}"
             )
     hint = " (a point begins decimals, no comma)" if isinstance(value, str) and "," in value else ""
-    raise BadRowError(f"expected a finite number in {what}, got {shown(value)}{hint}")
+    raise BadRowError(f"expected a finite number in {what}, got {quoted(value)}{hint}")
 
 
-def whole_number(value: Any, what: str, limit: int) -> int:
+def integer(value: Any, what: str, limit: int) -> int:
     """A whole number from 0 to ``limit``."""
-    whole = _as_whole(getattr(value, "place", value))
-    if isinstance(whole, str) and whole.strip().isdecimal():
-        whole = int(whole)
-    if isinstance(whole, int) and not isinstance(whole, bool) and 0 <= whole <= limit:
-        return whole
-    raise BadRowError(f"expected a whole number from 0 to {limit} in {what}, got {shown(value)}")
+    parsed = _as_integer(getattr(value, "class_id", value))
+    if isinstance(parsed, str) and parsed.strip().isdecimal():
+        parsed = int(parsed)
+    if isinstance(parsed, int) and not isinstance(parsed, bool) and 0 <= parsed <= limit:
+        return parsed
+    raise BadRowError(f"expected a whole number from 0 to {limit} in {what}, got {quoted(value)}")
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -393,7 +393,7 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     try:
         return tuple(sorted(unique, key=lambda label: (int(label), label)))
     except ValueError:
-        return tuple(sorted(unique, key=lambda label: (getattr(label, "place", 0), label)))
+        return tuple(sorted(unique, key=lambda label: (getattr(label, "class_id", 0), label)))
 
 
 # === How tables and CoNLL's files hold words, and which texts come back as they were ===

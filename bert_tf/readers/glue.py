@@ -21,7 +21,7 @@ from bert_tf.io import paths
 from bert_tf.io.wording import reason
 
 from . import examples as read
-from .examples import BadRowError, BadRows, ExampleSet, Place, TextExample, shown
+from .examples import BadRowError, BadRows, ExampleSet, Location, TextExample, quoted
 from .tables import Row, TableFile, read_columns
 
 _HIGHEST_SCORE = 5.0  # STS-B's scale begins at 0
@@ -218,7 +218,7 @@ def _file_names(task: GlueTask, split: str) -> list[str]:
     return [f"{task.name}/{name}" for name in names] + names
 
 
-def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple[Place, Row]]:
+def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple[Location, Row]]:
     """Yields rows of id, first text, second text and label, with None for what a file lacks."""
     labelled = is_labelled(split)
     table = TableFile(path, suffix=".tsv")
@@ -242,7 +242,7 @@ def _label(task: GlueTask, value: str) -> str | float:
         return read.known_name(value, f"the column of {task.name}'s label", task.labels)
     score = read.number(value, "the column of the score")
     if not 0 <= score <= _HIGHEST_SCORE:
-        raise BadRowError(f"expected a score from 0 to 5, got {shown(value)}")
+        raise BadRowError(f"expected a score from 0 to 5, got {quoted(value)}")
     return score
 
 

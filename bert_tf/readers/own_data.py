@@ -12,7 +12,15 @@ from typing import Any
 
 from . import data_warnings
 from . import examples as read
-from .examples import BadRowError, BadRows, ClassName, ExampleSet, NoTextError, TextExample, shown
+from .examples import (
+    BadRowError,
+    BadRows,
+    ClassName,
+    ExampleSet,
+    NoTextError,
+    TextExample,
+    quoted,
+)
 from .tables import Row, TableFile, read_columns
 
 _Label = str | float | tuple[str, ...]
@@ -62,21 +70,21 @@ def read_multilabel(
     known = None if labels is None else dict.fromkeys(labels)
 
     def read_label(value: Any, what: str) -> tuple[str, ...]:
-        value = read.parse_list(value, what, of_numbers=True)
+        value = read.parse_list(value, what, allow_numbers=True)
         if isinstance(value, ClassName):
             value = [value]
         elif isinstance(value, str):
             value = value.split(label_separator) if value.strip() else []
         if not isinstance(value, list):
-            raise BadRowError(f"expected names of classes that hold in {what}, got {shown(value)}")
+            raise BadRowError(f"expected names of classes that hold in {what}, got {quoted(value)}")
         names = [read.known_name(item, what, known) for item in value]
         if len({*names}) < len(names) and data_warnings.YES_AND_NO.issuperset(
             map(str.lower, names)
         ):
             raise BadRowError(
-                f"expected the names of the classes that hold in {what}, got {shown(value)}, which "
-                "seems to say of each class whether it does: write the names (or the places, as "
-                "[1] for [0, 1, 0]) of those that do"
+                f"expected the names of the classes that hold in {what}, got {quoted(value)}, "
+                "which seems to say of each class whether it does: write the names (or the "
+                "places, as [1] for [0, 1, 0]) of those that do"
             )
         return tuple(dict.fromkeys(names))
 
@@ -106,8 +114,8 @@ def _read_texts(
     labels: Sequence[str] | None,
     skip_bad_rows: bool | BadRows,
 ) -> ExampleSet[TextExample]:
-    bad = BadRows.of(str(path), skip_bad_rows)
-    places = data_warnings.LabelPlaces()
+    bad = BadRows.from_option(str(path), skip_bad_rows)
+    found = data_warnings.LabelCounts()
     *what, label_what = (f"column {name!r}" for name in (*text_columns, label_column))
 
     def make_example(row: Row) -> TextExample:
@@ -117,16 +125,16 @@ def _read_texts(
         label = read_label(row.values[-1], label_what)
         if not isinstance(label, float):
             names = [label] if isinstance(label, str) else label
-            places.add(names, bad.place, row.values[-1])
+            found.add(names, bad.location, row.values[-1])
         return TextExample(example.id, example.text_a, example.text_b, label)
 
     rows = read_columns(path, [id_column, *text_columns, label_column], bad)
     items = bad.collect(rows, make_example)
     sentences: list[str] = []
     if labels is None:
-        labels = read.sorted_names(places.counts)
+        labels = read.sorted_names(found.counts)
         if label_column is not None and labels:
-            sentences += data_warnings.class_notes(str(path), label_column, places, items)
+            sentences += data_warnings.class_notes(str(path), label_column, found, items)
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
 
 

@@ -22,7 +22,7 @@ from bert_tf.io.untrusted import parse_json
 from bert_tf.io.wording import listed, reason
 from bert_tf.pipelines.corpora.text_bytes import open_bytes, open_text, text_chunks
 
-from .examples import BadRowError, ClassName, Place, shown
+from .examples import BadRowError, ClassName, Location, quoted
 
 # Published questions have some 40 MB, Natural Questions' simplified dev set 1 GB as JSON lines.
 # What is larger is no document to hold in memory whole, or a file made to fill it.
@@ -83,7 +83,7 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
         )
     before = 0
     with _open(str(path)) as file:
-        for block in _whole_lines(file, str(path)):
+        for block in _line_blocks(file, str(path)):
             try:
                 text = block.decode(encoding)
             except UnicodeDecodeError as error:
@@ -104,14 +104,14 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
             before += len(lines)
 
 
-def _whole_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
+def _line_blocks(file: IO[bytes], path: str) -> Iterator[bytes]:
     """Yields the file in pieces of whole lines, each without the end of its last line."""
     pieces: list[bytes] = []
     is_one_line = True
     for chunk in text_chunks(file, path):
-        whole, newline, rest = chunk.rpartition(b"\n")
+        lines, newline, rest = chunk.rpartition(b"\n")
         if newline:
-            yield b"".join([*pieces, whole])
+            yield b"".join([*pieces, lines])
             pieces = []
             is_one_line = False
         pieces.append(rest)
@@ -137,9 +137,9 @@ def _open(path: str) -> Iterator[IO[bytes]]:
 # === Records ===
 
 # A row, or what is wrong with it.
-Given = Mapping[str, Any] | BadRowError
-Rows = Sequence[Given]
-Record = tuple[Place, Given]  # and the row's place
+RowOrError = Mapping[str, Any] | BadRowError
+Rows = Sequence[RowOrError]
+Record = tuple[Location, RowOrError]  # and the row's place
 _BATCH_ROWS = 1024
 
 
@@ -152,13 +152,13 @@ def read_json_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
             yield line, _as_record(parse_json(text, "the line", unique_keys=True))
         except ValueError as error:
             what = str(error).removesuffix(".")
-            yield line, BadRowError(f"expected a JSON object, got {shown(text)} ({what})")
+            yield line, BadRowError(f"expected a JSON object, got {quoted(text)} ({what})")
 
 
-def _as_record(row: Any) -> Given:
+def _as_record(row: Any) -> RowOrError:
     if isinstance(row, Mapping | BadRowError):
         return row
-    return BadRowError(f"expected a JSON object, got {shown(row)}")
+    return BadRowError(f"expected a JSON object, got {quoted(row)}")
 
 
 def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
@@ -167,7 +167,7 @@ def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
     rows = read_json_document(path, unique_keys=True)
     if not isinstance(rows, list):
         raise ValueError(
-            f"{path}: expected a JSON list of objects, a row each, got {shown(rows)}; pandas "
+            f"{path}: expected a JSON list of objects, a row each, got {quoted(rows)}; pandas "
             'writes one by to_json(path, orient="records").'
         )
     for number, row in enumerate(rows):
@@ -192,19 +192,19 @@ def read_arrow(path: str, encoding: str = "utf-8") -> Iterator[Record]:
     """Yields the rows of a file or a stream of Arrow, as Feather and ``datasets`` write them."""
     del encoding
 
-    def batches(file: IO[bytes]) -> Iterator[Any]:
+    def read(file: IO[bytes]) -> Iterator[Any]:
         from pyarrow import ipc
 
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
         opened = ipc.open_file(file) if is_file else ipc.open_stream(file)
         yield opened.schema
-        whole = map(opened.get_batch, range(opened.num_record_batches)) if is_file else opened
-        for batch in whole:
+        batches = map(opened.get_batch, range(opened.num_record_batches)) if is_file else opened
+        for batch in batches:
             batch.validate(full=True)  # a stranger's offsets would be followed out of memory
             yield from (batch[at : at + _BATCH_ROWS] for at in range(0, len(batch), _BATCH_ROWS))
 
-    return _arrow_rows(path, "Arrow", batches)
+    return _arrow_rows(path, "Arrow", read)
 
 
 def _arrow_rows(
@@ -222,8 +222,8 @@ def _arrow_rows(
     with open_bytes(path) as file:
         try:
             schema = next(found := batches(file))
-            check_columns_differ(schema.names, path)
-            put_names = names_of_classes(schema)
+            check_unique_columns(schema.names, path)
+            put_names = class_id_decoder(schema)
             for batch in found:
                 for row in map(put_names, batch.to_pylist()):
                     yield f"row {number}", row
@@ -235,7 +235,7 @@ def _arrow_rows(
             ) from error
 
 
-def names_of_classes(data: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def class_id_decoder(data: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Returns a function that puts names of classes, of ``datasets``' ClassLabel, into rows.
 
     -1, no class, becomes ``None``.
@@ -245,41 +245,41 @@ def names_of_classes(data: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
     described = metadata.get(b"huggingface", b"") if isinstance(metadata, Mapping) else b""
     if b'"ClassLabel"' in described:
         with contextlib.suppress(AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            classes = _classes(parse_json(described, "metadata")["info"]["features"])
-            return lambda row: _named(row, classes)
+            classes = _class_names(parse_json(described, "metadata")["info"]["features"])
+            return lambda row: _decode_class_ids(row, classes)
     return lambda row: row
 
 
-def _classes(feature: Any) -> Any:
+def _class_names(feature: Any) -> Any:
     """The names of a feature's classes, of a list's items, or by the names of its fields."""
     if isinstance(feature, list):  # a Sequence, as older versions write it
-        return _classes(feature[0])
+        return _class_names(feature[0])
     if not isinstance(feature.get("_type"), str):
-        return {name: _classes(inner) for name, inner in feature.items()}
+        return {name: _class_names(inner) for name, inner in feature.items()}
     if feature["_type"] != "ClassLabel":
-        return _classes(feature.get("feature", {}))
+        return _class_names(feature.get("feature", {}))
     names = [ClassName(name) for name in feature["names"]]
-    places = list(range(len(names)))
+    ids = list(range(len(names)))
     # Numbers and letters say where they are, in whatever order they were found.
     if all(re.fullmatch("[0-9]{1,9}|[A-Za-z]", name) for name in names):
-        places = [int(name) if name.isdecimal() else ord(name.upper()) - 64 for name in names]
-    first = min([1, *places])
-    for name, place in zip(names, places, strict=True):
-        name.place = place - first
+        ids = [int(name) if name.isdecimal() else ord(name.upper()) - 64 for name in names]
+    first = min([1, *ids])
+    for name, class_id in zip(names, ids, strict=True):
+        name.class_id = class_id - first
     return names
 
 
-def _named(value: Any, classes: Any) -> Any:
+def _decode_class_ids(value: Any, classes: Any) -> Any:
     if isinstance(value, list):
-        return [_named(item, classes) for item in value]
+        return [_decode_class_ids(item, classes) for item in value]
     if isinstance(value, dict) and isinstance(classes, dict):
-        return {name: _named(item, classes.get(name)) for name, item in value.items()}
+        return {name: _decode_class_ids(item, classes.get(name)) for name, item in value.items()}
     if isinstance(classes, list) and isinstance(value, int) and value < len(classes):
         return classes[value] if value >= 0 else None
     return value
 
 
-def check_columns_differ(names: Iterable[Any], what: str) -> None:
+def check_unique_columns(names: Iterable[Any], what: str) -> None:
     """Refuses two columns of one name, of which a row would have the last one's value."""
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
     if twice:
@@ -288,37 +288,37 @@ def check_columns_differ(names: Iterable[Any], what: str) -> None:
 
 # === Rows that a caller in Python has in memory ===
 
-_GIVEN_NAME = re.compile(r"<\w+>")
+_IN_MEMORY_NAME = re.compile(r"<\w+>")
 _NOTHING: Mapping[str, Rows] = MappingProxyType({})
-_given: contextvars.ContextVar[Mapping[str, Rows]] = contextvars.ContextVar(
+_tables: contextvars.ContextVar[Mapping[str, Rows]] = contextvars.ContextVar(
     "given", default=_NOTHING
 )
 
 
 def is_in_memory(path: str) -> bool:
     """True if a path is the name of rows in memory: "<train>"."""
-    return _GIVEN_NAME.fullmatch(path) is not None
+    return _IN_MEMORY_NAME.fullmatch(path) is not None
 
 
 @contextlib.contextmanager
 def in_memory_tables(tables: Mapping[str, Rows]) -> Iterator[None]:
     """Makes names of ``tables``, such as "<train>", paths of their rows, within the context."""
-    token = _given.set({**_given.get(), **tables})
+    token = _tables.set({**_tables.get(), **tables})
     try:
         yield
     finally:
-        _given.reset(token)
+        _tables.reset(token)
 
 
 def read_in_memory(path: str, encoding: str = "utf-8") -> Iterator[Record]:
     """Yields the rows of a name of ``in_memory_tables``."""
     del encoding
-    if path not in _given.get():
+    if path not in _tables.get():
         raise ValueError(
             f"There are no rows called {path} here: they were given in Python, in another call; "
             "give them again."
         )
-    for number, row in enumerate(_given.get()[path]):
+    for number, row in enumerate(_tables.get()[path]):
         yield f"row {number}", _as_record(row)
 
 

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 from bert_tf.io.untrusted import max_line_bytes
 from bert_tf.io.wording import listed
 
-from .examples import BadRowError, BadRows, Place, shown
+from .examples import BadRowError, BadRows, Location, quoted
 from .table_formats import (
     LINES,
     READERS_BY_SUFFIX,
-    Given,
     Record,
+    RowOrError,
     is_in_memory,
     read_in_memory,
     read_lines,
@@ -39,9 +39,9 @@ from .table_formats import (
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS_BY_SUFFIX if suffix != LINES))
 # The forms by the names that flags have for them.
-FORMS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS_BY_SUFFIX))
+TABLE_FORMATS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS_BY_SUFFIX))
 # Endings of files that people have tables in, and what to do with them.
-_OTHERS = {
+_UNSUPPORTED = {
     "xlsx|xlsm|xlsb|xls|ods|numbers": 'save the sheet as .csv, in Excel as "CSV UTF-8"',
     "bz2|xz|zst|lz4|zip|7z|rar|tar|tar.gz|tgz": "unpack it, as of packed files gzip alone is read",
     "txt|text|tab|dat|psv": "rename it to .tsv if tabs separate its columns, else to .csv",
@@ -52,7 +52,7 @@ _OTHERS = {
 # Names of separators, for sentences.
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 # Hardly the name of a column: a number, or many words.
-_NO_NAME = re.compile(r"\s*(-?\d+(\.\d+)?\s*$|(\S+ +){4}\S)")
+_UNLIKELY_NAME = re.compile(r"\s*(-?\d+(\.\d+)?\s*$|(\S+ +){4}\S)")
 # A row's first line, and its fields or what is wrong with them.
 Fields = tuple[int, list[str] | BadRowError]
 
@@ -88,17 +88,17 @@ class TableFile:
         return self.path
 
     @property
-    def holds_values(self) -> bool:
+    def has_typed_fields(self) -> bool:
         """True if the fields are values, as lists and numbers, and not all of them texts.
 
-        >>> TableFile("a.jsonl.gz").holds_values, TableFile("a.csv").holds_values
+        >>> TableFile("a.jsonl.gz").has_typed_fields, TableFile("a.csv").has_typed_fields
         (True, False)
         """
         name = self.suffix or self.path.lower().removesuffix(".gz")
         return is_in_memory(self.path) or name.endswith(tuple(READERS_BY_SUFFIX))
 
     @classmethod
-    def of(cls, path: Any) -> "TableFile":
+    def from_path(cls, path: Any) -> "TableFile":
         """A path as a table's file, read as its name says."""
         return path if isinstance(path, cls) else cls(str(path))
 
@@ -125,7 +125,7 @@ def read_columns(
     bad: BadRows,
     *,
     skip_short_rows: bool = False,
-) -> Iterator[tuple[Place, Row]]:
+) -> Iterator[tuple[Location, Row]]:
     """Yields some columns of a table: of each good row its place and the row.
 
     ``columns`` are names of columns (JSON lines: of keys), each in the table; None gives None.
@@ -134,7 +134,7 @@ def read_columns(
     rows are errors.
     """
     wanted = {name for name in columns if name is not None}
-    for number, (place, row) in enumerate(_records(TableFile.of(source), columns)):
+    for number, (location, row) in enumerate(_records(TableFile.from_path(source), columns)):
         known = row.known if isinstance(row, BadRowError) else row
         bad.begin(number, None if bad.id_column is None else known.get(bad.id_column, ""))
         try:
@@ -143,9 +143,9 @@ def read_columns(
                 bad.check_row(row)
         except BadRowError as error:
             is_skipped = skip_short_rows and isinstance(error, _ShortRowError)
-            (bad.skip if is_skipped else bad.report)(place, error)
+            (bad.skip if is_skipped else bad.report)(location, error)
         else:
-            yield place, Row(number, values)
+            yield location, Row(number, values)
 
 
 def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
@@ -156,19 +156,21 @@ def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
     ...     list(read_rows("<rows>"))
     [{'a': 1}, {}]
     """
-    for _, row in _records(TableFile.of(source)):
+    for _, row in _records(TableFile.from_path(source)):
         yield {} if isinstance(row, BadRowError) else row
 
 
 def _records(table: TableFile, columns: Sequence[str | None] = ()) -> Iterator[Record]:
     """The rows of a table; if the first line names its columns, ``columns`` must be among them."""
-    suffix = table.suffix or _form_of(table.path)
+    suffix = table.suffix or _table_suffix(table.path)
     if suffix in _DELIMITERS:
         return _read_fields(table, suffix, columns)
     return READERS_BY_SUFFIX.get(suffix, read_in_memory)(table.path, table.encoding)
 
 
-def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: BadRows) -> list[Any]:
+def _values(
+    row: RowOrError, columns: Sequence[str | None], wanted: Set[str], bad: BadRows
+) -> list[Any]:
     """The values of a row's columns, ``wanted`` where they are not None."""
     if isinstance(row, BadRowError):
         raise row
@@ -176,7 +178,7 @@ def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: Ba
     if isinstance(row.get("_task_hash"), int):
         row = {"spans": [], **row}
         if row.get("answer", "accept") != "accept" and not bad.bad_rows_get_a_record:
-            raise BadRowError(f"expected Prodigy's answer accept, got {shown(row['answer'])}")
+            raise BadRowError(f"expected Prodigy's answer accept, got {quoted(row['answer'])}")
     is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
     if is_task and ("data" in wanted or not row.keys() >= wanted):
         raise BadRowError(
@@ -187,17 +189,17 @@ def _values(row: Given, columns: Sequence[str | None], wanted: Set[str], bad: Ba
         return [None if name is None else row[name] for name in columns]
     except KeyError as error:
         missing = str(error.args[0])
-        hint = _several_columns_hint(missing, row)
+        hint = _multiple_columns_hint(missing, row)
         raise BadRowError(f"expected the key {missing!r}, got {listed(row)}{hint}") from None
 
 
-def _several_columns_hint(column: str, known: Iterable[str]) -> str:
+def _multiple_columns_hint(column: str, known: Iterable[str]) -> str:
     """Advice where one name joins those of several columns."""
     then = " (where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
     return then if "," in column and {*column.split(",")} <= {*known} else ""
 
 
-def _form_of(path: str) -> str:
+def _table_suffix(path: str) -> str:
     """The form of a table; "" of rows that were given in Python."""
     if is_in_memory(path):
         return ""
@@ -205,7 +207,7 @@ def _form_of(path: str) -> str:
     for suffix in SUFFIXES:
         if name.endswith(suffix):
             return suffix
-    hints = (todo for ends, todo in _OTHERS.items() if re.search(rf"\.({ends})(\.gz)?$", name))
+    hints = (todo for ends, todo in _UNSUPPORTED.items() if re.search(rf"\.({ends})(\.gz)?$", name))
     hint = "".join(f"; {todo}" for todo in hints)
     raise ValueError(
         f"{path} is no table: expected a name that ends in {', '.join(SUFFIXES)} (or in one of "
@@ -229,7 +231,7 @@ def _read_fields(table: TableFile, suffix: str, columns: Sequence[str | None]) -
         if isinstance(fields, BadRowError):
             yield line, fields
         elif fields != [""] or len(names) == 1:
-            yield line, _fault(fields, names, widths) or dict(zip(names, fields, strict=False))
+            yield line, _row_error(fields, names, widths) or dict(zip(names, fields, strict=False))
 
 
 def _read_names(path: str, rows: Iterator[Fields], columns: Sequence[str | None]) -> Sequence[str]:
@@ -256,18 +258,18 @@ def _missing_column_hint(column: str, header: Sequence[str]) -> str:
     """Likely cause of a missing column, with its remedy, or ""."""
     found = (each for each in _SEPARATORS if len(header) == 1 and each in header[0])
     separator = next(found, None)
-    if any(map(_NO_NAME.match, header[0].split(separator) if separator else header)):
+    if any(map(_UNLIKELY_NAME.match, header[0].split(separator) if separator else header)):
         return " (the first line seems to be a row: put one with the columns' names before it)"
     if separator is None:
-        return _several_columns_hint(column, header)
-    spelling = "tab" if separator == "\t" else repr(separator)
+        return _multiple_columns_hint(column, header)
+    flag_value = "tab" if separator == "\t" else repr(separator)
     return (
         f" (the file seems to use {_SEPARATORS[separator]}: finetune and predict take "
-        f"--delimiter={spelling}; or save it as .csv with commas or as .tsv with tabs)"
+        f"--delimiter={flag_value}; or save it as .csv with commas or as .tsv with tabs)"
     )
 
 
-def _fault(
+def _row_error(
     fields: Sequence[str], names: Sequence[str], widths: Sequence[int]
 ) -> BadRowError | None:
     """The fault of fields that are no row of these columns."""

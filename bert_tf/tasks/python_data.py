@@ -18,8 +18,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any
 
 from bert_tf.io.wording import listed
-from bert_tf.readers.examples import BadRowError, NoTextError, number, shown
-from bert_tf.readers.table_formats import Given, check_columns_differ, names_of_classes
+from bert_tf.readers.examples import BadRowError, NoTextError, number, quoted
+from bert_tf.readers.table_formats import RowOrError, check_unique_columns, class_id_decoder
 
 from .task import Task
 
@@ -35,7 +35,7 @@ def rows_of(
     what: str,
     *,
     is_label: Callable[[str], bool] | None = None,
-) -> tuple[list[Given], list[str]]:
+) -> tuple[list[RowOrError], list[str]]:
     """The rows of some data, and which columns have the texts; in place of a bad row its error.
 
     ``text_columns`` and ``label_column`` are how columns without names are called, the kind's own
@@ -47,8 +47,8 @@ def rows_of(
     if isinstance(text_columns, str):
         text_columns = text_columns.split(",")
     names = [tuple(text_columns)] if text_columns else list(kind.texts_in_python)
-    put_names = names_of_classes(data)
-    rows: list[Given] = []
+    put_names = class_id_decoder(data)
+    rows: list[RowOrError] = []
     _check_form(data, kind, what, to_predict=is_label is not None)
     for item in _items(data, what):
         try:
@@ -129,7 +129,7 @@ def _items(data: Any, what: str) -> Iterator[Any]:
         return iter(data.as_numpy_iterator())
     names = getattr(data, "column_names", None) or getattr(data, "columns", None)
     if not isinstance(data, Mapping) and names is not None:  # a frame, which may have one twice
-        check_columns_differ([name for name in names if isinstance(name, Hashable)], what)
+        check_unique_columns([name for name in names if isinstance(name, Hashable)], what)
     for method in ("to_pylist", "to_dicts"):  # Arrow's, polars'
         if hasattr(data, method):
             return iter(getattr(data, method)())
@@ -139,7 +139,7 @@ def _items(data: Any, what: str) -> Iterator[Any]:
         for name, column in data.items():
             if isinstance(column, str) or not isinstance(column, Iterable):
                 raise ValueError(
-                    f"{what}[{name!r}] is {shown(column)}: expected a column's values."
+                    f"{what}[{name!r}] is {quoted(column)}: expected a column's values."
                 )
         names, columns = list(data), [list(column) for column in data.values()]
         if len({len(column) for column in columns}) > 1:
@@ -175,7 +175,7 @@ def _row(
         error = NoTextError if plain_value(item) is None else BadRowError
         raise error(
             f"expected a text, a tuple of texts{'' if is_label else ' and a label'}, or a mapping, "
-            f"got {shown(item)}"
+            f"got {quoted(item)}"
         )
     if len(items) == 2 and isinstance(items[0], Mapping):
         columns, value = items
@@ -195,7 +195,7 @@ def _row(
     if kind.label_is_optional and len(values) == max_texts:
         columns = kind.text_form.split(" or ")[-1]
         hint = f" (for {len(values)} texts give text_columns={columns})"
-    raise BadRowError(f"expected {forms}, got {shown(item)}{hint}")
+    raise BadRowError(f"expected {forms}, got {quoted(item)}{hint}")
 
 
 def plain_value(value: Any) -> Any:
@@ -205,7 +205,7 @@ def plain_value(value: Any) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            raise BadRowError(f"expected UTF-8 text, got {shown(value)}") from error
+            raise BadRowError(f"expected UTF-8 text, got {quoted(value)}") from error
     if isinstance(value, float):  # a NumPy float is one, too
         return None if math.isnan(value) else float(value)
     if isinstance(value, str | int | None):

@@ -149,7 +149,7 @@ def test_an_export_answers_as_they_do(name, signatures, tmp_path):
     write(tmp_path / "model", kind, class_name, options, columns, length)
     records = api.predict(tmp_path / "model", examples)
     model = bert_tf.load(tmp_path / "model")
-    items = [types.SimpleNamespace(**example, places=()) for example in examples]
+    items = [types.SimpleNamespace(**example, offsets=()) for example in examples]
     signature, inputs = {
         "pairs": ("pair", {"one": "text", "other": "text_pair"}), "tags": ("words", {}),
     }.get(name, ("serving_default", {}))  # fmt: skip

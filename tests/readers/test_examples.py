@@ -47,7 +47,7 @@ def test_good_fields():
     assert [examples.row_id(value, 7) for value in (None, 12)] == ["7", "12"]
     numbers = [examples.number(value, "x") for value in (" 1.5", 2, "-3e2", 0.25)]
     assert numbers == [1.5, 2, -300, 0.25]
-    assert [examples.whole_number(value, "x", 3) for value in ("0", " 3 ", 2, 1.0)] == [0, 3, 2, 1]
+    assert [examples.integer(value, "x", 3) for value in ("0", " 3 ", 2, 1.0)] == [0, 3, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_good_fields():
         (examples.number, ("1,5", "", None, True, "nan", "inf", float("nan"), 10**400, [1]),
          "expected a finite number in x, got "),
         (examples.number, ("1e39", -1e39), r"expected a number from -3.4e.38 to 3.4e.38 in x, got"),
-        (lambda value, what: examples.whole_number(value, what, 3),
+        (lambda value, what: examples.integer(value, what, 3),
          ("4", "-1", 4, -1, "1.0", 1.5, 4.0, True, None, "", "²"),
          "expected a whole number from 0 to 3 in x, got "),
     ],

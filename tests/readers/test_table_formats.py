@@ -13,10 +13,10 @@ import pytest
 
 from bert_tf.pipelines.corpora import text_bytes
 from bert_tf.readers import table_formats
-from bert_tf.readers.examples import BadRows, name, number, sorted_names, whole_number
+from bert_tf.readers.examples import BadRows, integer, name, number, sorted_names
 from bert_tf.readers.table_formats import (
+    class_id_decoder,
     in_memory_tables,
-    names_of_classes,
     read_json_document,
     read_lines,
 )
@@ -301,7 +301,7 @@ def test_classes_of_hugging_face_have_their_names(tmp_path):
     for wrong in ("7", '{"ClassLabel": {}}', json.dumps({"info": {"features": [label]}}), "["):
         metadata = {"huggingface": wrong + ' "ClassLabel"'[: 13 * (wrong == "[")]}
         rows = pyarrow.Table.from_pylist([row]).replace_schema_metadata(metadata)
-        assert names_of_classes(rows)(row) == row
+        assert class_id_decoder(rows)(row) == row
 
 
 @pytest.mark.parametrize(
@@ -317,9 +317,9 @@ def test_classes_are_choices_and_numbers_by_their_names(names, places, numbers):
     datasets = pytest.importorskip("datasets", exc_type=ImportError)
     feature = datasets.Features({"y": datasets.ClassLabel(names=names)})
     data = datasets.Dataset.from_dict({"y": range(len(names))}, features=feature)
-    found = [names_of_classes(data)(row)["y"] for row in data]
+    found = [class_id_decoder(data)(row)["y"] for row in data]
     assert found == names
-    assert [whole_number(name, "y", 9) for name in found] == places
+    assert [integer(name, "y", 9) for name in found] == places
     assert [number(name, "y") for name in found] == numbers
 
 
@@ -361,8 +361,8 @@ def test_offsets_that_lead_out_of_an_arrow_file_are_not_followed(tmp_path):
 def test_decimals_are_numbers_and_names():
     whole, half, huge = map(decimal.Decimal, ("2.00", "0.5", "1E+999999999"))
     assert [number(each, "y") for each in (whole, half)] == [2.0, 0.5]
-    assert name(whole, "y") == "2" and whole_number(whole, "y", 9) == 2
-    for read in (number, name, lambda value, what: whole_number(value, what, 9)):
+    assert name(whole, "y") == "2" and integer(whole, "y", 9) == 2
+    for read in (number, name, lambda value, what: integer(value, what, 9)):
         for wrong in (huge, decimal.Decimal("NaN")):
             with pytest.raises(ValueError, match="expected .* in y, got Decimal"):
                 read(wrong, "y")

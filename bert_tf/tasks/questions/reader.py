@@ -73,7 +73,7 @@ def read_squad(
     """
     path = str(path)
     document = read_json_document(path)
-    bad = BadRows.of(path, skip_bad_rows)
+    bad = BadRows.from_option(path, skip_bad_rows)
     ids: set[str] = set()
 
     def make_example(question: _Question) -> QuestionExample:
@@ -118,7 +118,7 @@ def read_questions(
     answer's text. Without, it holds a list of objects with ``text`` and ``answer_start``, as SQuAD
     has it, or an object with a list of each.
     """
-    bad = BadRows.of(str(path), skip_bad_rows)
+    bad = BadRows.from_option(str(path), skip_bad_rows)
     ids: set[str] = set()
 
     def make_example(row: Row) -> QuestionExample:
@@ -161,7 +161,7 @@ def _pair_answers(answers: dict[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
         raise BadRowError(
             "expected lists of one length under 'text' and 'answer_start' of the answers, got "
-            f"{read.shown(answers)}"
+            f"{read.quoted(answers)}"
         )
     return [
         {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
@@ -186,13 +186,13 @@ def _make_question(
     if answers == ():
         return QuestionExample(question_id, title, question, context, (), False)
     if not isinstance(answers, list):
-        raise BadRowError(f"expected a list of answers in {names[2]!r}, got {read.shown(answers)}")
+        raise BadRowError(f"expected a list of answers in {names[2]!r}, got {read.quoted(answers)}")
     if is_impossible is None:
         is_impossible = not answers
     if is_impossible is not (not answers):
         raise BadRowError(
             "expected 'is_impossible' to be true where there are no answers, and false elsewhere; "
-            f"got {read.shown(is_impossible)} and {len(answers)} answers"
+            f"got {read.quoted(is_impossible)} and {len(answers)} answers"
         )
     spans = tuple(_find_answer(answer, context) for answer in answers)
     return QuestionExample(question_id, title, question, context, spans, is_impossible)
@@ -201,14 +201,14 @@ def _make_question(
 def _find_answer(answer: Any, context: str) -> Answer:
     if not isinstance(answer, dict):
         raise BadRowError(
-            f"expected an answer with 'text' and 'answer_start', got {read.shown(answer)}"
+            f"expected an answer with 'text' and 'answer_start', got {read.quoted(answer)}"
         )
     text = read.non_empty_text(answer.get("text"), "an answer's 'text'")
-    start = read.whole_number(answer.get("answer_start"), "'answer_start'", len(context))
+    start = read.integer(answer.get("answer_start"), "'answer_start'", len(context))
     there = context[start : start + len(text)]
     if there != text:
         raise BadRowError(
-            f"expected the answer {read.shown(text)} at character {start} of the context, got "
-            f"{read.shown(there)}"
+            f"expected the answer {read.quoted(text)} at character {start} of the context, got "
+            f"{read.quoted(there)}"
         )
     return Answer(text, start if context.isascii() else len(context[:start].encode()))

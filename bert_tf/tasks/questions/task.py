@@ -47,7 +47,7 @@ _COUNTS = ("total", "thresh")
 
 
 def _holds_texts_alone(path: str) -> bool:
-    return is_table_of(QuestionTask, path) and not TableFile(path).holds_values
+    return is_table_of(QuestionTask, path) and not TableFile(path).has_typed_fields
 
 
 _SAYS_WHERE = rule(

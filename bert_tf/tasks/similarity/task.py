@@ -60,7 +60,7 @@ def read_similarity(
             f"The column {label_column!r} has a score, and a score is of two texts: name two text "
             f"columns, not {', '.join(text_columns)}; or no column of scores."
         )
-    bad = BadRows.of(str(path), skip_bad_rows)
+    bad = BadRows.from_option(str(path), skip_bad_rows)
     what = [f"column {name!r}" for name in text_columns]
 
     def make_example(row: Row) -> SimilarityExample:

@@ -17,7 +17,7 @@ from bert_tf.readers.examples import (
     ExampleSet,
     TaggedExample,
     conll_columns,
-    shown,
+    quoted,
 )
 from bert_tf.readers.table_formats import read_lines
 
@@ -59,7 +59,7 @@ def read_conll(
     all tags of the scheme for the types that occur.
     """
     path = str(path)
-    bad = BadRows.of(path, skip_bad_rows)
+    bad = BadRows.from_option(path, skip_bad_rows)
     sentences = list(_sentences(path, encoding))
     _check_first_column(path, sentences)
     width = len(sentences[0].rows[0]) if sentences else 0
@@ -126,7 +126,7 @@ def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
     if is_comment or (columns and all(map(_numbers_words, columns))):
         raise ValueError(
             f"{path}, line {sentences[0].first_line}: expected a word and at the end its tag, got "
-            f"{shown(' '.join(first))}: remove comments, and columns before the words, as "
+            f"{quoted(' '.join(first))}: remove comments, and columns before the words, as "
             "'cut -f2,3' does where tabs part the columns."
         )
 
@@ -141,7 +141,7 @@ def _numbers_words(column: Sequence[str]) -> bool:
 def _check_columns(sentence: _Sentence, width: int | None) -> None:
     for line, columns in enumerate(sentence.rows, start=sentence.first_line):
         if not columns[0].strip("\0"):
-            raise BadRowError(f"expected a word, got {shown(columns[0])}", line)
+            raise BadRowError(f"expected a word, got {quoted(columns[0])}", line)
         if width is not None and len(columns) != width:
             raise BadRowError(
                 f"expected {width} columns, as the first line has, got {len(columns)}", line

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_tf.io.wording import listed, one_line, quote
-from bert_tf.readers.examples import BadRowError, known_name, shown
+from bert_tf.readers.examples import BadRowError, known_name, quoted
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
@@ -216,34 +216,36 @@ def tags_of_spans(
     ('B-PER', 'I-PER', 'O', 'O')
     """
     if not isinstance(spans, list):
-        raise BadRowError(f"expected a list of {{start, end, label}} in {what}, got {shown(spans)}")
+        raise BadRowError(
+            f"expected a list of {{start, end, label}} in {what}, got {quoted(spans)}"
+        )
     tags = ["O"] * len(places)
     starts, ends = [start for start, _ in places], [end for _, end in places]
     for span in spans:
         if not isinstance(span, dict) or not {*_SPAN_KEYS} <= span.keys():
             raise BadRowError(
-                f"expected objects with {listed(_SPAN_KEYS)} in {what}, got {shown(span)}"
+                f"expected objects with {listed(_SPAN_KEYS)} in {what}, got {quoted(span)}"
                 f"{_other_tool_hint(span)}"
             )
         start, end = span["start"], span["end"]
         if not all(type(place) is int for place in (start, end)) or not 0 <= start < end:
-            raise BadRowError(f"expected 0 <= start < end in {what}, got {shown(span)}")
+            raise BadRowError(f"expected 0 <= start < end in {what}, got {quoted(span)}")
         kind = known_name(span["label"], f"the label of {what}", types)
         first, last = bisect.bisect_left(starts, start), bisect.bisect_left(ends, end)
         own, fault = span.get("text"), ""
         if end > len(text):
             fault = f"spans of the text's {len(text)} characters"
         elif isinstance(own, str) and own in text and own not in text[start:end]:
-            fault = f"{shown(own)}, as the span's own text is,"
+            fault = f"{quoted(own)}, as the span's own text is,"
         elif starts[first : first + 1] != [start] or ends[last : last + 1] != [end]:
             fault = "spans of whole words"
         if fault:
-            got = f"{shown(text[start:end])} (characters {start} to {end})"
-            around = shown(_touched_words(text, places, start, end))
+            got = f"{quoted(text[start:end])} (characters {start} to {end})"
+            around = quoted(_touched_words(text, places, start, end))
             cause = _likely_cause(text, start, end, places, own)
             raise BadRowError(f"expected {fault} in {what}, got {got} of {around}{cause}")
         if {*tags[first : last + 1]} != {"O"}:
-            raise BadRowError(f"expected spans that do not overlap in {what}, got {shown(span)}")
+            raise BadRowError(f"expected spans that do not overlap in {what}, got {quoted(span)}")
         tags[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
     return tuple(tags)
 
@@ -280,7 +282,7 @@ def _likely_cause(text: str, start: int, end: int, places: Sequence[WordPlace], 
     has_own = isinstance(own, str) and own in text
     if meant != here and (meant == own if has_own else are_words):
         return (
-            f"; in UTF-16 units, which browsers count, the place is that of {shown(meant)}: count "
+            f"; in UTF-16 units, which browsers count, the place is that of {quoted(meant)}: count "
             "characters, an emoji as one"
         )
     return "; leave out the blanks at its ends" if here != here.strip() else ""

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from bert_tf.readers import examples as read
-from bert_tf.readers.data_warnings import NUMBER, LabelPlaces, alike_notes
+from bert_tf.readers.data_warnings import NUMBER, LabelCounts, alike_notes
 from bert_tf.readers.examples import BadRowError, BadRows, ExampleSet, NoTextError, TaggedExample
 from bert_tf.readers.tables import Row, TableFile, read_columns, read_rows
 
@@ -36,12 +36,12 @@ def read_tagging(
     ``character_spans`` the former holds a text, whose words are the tokenizer's, and the latter a
     list of its entities, as ``tags_of_spans`` takes them; the tags are of IOB2.
     """
-    bad = BadRows.of(str(path), skip_bad_rows)
+    bad = BadRows.from_option(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)
     types = None if labels is None else {label[2:]: None for label in labels if label != "O"}
     (words_column,) = text_columns
     words_are, tags_are = f"column {words_column!r}", f"column {label_column!r}"
-    places = LabelPlaces()
+    found = LabelCounts()
     spans: set[tuple[str, str]] = set()  # their texts by characters, and by UTF-16 units
 
     def of_spans(example_id: str, number: int, value: Any, entities: Any) -> TaggedExample:
@@ -53,7 +53,7 @@ def read_tagging(
         tags = None
         if label_column is not None:
             tags = tags_of_spans(whole, entities, words_at, types, tags_are)
-            words_from, words_to = ({*places} for places in zip(*words_at, strict=True))
+            words_from, words_to = ({*offsets} for offsets in zip(*words_at, strict=True))
             for span in [] if whole.isascii() else entities:
                 start, end = span["start"], span["end"]
                 first, last = characters_of_utf16_span(whole, start, end)
@@ -72,10 +72,10 @@ def read_tagging(
             raise NoTextError(f"expected words in {words_are}, got none")
         tags = None
         if label_column is not None:
-            tagged = read.list_of(read.parse_list(tagged, tags_are, of_numbers=True), tags_are)
+            tagged = read.list_of(read.parse_list(tagged, tags_are, allow_numbers=True), tags_are)
             if any(isinstance(tag, dict) for tag in tagged):
                 raise BadRowError(
-                    f"expected tags in {tags_are}, got {read.shown(tagged[0])}, which is for "
+                    f"expected tags in {tags_are}, got {read.quoted(tagged[0])}, which is for "
                     "--character_spans"
                 )
             tags = tuple(read.known_name(tag, tags_are, known) for tag in tagged)
@@ -87,19 +87,19 @@ def read_tagging(
         example_id, value, tagged = row.values
         make = of_spans if character_spans else of_words
         example = make(read.row_id(example_id, row.number), row.number, value, tagged)
-        places.add(example.tags or (), bad.place, "" if character_spans else tagged)
+        found.add(example.tags or (), bad.location, "" if character_spans else tagged)
         return example
 
     rows = read_columns(path, [id_column, words_column, label_column], bad)
     items = bad.collect(rows, make_example)
     sentences = []
     if labels is None:
-        sentences += tag_notes(str(path), places) + places.type_notes(str(path))
+        sentences += tag_notes(str(path), found) + found.type_notes(str(path))
     if not character_spans:
         sentences += _lone_words(path, items, (words_column, label_column))
     sentences += span_notes(str(path), spans)
     if labels is None:
-        labels = read.sorted_names(places.counts)
+        labels = read.sorted_names(found.counts)
         if character_spans and label_column is not None:
             labels = entity_labels(labels, "IOB2")
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
@@ -137,24 +137,24 @@ def _lone_words(
 # === Notes on what is read as it is, and may not be meant ===
 
 
-def tag_notes(path: str, places: LabelPlaces) -> list[str]:
+def tag_notes(path: str, found: LabelCounts) -> list[str]:
     """Notes on tags that look like tags of entities and are not."""
-    odd = find_odd_tags(places.counts)
-    if places.counts and all(map(NUMBER.fullmatch, places.counts)):
+    odd = find_odd_tags(found.counts)
+    if found.counts and all(map(NUMBER.fullmatch, found.counts)):
         return [
-            f"{path}: the tags are numbers, such as {places.shown([*places.counts][:1])}: words "
+            f"{path}: the tags are numbers, such as {found.format([*found.counts][:1])}: words "
             "are scored, not entities; if they stand for names, as in datasets' ClassLabel, write "
             "the names."
         ]
     if not odd:
-        return alike_notes(path, places)
-    if any(is_tag(tag) and tag != "O" for tag in places.counts):
+        return alike_notes(path, found)
+    if any(is_tag(tag) and tag != "O" for tag in found.counts):
         return [
-            f"{path}: most tags are those of entities, but not {places.shown(odd)}: they count as "
+            f"{path}: most tags are those of entities, but not {found.format(odd)}: they count as "
             "O where entities are scored; correct them if they are misspelt."
         ]
     return [
-        f"{path}: the tags look like those of entities and are none, such as {places.shown(odd)}: "
+        f"{path}: the tags look like those of entities and are none, such as {found.format(odd)}: "
         "words are scored, not entities; spell them O, B-TYPE and I-TYPE."
     ]
 
@@ -173,7 +173,7 @@ def span_notes(path: str, spans: Collection[tuple[str, str]]) -> list[str]:
         moved = [pair for pair in spans if pair[0] != pair[1]]
     if len(moved) <= right:
         return []
-    here, by_units = map(read.shown, min(moved))
+    here, by_units = map(read.quoted, min(moved))
     return [
         f"{path}: spans behind an emoji or a rare ideograph {seem} count UTF-16 units, as browsers "
         f"do: {here} is read, by units it would be {by_units}; count characters."

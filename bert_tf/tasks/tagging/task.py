@@ -72,7 +72,9 @@ class _Options(ClassWeights):
         only="tables",
         rules=[
             rule(
-                lambda is_on, values: is_on and not TableFile(values["train_file"]).holds_values,
+                lambda is_on, values: (
+                    is_on and not TableFile(values["train_file"]).has_typed_fields
+                ),
                 "--{flag} reads lists of entities, and {train_file} holds texts: expected a table "
                 "in .jsonl, .json or .parquet.",
             ),
@@ -286,7 +288,7 @@ class TaggingTask(Task):
         from bert_tf.evaluation.prediction_files import ENTITIES
 
         first = next(iter(items), None)
-        has_spans = first.places if first else columns.get("character_spans")
+        has_spans = first.offsets if first else columns.get("character_spans")
         return {**cls.no_prediction, **({ENTITIES: None} if has_spans else {})}
 
     def rows(
@@ -387,7 +389,7 @@ class TaggingTask(Task):
                 "tags": tuple(row["tags"]),
                 "scores": tuple(row["scores"]),
             }
-            if item.places:
+            if item.offsets:
                 record[ENTITIES] = [_in_text(item, *entity) for entity in entities]
             yield record
 
@@ -461,8 +463,8 @@ class TaggingTask(Task):
 
 def _in_text(item: TaggedExample, entity: Entity, score: float) -> dict[str, Any]:
     """An entity as characters of its text."""
-    start, _ = item.places[entity.start]
-    _, end = item.places[entity.end - 1]
+    start, _ = item.offsets[entity.start]
+    _, end = item.offsets[entity.end - 1]
     where = {"start": start, "end": end, "label": entity.type, "text": item.text[start:end]}
     return {**where, "score": score}
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.readers import examples as read
-from bert_tf.readers.examples import BadRowError, BadRows, ChoiceExample, ExampleSet, shown
+from bert_tf.readers.examples import BadRowError, BadRows, ChoiceExample, ExampleSet, quoted
 from bert_tf.readers.tables import Row, TableFile, read_columns, read_rows
 
 _MAX_CHOICES = 1000
@@ -27,7 +27,7 @@ def read_choices(
     ``text_columns`` are the context's and at least two of continuations or the one that holds them
     in a list. ``label_column`` has the right one's number, counted from 0.
     """
-    bad = BadRows.of(str(path), skip_bad_rows)
+    bad = BadRows.from_option(str(path), skip_bad_rows)
 
     def make_example(row: Row) -> ChoiceExample:
         example_id, label, context, *choices = row.values
@@ -36,7 +36,7 @@ def read_choices(
             if not isinstance(choices, list) or not 2 <= len(choices) <= _MAX_CHOICES:
                 raise BadRowError(
                     f"expected a list of 2 to {_MAX_CHOICES:,} choices in column "
-                    f"{text_columns[1]!r}, got {shown(choices)}"
+                    f"{text_columns[1]!r}, got {quoted(choices)}"
                 )
         name = read.row_id(example_id, row.number)
         return _choice_example(name, context, choices, label, label_column is not None)
@@ -53,7 +53,7 @@ def read_swag(
 
     The context is ``sent1``; each choice is ``sent2`` and one of ``ending0`` to ``ending3``.
     """
-    bad = BadRows.of(str(path), skip_bad_rows)
+    bad = BadRows.from_option(str(path), skip_bad_rows)
 
     def make_example(row: Row) -> ChoiceExample:
         context, beginning, *endings, label = row.values
@@ -80,7 +80,7 @@ def _choice_example(
         example_id,
         read.non_empty_text(context, "the context"),
         tuple(read.non_empty_text(choice, f"choice {at}") for at, choice in enumerate(choices)),
-        read.whole_number(label, f"the label {_COUNTED}", len(choices) - 1) if labelled else None,
+        read.integer(label, f"the label {_COUNTED}", len(choices) - 1) if labelled else None,
     )
 
 

@@ -216,10 +216,10 @@ def test_spans_become_tags(write):
     assert first.words == ("Ann", "Lee", ",", "Bo\u00e9", "met", "ACME", "'", "s", "\U0001f600",
                            "man", ".")  # fmt: skip
     found = {
-        (first.places[a][0], first.places[b - 1][1], t) for t, a, b in find_all([first.tags])[0]
+        (first.offsets[a][0], first.offsets[b - 1][1], t) for t, a, b in find_all([first.tags])[0]
     }
     assert found == {(e["start"], e["end"], e["label"]) for e in entities}
-    assert [text[start:end] for start, end in first.places] == list(first.words)
+    assert [text[start:end] for start, end in first.offsets] == list(first.words)
     assert second.tags == ("O", "O") and third.tags == ("B-PER", "B-PER")
     assert examples.labels == ("O", "B-ORG", "I-ORG", "B-PER", "I-PER", "B-X", "I-X")
     unlabelled = read_tagging(path, **{**COLUMNS, "label_column": None})

@@ -179,12 +179,12 @@ def test_mistakes_show_entities():
     one = np.log(np.e + 4)
     assert mistake.loss == pytest.approx(2 * (one - 1) + 2 * one)
     assert found.scores["f1"] == 0.5
-    for tags, predicted, shown in (
+    for tags, predicted, quoted in (
         ("O O", "O B-LOC", ("(none)", "LOC: a1")),
         ("O B-LOC", "O O", ("LOC: a1", "(none)")),
     ):
         (mistake,) = of("a0 a1", tags, predicted).mistakes
-        assert (mistake.expected, mistake.predicted) == shown
+        assert (mistake.expected, mistake.predicted) == quoted
     assert of("a0 a1", "O B-LOC", "O O").constant is True
     # An entity may begin with I-: the tag is wrong, the entity is right.
     found = of("a0 a1", "O B-LOC", "O I-LOC")
