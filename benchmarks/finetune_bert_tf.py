@@ -13,7 +13,7 @@ from bert_tf import features
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.questions.rows import QuestionExamples, question_examples
-from bert_tf.training.attention import attention_to
+from bert_tf.training.attention import choose_attention
 from bert_tf.training.compilation import Compilation
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.precision import set_precision
@@ -83,7 +83,7 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
     model.encoder.trains_without_padding = True
     if compilation.groups_attention:
         heads = model.config.num_attention_heads
-        model.encoder.training_attention = attention_to(rows.lengths, BATCH_SIZE, heads)
+        model.encoder.training_attention = choose_attention(rows.lengths, BATCH_SIZE, heads)
     model.compile(optimizer=optimizer, loss=loss, jit_compile=False, **halves)
     epochs, steps_per_epoch = comparison.epochs, rows.num_batches(BATCH_SIZE)
     if run.stop_after:

@@ -38,7 +38,7 @@ def run(
     jit_compile = settings.jit_compile == "true"
     devices = open_distribution(settings.strategy, settings.precision, jit_compile=jit_compile)
     directory = FineTuningDirectory(settings.model_dir, is_temporary=is_temporary)
-    directory.check_place(settings.files)
+    directory.check_location(settings.files)
     source = RunSource(settings.init_checkpoint, directory)
     settings, sentence = with_default_schedule(settings, source)
     with contextlib.ExitStack() as stack:

@@ -99,7 +99,7 @@ def write_outputs(inputs: FineTuningInputs, outcome: TrainingOutcome) -> dict[st
     task = inputs.task
     files: dict[str, list[str]] = {}
     for name in (*task.dev_sets, *task.test_sets):
-        folder = inputs.directory.at(name)
+        folder = inputs.directory.join(name)
         tf.io.gfile.makedirs(folder)
         files[name] = task.write_predictions(
             outcome.inference, name, folder, outcome.results["thresholds"]

@@ -70,7 +70,7 @@ def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
     for number, (name, run) in enumerate(planned.items(), start=1):
         print_progress(f"\nRun {number} of {len(planned)}: {name}", flush=True)
         own = _inputs_of(run, inputs)
-        own.directory.check_place({})
+        own.directory.check_location({})
         own.directory.create()
         own.directory.check_settings(run.to_dict(), MAY_CHANGE)
         # The same data and the same start for all, and found to be those by now.

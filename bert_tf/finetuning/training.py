@@ -17,8 +17,8 @@ from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.task import Task, evaluate
 from bert_tf.tasks.task_file import TaskFile, to_json
 from bert_tf.training import saved_states
-from bert_tf.training.attention import attention_to
-from bert_tf.training.compilation import asks_for_xla
+from bert_tf.training.attention import choose_attention
+from bert_tf.training.compilation import should_use_xla
 from bert_tf.training.loop import BadStep, BadStepError, StepResults, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Progress, print_progress
@@ -99,7 +99,7 @@ class FineTuningTrainer(Trainer):
         )
         # A callback hears of each step; and within a call TensorFlow's collectives take one shape.
         replicas = self.devices.strategy.num_replicas_in_sync
-        self.makes_single_steps = bool(inputs.callbacks) or replicas > 1
+        self.single_step_calls = bool(inputs.callbacks) or replicas > 1
 
     def _make_loop(self, few_shot: FewShotTraining) -> TrainingLoop:
         """The steps of the learner's model, which is compiled for callbacks to look at."""
@@ -107,7 +107,7 @@ class FineTuningTrainer(Trainer):
         warmup = int(settings.warmup_proportion * self.last_step)
         schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.last_step)
         changes = settings.changes_shapes(strategy.num_replicas_in_sync)
-        jit_compile = asks_for_xla(settings.jit_compile, device, changes)
+        jit_compile = should_use_xla(settings.jit_compile, device, changes)
         self.model.encoder.trains_without_padding = not jit_compile
         self.model.encoder.recomputes_blocks = settings.remat
         arguments = few_shot.task.compile_arguments
@@ -184,7 +184,7 @@ class FineTuningTrainer(Trainer):
             # (B, S), or (B, K, S) where an example is K rows.
             texts = settings.train_batch_size * math.prod(mask.shape[1:-1])
             heads = model.config.num_attention_heads
-            attend = attention_to(self.examples.lengths, texts, heads)
+            attend = choose_attention(self.examples.lengths, texts, heads)
             model.encoder.training_attention = attend
         return iter(batches)
 
@@ -203,7 +203,7 @@ class FineTuningTrainer(Trainer):
         """Evaluates, then saves: who asked to stop waits for an evaluation that is due."""
         if self.is_evaluation_due() and self._judged_step != self.step:
             if (line := self.evaluate()) is not None:
-                progress.say(line)
+                progress.write(line)
             self._judged_step = self.step
         self.state.stopped = self.callbacks.stops
         # A signal may have come in the meantime.

@@ -12,7 +12,7 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.training import distribution
-from bert_tf.training.compilation import Compilation, asks_for_xla
+from bert_tf.training.compilation import Compilation, should_use_xla
 from bert_tf.training.precision import dtype_policy
 from bert_tf.training.progress import duration, print_progress
 
@@ -57,8 +57,8 @@ def memory_bytes(
     That is weights, gradients and moments, and what a micro-batch keeps of each layer and of the
     logits for the backward pass.
     """
-    compilation = Compilation(device, asks_for_xla(settings.jit_compile, device))
-    wide, inner, square, logits = _KEPT_BY_XLA[device] if compilation.joins_kernels else _KEPT
+    compilation = Compilation(device, should_use_xla(settings.jit_compile, device))
+    wide, inner, square, logits = _KEPT_BY_XLA[device] if compilation.fuses_kernels else _KEPT
     length, hidden = phase.max_seq_length, config.hidden_size
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     layer = length * (wide * hidden + inner * config.intermediate_size + square * heads * length)

@@ -15,7 +15,7 @@ from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.keras_hooks import seeds_from
 from bert_tf.pipelines import vocabulary
 from bert_tf.training import distribution, optimizers, schedules
-from bert_tf.training.compilation import asks_for_xla
+from bert_tf.training.compilation import should_use_xla
 from bert_tf.training.precision import set_precision
 from bert_tf.training.run_directory import RunDirectory
 
@@ -121,7 +121,7 @@ def fit_vocabulary(
 
 def _set_arithmetic(settings: PretrainingSettings, device_type: str) -> bool:
     """Sets the precision of a device's models; returns whether XLA is to compile the gradients."""
-    jit_compile = asks_for_xla(settings.jit_compile, device_type)
+    jit_compile = should_use_xla(settings.jit_compile, device_type)
     if device_type == "TPU" and settings.jit_compile == "false":
         raise ValueError(
             "--jit_compile=false: a TPU runs only what XLA has compiled; leave the flag out."

@@ -231,7 +231,7 @@ class PretrainingLoop(TrainingLoop):
         **options: Any,
     ) -> None:
         compilation = Compilation(device_type, jit_compile)
-        self.leaves_padding_out = not compilation.by_xla
+        self.leaves_padding_out = not compilation.uses_xla
         on_cpu = compilation.groups_attention
         if encoder := getattr(model, "encoder", None):
             encoder.trains_without_padding = self.leaves_padding_out

@@ -17,7 +17,7 @@ from bert_tf.pipelines.pretraining.dataset import corpus_lines
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
-from bert_tf.training.compilation import asks_for_xla
+from bert_tf.training.compilation import should_use_xla
 from bert_tf.training.precision import is_rewritten
 from bert_tf.training.process import training_in_process
 from bert_tf.training.progress import NOWHERE, print_progress, progress_to
@@ -97,7 +97,7 @@ def _open(
     stack: contextlib.ExitStack,
 ) -> PretrainingInputs | None:
     """Opens what the run reads and writes; shows it and returns None where it is finished."""
-    directory.check_place(settings.files)
+    directory.check_location(settings.files)
     recorded = {}
     if directory.has_progress():
         recorded = directory.saved_flags()
@@ -124,7 +124,7 @@ def _open(
     check_hosts_can_read(devices, settings.input_format)
     print_progress(f"Devices: {devices.description}.", flush=True)
     device_type = devices.device_type
-    jit_compile = asks_for_xla(settings.jit_compile, device_type)
+    jit_compile = should_use_xla(settings.jit_compile, device_type)
     stack.enter_context(
         training_in_process(
             num_replicas=devices.strategy.num_replicas_in_sync,

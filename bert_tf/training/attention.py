@@ -27,9 +27,9 @@ from bert_tf.modeling.transformer import (
     split_heads,
 )
 
-# The scores of a group, 16 MB in float32: more leave a processor's cache. Where those of all texts
-# are no more, there is little to win. Runs resume by this and by what ``attention_to`` says: other
-# masks are drawn by another value, so it needs a new format of ``RunDirectory``.
+# Maximum number of scores of a group: 16 MB in float32 fit in a processor's cache. Dropout masks
+# depend on it and on ``choose_attention``: if you change one, increase ``_FORMAT`` of
+# ``RunDirectory``, so that runs do not resume with other masks.
 _MAX_SCORES = 1 << 22
 
 
@@ -58,7 +58,7 @@ def attend_in_groups(
     return contexts
 
 
-def attention_to(lengths: np.ndarray, texts: int, heads: int) -> Attend | None:
+def choose_attention(lengths: np.ndarray, texts: int, heads: int) -> Attend | None:
     """Attention for batches of ``texts`` texts, from a set of (N,) ``lengths``; None: all at once.
 
     Of few scores a loop costs more than it saves.
@@ -125,25 +125,25 @@ class _GroupedAttention:
             query, key, value = split_heads(group.take(projected), self._heads)
             (context,) = split_heads(group.take(contexts), self._heads, parts=1)
             has_row = tf.cast(group.row_indices < tf.shape(projected)[0], upstream.dtype)
-            of_contexts = group.take(upstream) * has_row[:, :, None]
-            (of_context,) = split_heads(of_contexts, self._heads, parts=1)
+            context_gradients = group.take(upstream) * has_row[:, :, None]
+            (context_grad,) = split_heads(context_gradients, self._heads, parts=1)
             weights = self._weights(group, query, key)
             # The gradient of a softmax w is w * (g - sum(g * w)), and that sum over the keys is one
             # over the context that they made.
-            mean = tf.reduce_sum(of_context * context, axis=-1, keepdims=True)
-            of_context = self._scaled(of_context)
-            dropped, of_weights = weights, tf.matmul(of_context, value, transpose_b=True)
+            mean = tf.reduce_sum(context_grad * context, axis=-1, keepdims=True)
+            context_grad = self._scaled(context_grad)
+            dropped, weights_grad = weights, tf.matmul(context_grad, value, transpose_b=True)
             if self._dropped:
                 mask = tf.cast(masks.read(group.index), weights.dtype)
-                dropped, of_weights = weights * mask, of_weights * mask
-            of_scores = (of_weights - mean) * weights
+                dropped, weights_grad = weights * mask, weights_grad * mask
+            scores_grad = (weights_grad - mean) * weights
             scale = score_scale(query)
-            of_parts = [
-                tf.matmul(of_scores, key * scale),
-                tf.matmul(of_scores, query * scale, transpose_a=True),
-                tf.matmul(dropped, of_context, transpose_a=True),
+            gradients = [
+                tf.matmul(scores_grad, key * scale),
+                tf.matmul(scores_grad, query * scale, transpose_a=True),
+                tf.matmul(dropped, context_grad, transpose_a=True),
             ]
-            return join_heads(tf.concat(of_parts, axis=1)), masks
+            return join_heads(tf.concat(gradients, axis=1)), masks
 
         return self._loop(gradients, masks, projected, projected.shape[-1])[0]
 
@@ -190,12 +190,12 @@ class _GroupedAttention:
         def turn(
             index: tf.Tensor, done: tf.TensorArray, masks: tf.TensorArray
         ) -> tuple[tf.Tensor, tf.TensorArray, tf.TensorArray]:
-            own = slice(index * self._texts, (index + 1) * self._texts)
-            row_indices = self._row_indices[own]
+            texts = slice(index * self._texts, (index + 1) * self._texts)
+            row_indices = self._row_indices[texts]
             # The last place that has a row in any of the texts, and one more.
             used = tf.where(tf.reduce_any(row_indices < num_rows, axis=0))
             length = tf.cast(used[-1, 0], tf.int32) + 1
-            group = _Group(index, row_indices[:, :length], self._real_tokens[own, :length])
+            group = _Group(index, row_indices[:, :length], self._real_tokens[texts, :length])
             computed, masks = compute(group, masks)
             return index + 1, done.write(index, group.rows(computed, num_rows)), masks
 

@@ -16,10 +16,10 @@ from bert_tf.modeling.transformer import ComputePlan, attend_full_batch, score_s
 from .dropout_masks import COUNTED, DRAWN, HASHED, Masks
 
 
-def asks_for_xla(jit_compile: str, device_type: str, changes_shapes: bool = False) -> bool:
+def should_use_xla(jit_compile: str, device_type: str, changes_shapes: bool = False) -> bool:
     """True if XLA is to compile a step, as ``--jit_compile`` has it; auto asks for it on a GPU.
 
-    >>> asks_for_xla("auto", "GPU"), asks_for_xla("auto", "GPU", changes_shapes=True)
+    >>> should_use_xla("auto", "GPU"), should_use_xla("auto", "GPU", changes_shapes=True)
     (True, False)
     """
     asked = jit_compile == "true" or (jit_compile == "auto" and device_type == "GPU")
@@ -36,19 +36,19 @@ class Compilation(NamedTuple):
     jit_compile: bool = False
 
     @property
-    def by_xla(self) -> bool:
+    def uses_xla(self) -> bool:
         """True if XLA compiles the gradients, so that shapes must be known: padding stays."""
         return self.jit_compile or self.device_type == "TPU"
 
     @property
-    def joins_kernels(self) -> bool:
+    def fuses_kernels(self) -> bool:
         """True for programs that spare the memory's traffic; a CPU keeps its bits under XLA."""
-        return self.by_xla and self.device_type != "CPU"
+        return self.uses_xla and self.device_type != "CPU"
 
     @property
     def groups_attention(self) -> bool:
         """True where attention in groups may take less time: a loop of the batch's lengths."""
-        return not self.by_xla and self.device_type == "CPU"
+        return not self.uses_xla and self.device_type == "CPU"
 
     @property
     def length_multiple(self) -> int:
@@ -58,24 +58,24 @@ class Compilation(NamedTuple):
     @property
     def masks(self) -> Masks:
         """The way in which dropout's masks are drawn."""
-        if self.joins_kernels:
+        if self.fuses_kernels:
             return HASHED
         return COUNTED if self.device_type == "GPU" else DRAWN
 
-    def place_of_seeds(self) -> contextlib.AbstractContextManager[Any]:
+    def seed_device(self) -> contextlib.AbstractContextManager[Any]:
         """A context in which a step makes the seeds of its masks.
 
         TensorFlow makes keys of seeds on the host: each dropout would wait for its own, copied back
         from a GPU.
         """
-        on_host = self.device_type == "GPU" and not self.by_xla
+        on_host = self.device_type == "GPU" and not self.uses_xla
         return tf.device("CPU:0") if on_host else contextlib.nullcontext()
 
     def clip(
         self, gradients: Sequence[tf.Tensor], clip_norm: float
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The gradients clipped by their global norm, and that norm before."""
-        if self.joins_kernels:
+        if self.fuses_kernels:
             norm = _global_norm(gradients)
             # XLA updates all variables of a size by one kernel if one array is read for them, and
             # a number is none: 19 kernels for 158 variables.
@@ -95,7 +95,7 @@ class Compilation(NamedTuple):
     def plan(self) -> StepPlan:
         """How the layers compute that are called in the step."""
         plan = StepPlan(self.masks.draw, tf.gather)  # ops.take copies a size to a GPU each time
-        if not self.joins_kernels:
+        if not self.fuses_kernels:
             return plan
         blocks = TimeMajorPlan() if self.device_type == "GPU" else XlaPlan()
         return plan._replace(barrier=_barrier, blocks=blocks)
@@ -116,7 +116,7 @@ def _barrier(value: tf.Tensor) -> tf.Tensor:
     return gen_xla_ops.xla_optimization_barrier([value])[0]
 
 
-def _again(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor:
+def _recompute(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor:
     """``function(*tensors)``, which the backward pass calls again: only the tensors are kept."""
 
     def compute(*tensors: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
@@ -142,24 +142,22 @@ def _again(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor
 
 # Numbers in a block's states: 5,461 tokens of bert-base. With fewer, by estimate, the additional
 # kernels of a plan take longer than the memory's traffic that they spare.
-MIN_NUMBERS = 1 << 22
+MIN_ELEMENTS = 1 << 22
 
 
-def _attend_again(projected: Any, rows: Any, heads: int, dropout: Any, causal: bool) -> Any:
+def _attend_recomputed(projected: Any, rows: Any, heads: int, dropout: Any, causal: bool) -> Any:
     drop = functools.partial(dropout, training=True, seed=Seed(dropout.seed_generator))
-    return _again(
-        lambda projected: attend_full_batch(projected, rows, heads, drop, causal), projected
-    )
+    return _recompute(lambda x: attend_full_batch(x, rows, heads, drop, causal), projected)
 
 
 class XlaPlan(ComputePlan):
     """A plan whose backward pass computes attention's weights and the activation again."""
 
-    training_attention = staticmethod(_attend_again)
+    training_attention = staticmethod(_attend_recomputed)
 
     def suits(self, block: Any, hidden: Any, training: bool) -> bool:
         """Whether states are large, as is known, and no kernel that is read here is quantized."""
-        is_large = None not in hidden.shape and math.prod(hidden.shape) >= MIN_NUMBERS
+        is_large = None not in hidden.shape and math.prod(hidden.shape) >= MIN_ELEMENTS
         read = (block.attention.query_key_value, block.feed_forward_output)
         return training and is_large and not any(dense.quantization_mode for dense in read)
 
@@ -173,7 +171,7 @@ class XlaPlan(ComputePlan):
 
         inner = block.intermediate(states, training=training)
         variables = [tf.cast(each, inner.dtype) for each in (dense.kernel, dense.bias)]
-        outputs = _again(output, inner, *variables)
+        outputs = _recompute(output, inner, *variables)
         return add_residual(outputs, block.output_dropout, states, training)
 
 
@@ -207,14 +205,14 @@ def _project_by_parts(hidden: Any, kernel: Any, bias: Any) -> tuple[list[Any], C
     """(R, H), (H, 3 * H), (3 * H,) -> states for the residual, queries, keys, values: (R, H)."""
     kernels, biases = tf.split(kernel, 3, axis=1), tf.split(bias, 3)
 
-    def gradient(of_hidden: Any, *of_parts: Any) -> tuple[Any, Any, Any]:
-        of_kernels = [tf.matmul(tf.transpose(hidden), of_part) for of_part in of_parts]
-        of_biases = [bias_gradient(of_part, bias.dtype) for of_part in of_parts]
+    def gradient(hidden_grad: Any, *part_grads: Any) -> tuple[Any, Any, Any]:
+        kernel_grads = [tf.matmul(tf.transpose(hidden), part_grad) for part_grad in part_grads]
+        bias_grads = [bias_gradient(part_grad, bias.dtype) for part_grad in part_grads]
         # XLA adds the sum so far, from the residual's on, within a product if it is on the right.
-        for of_part, part in zip(of_parts, kernels, strict=True):
-            of_hidden = tf.matmul(of_part, tf.transpose(part)) + of_hidden
-        of_kernel = _barrier(tf.concat(of_kernels, axis=1))
-        return of_hidden, of_kernel, _barrier(tf.concat(of_biases, axis=0))
+        for part_grad, part in zip(part_grads, kernels, strict=True):
+            hidden_grad = tf.matmul(part_grad, tf.transpose(part)) + hidden_grad
+        kernel_grad = _barrier(tf.concat(kernel_grads, axis=1))
+        return hidden_grad, kernel_grad, _barrier(tf.concat(bias_grads, axis=0))
 
     parts = zip(kernels, biases, strict=True)
     return [hidden, *(tf.matmul(hidden, part) + each for part, each in parts)], gradient

@@ -19,7 +19,7 @@ from .precision import set_precision
 from .progress import print_progress
 from .workers.agreement import Workers
 from .workers.cluster import Cluster, check_one_worker
-from .workers.interruptible import within
+from .workers.interruptible import run_in_thread
 from .workers.joining import connect
 
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
@@ -171,26 +171,26 @@ def open_tpu(tpu: str) -> tuple[tf.distribute.Strategy, str, int]:
     if ":" in address:
         _check_address(tpu, address)
         tpu = "grpc://" + address
-    resolver, master = _in_time(tpu, lambda: _find_tpu(tpu), _LOOK_UP_SECONDS)
+    resolver, master = _with_timeout(tpu, lambda: _find_tpu(tpu), _LOOK_UP_SECONDS)
     if master and ":" not in address:
         _check_address(tpu, master.removeprefix("grpc://"))
-    _in_time(tpu, lambda: _initialise_tpu(resolver), _TPU_SECONDS)
+    _with_timeout(tpu, lambda: _initialize_tpu(resolver), _TPU_SECONDS)
     strategy = tf.distribute.TPUStrategy(resolver)
     hosts = getattr(strategy.extended, "num_hosts", 1)
     cores = f"TPUStrategy on {strategy.num_replicas_in_sync} cores of TPU {tpu!r}"
     return strategy, cores + (f", of {hosts} hosts" if hosts > 1 else ""), hosts
 
 
-def _in_time(tpu: str, work: Callable[[], T], seconds: float) -> T:
+def _with_timeout(tpu: str, work: Callable[[], T], seconds: float) -> T:
     try:
-        return within(work, seconds)
+        return run_in_thread(work, seconds)
     except TimeoutError:
-        raise _no_tpu(tpu, f"no answer in {seconds:.0f} seconds") from None
+        raise _tpu_error(tpu, f"no answer in {seconds:.0f} seconds") from None
     except Exception as error:  # each failure has a type of its own: URLError, NotFoundError...
-        raise _no_tpu(tpu, str(error)) from error
+        raise _tpu_error(tpu, str(error)) from error
 
 
-def _no_tpu(tpu: str, reason: str) -> ValueError:
+def _tpu_error(tpu: str, reason: str) -> ValueError:
     reason = " ".join(reason.split()).rstrip(".")
     reason = reason if len(reason) <= 120 else reason[:120] + "..."
     return ValueError(
@@ -207,7 +207,7 @@ def _check_address(tpu: str, address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise _no_tpu(tpu, str(error)) from error
+        raise _tpu_error(tpu, str(error)) from error
 
 
 def _find_tpu(tpu: str) -> tuple[tf.distribute.cluster_resolver.TPUClusterResolver, str]:
@@ -216,6 +216,6 @@ def _find_tpu(tpu: str) -> tuple[tf.distribute.cluster_resolver.TPUClusterResolv
     return resolver, resolver.master()
 
 
-def _initialise_tpu(resolver: tf.distribute.cluster_resolver.TPUClusterResolver) -> None:
+def _initialize_tpu(resolver: tf.distribute.cluster_resolver.TPUClusterResolver) -> None:
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)

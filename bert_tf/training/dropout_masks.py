@@ -68,9 +68,9 @@ def draw_by_counter(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.
 def hashed_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
     """As ``dropout_seeds``, by the hash: a few operations where Philox's keys are a thousand."""
     key = tf.range(2 * count, dtype=tf.int32)
-    key = _scrambled(tf.cast(key, tf.uint32))
+    key = _hash_words(tf.cast(key, tf.uint32))
     for number in (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, step, replica, micro_batch):
-        key = _scrambled(tf.bitwise.bitwise_xor(key, tf.cast(number, tf.uint32)))
+        key = _hash_words(tf.bitwise.bitwise_xor(key, tf.cast(number, tf.uint32)))
     return tf.reshape(tf.cast(key, tf.int64), [count, 2])
 
 
@@ -81,26 +81,26 @@ def draw_by_hash(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.Ten
     """
     first, second = tf.unstack(tf.cast(generator.next(), tf.uint32))
     # The seed comes first, as large as the tensor: no sum is a constant to be folded, or a kernel.
-    places, stride = tf.broadcast_to(first, shape), 1
+    positions, stride = tf.broadcast_to(first, shape), 1
     for axis in reversed(range(len(shape))):
         along = tf.cast(tf.range(shape[axis]), tf.uint32) * tf.cast(stride, tf.uint32)
-        places = places + tf.reshape(along, [-1, *[1] * (len(shape) - 1 - axis)])
+        positions = positions + tf.reshape(along, [-1, *[1] * (len(shape) - 1 - axis)])
         stride *= shape[axis]
-    words = _scrambled(tf.bitwise.bitwise_xor(_scrambled(places), second))
+    words = _hash_words(tf.bitwise.bitwise_xor(_hash_words(positions), second))
     return lambda level: words >= tf.constant(level << 16, tf.uint32)
 
 
-def _scrambled(words: tf.Tensor) -> tf.Tensor:
+def _hash_words(words: tf.Tensor) -> tf.Tensor:
     """A bijection of uint32 numbers, each of whose bits decides about half of the result's.
 
     Source: C. Wellons, "Prospecting for Hash Functions", 2018: lowbias32.
     """
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        words = _folded(words, shift) * tf.constant(factor, tf.uint32)
-    return _folded(words, 16)
+        words = _xor_shift(words, shift) * tf.constant(factor, tf.uint32)
+    return _xor_shift(words, 16)
 
 
-def _folded(words: tf.Tensor, shift: int) -> tf.Tensor:
+def _xor_shift(words: tf.Tensor, shift: int) -> tf.Tensor:
     return tf.bitwise.bitwise_xor(
         words, tf.bitwise.right_shift(words, tf.constant(shift, tf.uint32))
     )

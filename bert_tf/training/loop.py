@@ -187,10 +187,10 @@ class TrainingLoop:
                 f"{first_step}: give a dataset that repeats."
             ) from error
         measured = measures.numpy().tolist()
-        for step, ((loss, norm), of_replicas) in enumerate(
+        for step, ((loss, norm), replica_cursors) in enumerate(
             zip(measured, cursors.numpy().tolist(), strict=True), first_step
         ):
-            last = last_cursors(of_replicas)
+            last = last_cursors(replica_cursors)
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise BadStepError(BadStep(step, last, loss, norm))
         if not math.isfinite(weights_norm):
@@ -223,10 +223,10 @@ class TrainingLoop:
             waited += tf.maximum(came - ended, 0.0)
             outcome = self.strategy.run(self.replica_step.run, args=(batch,))
             # They are the same on every replica.
-            own, measured, rate, step_cursors = (
+            step_sums, measured, rate, step_cursors = (
                 self.strategy.experimental_local_results(value)[0] for value in outcome
             )
-            sums += own
+            sums += step_sums
             measures = measures.write(index, measured)
             cursors = cursors.write(index, step_cursors)
             ended = self._time_after(measured)
@@ -257,30 +257,30 @@ class TrainingLoop:
         if not self._measures_waits:
             return batch, came
 
-        def behind(value: tf.Tensor) -> tf.Tensor:
+        def wait_for_batch(value: tf.Tensor) -> tf.Tensor:
             with tf.control_dependencies([came]), tf.device(value.device):
                 return tf.identity(value)
 
-        return tf.nest.map_structure(behind, batch, expand_composites=True), came
+        return tf.nest.map_structure(wait_for_batch, batch, expand_composites=True), came
 
     def _time_after(self, values: Any) -> tf.Tensor:
         """The seconds at which tensors, of any device, have been computed; 0 without a clock."""
         if not self._measures_waits:
             return tf.zeros((), tf.float64)
         with tf.device("CPU:0"):
-            there = [tf.identity(v) for v in tf.nest.flatten(values, expand_composites=True)]
-            with tf.control_dependencies(there):
+            computed = [tf.identity(v) for v in tf.nest.flatten(values, expand_composites=True)]
+            with tf.control_dependencies(computed):
                 return tf.timestamp()
 
 
-def last_cursors(of_replicas: Iterable[Sequence[int]]) -> tuple[tuple[int, int, int], ...]:
+def last_cursors(replica_cursors: Iterable[Sequence[int]]) -> tuple[tuple[int, int, int], ...]:
     """The last cursor of each input pipeline, from those of the replicas.
 
     >>> last_cursors([(0, 0, 2, 3), (0, 0, 2, 7), (1, 0, 1, 4), (1, 0, 3, 0)])
     ((0, 2, 7), (0, 3, 0))
     """
     last: dict[int, tuple[int, int, int]] = {}
-    for pipeline, epoch, pool, row in of_replicas:
+    for pipeline, epoch, pool, row in replica_cursors:
         last[pipeline] = max(last.get(pipeline, (0, 0, 0)), (epoch, pool, row))
     return tuple(cursor for _, cursor in sorted(last.items()))
 

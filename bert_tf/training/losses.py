@@ -125,15 +125,15 @@ def predicted_sums(
             scale = upstream * weights
             narrow, at = tf.cast(scale, states.dtype)[:, None], labels[:, None]
             factor, scaled = tf.cast(probabilities, states.dtype), states * narrow
-            of_states = (tf.matmul(factor, table) - tf.gather(table, labels)) * narrow
+            states_grad = (tf.matmul(factor, table) - tf.gather(table, labels)) * narrow
             # In float32: a frequent label's row would otherwise stop to change after 256 of them.
-            of_table = tf.cast(tf.matmul(factor, scaled, transpose_a=True), tf.float32)
-            of_table = tf.tensor_scatter_nd_sub(of_table, at, tf.cast(scaled, tf.float32))
-            of_bias = tf.linalg.matvec(probabilities, scale, transpose_a=True)
+            table_grad = tf.cast(tf.matmul(factor, scaled, transpose_a=True), tf.float32)
+            table_grad = tf.tensor_scatter_nd_sub(table_grad, at, tf.cast(scaled, tf.float32))
+            bias_grad = tf.linalg.matvec(probabilities, scale, transpose_a=True)
             return (
-                of_states,
-                tf.cast(of_table, table.dtype),
-                tf.tensor_scatter_nd_sub(of_bias, at, scale),
+                states_grad,
+                tf.cast(table_grad, table.dtype),
+                tf.tensor_scatter_nd_sub(bias_grad, at, scale),
             )
 
         return (tf.reduce_sum(weights * likelihood), tf.reduce_sum(weights * hits)), gradient

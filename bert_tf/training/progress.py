@@ -29,7 +29,7 @@ _SECTIONS = {
 }
 
 
-class _Nowhere(io.TextIOBase):
+class _NullStream(io.TextIOBase):
     """A stream that discards what is written."""
 
     def write(self, text: str) -> int:
@@ -37,7 +37,7 @@ class _Nowhere(io.TextIOBase):
         return len(text)
 
 
-NOWHERE: TextIO = _Nowhere()  # type: ignore[assignment]
+NOWHERE: TextIO = _NullStream()  # type: ignore[assignment]
 # Belongs to one call in one thread, while ``sys.stdout`` belongs to the whole process. ``None`` is
 # standard output at the time of printing.
 _stream: contextvars.ContextVar[TextIO | None] = contextvars.ContextVar("_stream", default=None)
@@ -125,11 +125,11 @@ class Progress:
             self._logged = now
             print_progress(f"{self.label}: {self._status}", flush=True)
 
-    def say(self, sentence: str) -> None:
+    def write(self, line: str) -> None:
         """Prints a line that stays, above the display."""
         if self._bar is not None:
             self._bar.clear()
-        print_progress(sentence, flush=True)
+        print_progress(line, flush=True)
         if self._bar is not None:
             self._bar.refresh()
 

@@ -53,22 +53,22 @@ class RunDirectory:
         self.is_temporary = is_temporary
         self._is_chief = is_chief
         self._local = local_path(path)
-        self._made: list[str] = []
-        self.flags, self.inputs = self.at("flags.json"), self.at("inputs.json")
-        self.description = self.at("model.json")
-        self.vocabulary, self.config = self.at("vocab.txt"), self.at("bert_config.json")
+        self._created: list[str] = []
+        self.flags, self.inputs = self.join("flags.json"), self.join("inputs.json")
+        self.description = self.join("model.json")
+        self.vocabulary, self.config = self.join("vocab.txt"), self.join("bert_config.json")
         self.described = [self.description, self.vocabulary, self.config]
-        self.corpus, self.logs = self.at("corpus"), self.at("logs")
-        self.states = self.checkpoints = self.at("checkpoints")
-        self.best, self.best_weights = self.at("best"), self.at("best", "checkpoints")
-        self.progress = self.at("progress.json")
-        self.export, self.results = self.at("export", "1"), self.at("results.json")
+        self.corpus, self.logs = self.join("corpus"), self.join("logs")
+        self.states = self.checkpoints = self.join("checkpoints")
+        self.best, self.best_weights = self.join("best"), self.join("best", "checkpoints")
+        self.progress = self.join("progress.json")
+        self.export, self.results = self.join("export", "1"), self.join("results.json")
 
-    def at(self, *names: str) -> str:
+    def join(self, *names: str) -> str:
         """A path in the directory."""
         return os.path.join(self.path, *names)
 
-    def check_place(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
+    def check_location(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
         """Checks that the directory holds nothing but a run's, before anything is written.
 
         Before the run has progress, no flag in ``inputs`` may name a path in it.
@@ -84,9 +84,9 @@ class RunDirectory:
                             "run writes: name another --model_dir."
                         )
         if tf.io.gfile.isdir(self.path):
-            self._check_own()
+            self._check_foreign_files()
 
-    def _check_own(self) -> None:
+    def _check_foreign_files(self) -> None:
         if tf.io.gfile.exists(self.flags):
             try:
                 flags = read_json_object(self.flags)
@@ -112,10 +112,10 @@ class RunDirectory:
             raise ValueError(
                 f"--model_dir={self.path} is a file: name a directory, or one yet to be made."
             )
-        self._made, place = [], os.path.abspath(self._local or os.sep)
-        while not os.path.exists(place):
-            self._made.append(place)
-            place = os.path.dirname(place)
+        self._created, path = [], os.path.abspath(self._local or os.sep)
+        while not os.path.exists(path):
+            self._created.append(path)
+            path = os.path.dirname(path)
         try:
             tf.io.gfile.makedirs(self.path)
         except tf.errors.OpError as error:
@@ -158,11 +158,11 @@ class RunDirectory:
                 os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}".encode())
             except OSError as error:  # the disk is full, and the error would name no file
                 raise OSError(error.errno, error.strerror, lock) from error
-            is_begun = os.path.lexists(self.flags)
+            has_started = os.path.lexists(self.flags)
             try:
                 yield
             except BaseException:
-                if not is_begun:
+                if not has_started:
                     self._remove_start(self._local)
                 raise
         finally:
@@ -178,7 +178,7 @@ class RunDirectory:
             for name in own:
                 remove(os.path.join(local, name))
             with contextlib.suppress(OSError):  # others may be in them by now
-                for path in self._made:
+                for path in self._created:
                     os.rmdir(path)
 
     # --- Progress ------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ class RunDirectory:
             before, now = recorded.get(name), current.get(name)
             may_differ = name in how
             if how.get(name) == PATH:
-                if _is_same_place(before, now):
+                if _is_same_path(before, now):
                     continue
                 may_differ = bool(before and now and _read(self.inputs))
             (allowed if may_differ else other).append(name)
@@ -346,10 +346,10 @@ class FineTuningDirectory(RunDirectory):
 
     def __init__(self, path: str, *, is_temporary: bool = False) -> None:
         super().__init__(path, is_temporary=is_temporary)
-        self.states, self.best_weights = self.at("last"), self.checkpoints
-        self.described.append(self.at("task.json"))
-        self.skipped_rows, self.table = self.at("skipped_rows.txt"), self.at("results.tsv")
-        self.runs, self.card = self.at("runs"), self.at("README.md")
+        self.states, self.best_weights = self.join("last"), self.checkpoints
+        self.described.append(self.join("task.json"))
+        self.skipped_rows, self.table = self.join("skipped_rows.txt"), self.join("results.tsv")
+        self.runs, self.card = self.join("runs"), self.join("README.md")
 
     def has_checkpoint(self) -> bool:
         """True if the training, or one of a sweep, has saved anything."""
@@ -378,14 +378,14 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
-def _is_same_place(before: Any, now: Any) -> bool:
+def _is_same_path(before: Any, now: Any) -> bool:
     """True if two values of a flag name the same local files."""
-    places = []
+    resolved = []
     for value in (before, now):
         names = value if isinstance(value, list) else [value]
         local = [local_path(name) if isinstance(name, str) else None for name in names]
-        places.append([name and os.path.realpath(name) for name in local])
-    return places[0] == places[1] and all(places[0])
+        resolved.append([name and os.path.realpath(name) for name in local])
+    return resolved[0] == resolved[1] and all(resolved[0])
 
 
 def is_unfinished(path: str) -> bool:

@@ -140,7 +140,7 @@ class ReplicaStep:
         num_rows, static_rows = tf.shape(first)[0], first.shape[0]
         is_even = static_rows is not None and static_rows % count == 0
         size = -(-num_rows // count)  # a small batch has fewer parts than K
-        if self._compilation.by_xla and not is_even:
+        if self._compilation.uses_xla and not is_even:
             sizes = tf.range(1, size + 1)
             size = tf.reduce_max(tf.where(num_rows % sizes == 0, sizes, 1))
 
@@ -148,17 +148,17 @@ class ReplicaStep:
             # (B, ...) -> (K, B / K, ...): XLA needs to know the shape of a part.
             if is_even:
                 return tf.reshape(value, [count, -1, *value.shape[1:]])[index]
-            if self._compilation.by_xla:
+            if self._compilation.uses_xla:
                 return tf.reshape(value, tf.concat([[-1, size], tf.shape(value)[1:]], 0))[index]
             return value[index * size : (index + 1) * size]
 
         def add(index: tf.Tensor, sums: tf.Tensor, *before: tf.Tensor) -> list[tf.Tensor]:
             part: Batch = tf.nest.map_structure(lambda value: cut(value, index), rows)
-            gradients, own = self.part_gradients(part, step, replica, index, totals)
+            gradients, part_sums = self.part_gradients(part, step, replica, index, totals)
             after = zip(before, gradients, strict=True)
             return [
                 index + 1,
-                sums + own,
+                sums + part_sums,
                 *(total + tf.reshape(gradient, [-1]) for total, gradient in after),
             ]
 
@@ -187,7 +187,7 @@ class ReplicaStep:
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """One micro-batch's gradients, dense, and its sums."""
         variables = [variable.value for variable in self._model.trainable_variables]
-        with self._compilation.place_of_seeds():
+        with self._compilation.seed_device():
             count = len(self._seed_variables)
             seeds = tf.unstack(
                 self._compilation.masks.seeds(self._seed, step, replica, index, count)

@@ -236,7 +236,7 @@ class Trainer(abc.ABC):
     state: State
     steps_per_epoch: int
     # Whether every call makes one step.
-    makes_single_steps = False
+    single_step_calls = False
     # What a line calls the state that a training continues from, up to its step.
     saved: ClassVar[str]
     # Whether callbacks get all figures of a step, or its loss alone.
@@ -374,9 +374,9 @@ class Trainer(abc.ABC):
                 raise self.remedy(error) from error
             seconds = time.monotonic() - began
             if not compiled:
-                progress.say(f"First step made: {seconds:.1f} s, most of it to compile.")
+                progress.write(f"First step made: {seconds:.1f} s, most of it to compile.")
             self.note(progress, results, seconds if compiled else None)
-            if compiled and not self.makes_single_steps:
+            if compiled and not self.single_step_calls:
                 pace.note(steps, seconds)
             compiled = True
             # All workers stop if one is asked to; the chief decides the number of the next steps.

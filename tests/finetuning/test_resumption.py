@@ -53,13 +53,13 @@ def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of
         in_groups.append(attend)
         return attend_in_groups(*arguments)
 
-    def attention_to(lengths, texts, *others):
+    def choose_attention(lengths, texts, *others):
         batches.append(texts)
         # So that the short texts of numbers have many scores, and masks of another kind.
-        return attention.attention_to(lengths, texts, *others)
+        return attention.choose_attention(lengths, texts, *others)
 
     monkeypatch.setattr(attention, "attend_in_groups", attend)
-    monkeypatch.setattr(training, "attention_to", attention_to)
+    monkeypatch.setattr(training, "choose_attention", choose_attention)
     if flags_of is numbers:
         monkeypatch.setattr(attention, "_MAX_SCORES", 1)
     run(settings(inputs, tmp_path / "one", **flags))

@@ -19,7 +19,7 @@ from bert_tf.pipelines.classification import classification_examples
 from bert_tf.tasks.texts.classification import ClassificationTask
 from bert_tf.training import attention, saved_states
 from bert_tf.training.attention import attend_in_groups
-from bert_tf.training.compilation import asks_for_xla
+from bert_tf.training.compilation import should_use_xla
 from bert_tf.training.loop import BadStep, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.schedules import WarmupLinearDecay
@@ -152,7 +152,7 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
 )
 def test_xla_compiles_where_shapes_are_few(inputs, tmp_path, flags, device, replicas, compiles):
     asked = settings(inputs, tmp_path, **flags)
-    assert asks_for_xla(asked.jit_compile, device, asked.changes_shapes(replicas)) == compiles
+    assert should_use_xla(asked.jit_compile, device, asked.changes_shapes(replicas)) == compiles
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_what_is_refused_leaves_the_place_free(
     left = {*os.listdir(tmp_path)} - before
     assert left <= ({"run"} if content and changes.get("input") != "bytes.txt" else set())
     directory = RunDirectory(str(tmp_path / "run"))
-    directory.check_place({})
+    directory.check_location({})
     directory.create()
     directory.check_settings({"model_dir": directory.path, "seed": 99})
 

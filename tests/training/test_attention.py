@@ -98,8 +98,8 @@ def test_a_loop_is_for_batches_of_many_scores():
     # Three in four of all are no longer than 400, as the longest of three texts is expected to be.
     lengths = np.array([500, 100, 400, 300, 200])
     assert 3 * 9 * 400**2 > attention._MAX_SCORES > 3 * 8 * 400**2
-    assert attention.attention_to(lengths, 3, 9) is attention.attend_in_groups
-    assert attention.attention_to(lengths, 3, 8) is None
+    assert attention.choose_attention(lengths, 3, 9) is attention.attend_in_groups
+    assert attention.choose_attention(lengths, 3, 8) is None
     assert Compilation("CPU").groups_attention
     assert not Compilation("GPU").groups_attention and not Compilation("CPU", True).groups_attention
 

@@ -193,8 +193,8 @@ def test_masks_are_drawn_as_suits_the_device(device_type, jit_compile, draw):
 
 def compiled_reduce(loop):
     """The gradients of a loop's step and what it sums, by XLA where the loop is compiled."""
-    by_xla = loop.compilation.by_xla
-    return tf.function(loop.replica_step.reduce, jit_compile=by_xla, autograph=False)
+    uses_xla = loop.compilation.uses_xla
+    return tf.function(loop.replica_step.reduce, jit_compile=uses_xla, autograph=False)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -204,7 +204,7 @@ def test_gradients_and_norm_are_those_of_tensorflows_kernels(causal, monkeypatch
     On a GPU rows are in another order, and queries, keys and values have products of their own.
     Without XLA all are clipped at once as well.
     """
-    monkeypatch.setattr(compilation, "MIN_NUMBERS", 1)
+    monkeypatch.setattr(compilation, "MIN_ELEMENTS", 1)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     found = []
     every = ({"device_type": "GPU", "jit_compile": True}, {"device_type": "TPU"},
@@ -226,7 +226,7 @@ def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
 
     def counts(least, quantized=None):
         """Products as wide as queries, keys and values; softmaxes; GELUs."""
-        monkeypatch.setattr(compilation, "MIN_NUMBERS", least)
+        monkeypatch.setattr(compilation, "MIN_ELEMENTS", least)
         model = bert()
         (block,) = model.encoder.blocks
         if quantized:
@@ -252,7 +252,7 @@ def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
                                      {"device_type": "TPU"}])  # fmt: skip
 def test_what_is_computed_again_is_what_was_computed(options, monkeypatch):
     """GELU, a TPU's weights of attention, and whole blocks: their masks are those of before."""
-    monkeypatch.setattr(compilation, "MIN_NUMBERS", 1)
+    monkeypatch.setattr(compilation, "MIN_ELEMENTS", 1)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     model = bert(dropout=0.3)
     found = []
@@ -261,7 +261,7 @@ def test_what_is_computed_again_is_what_was_computed(options, monkeypatch):
         model.encoder.recomputes_blocks = recomputes
         with monkeypatch.context() as patch:
             if not again:
-                patch.setattr(compilation, "_again", lambda function, *given: function(*given))
+                patch.setattr(compilation, "_recompute", lambda function, *given: function(*given))
             found.append(compiled_reduce(loop)(batch)[0])
     for *ours, theirs in zip(*found, strict=True):
         for value in ours:

@@ -31,7 +31,7 @@ def test_a_sentence_stays_above_the_display(monkeypatch, capsys):
     monkeypatch.setattr(progress_module.sys.stderr, "isatty", lambda: True, raising=False)
     shown = Progress("Training", 10, "steps")
     shown.update(5)
-    shown.say("Epoch 1: f1 0.5")
+    shown.write("Epoch 1: f1 0.5")
     printed = capsys.readouterr()
     assert printed.out == "Epoch 1: f1 0.5\n"
     assert "Training: 5/10 steps" in printed.err.rpartition("\r")[2]

@@ -102,7 +102,7 @@ def test_a_start_that_came_to_nothing_is_forgotten(directory, saves):
         write_json(path, {})
     if saves:
         save(os.path.join(directory.checkpoints, "step-00000004"), finished=False)
-    directory.check_place({})
+    directory.check_location({})
     directory.check_settings(settings_of(directory))
     assert os.path.exists(directory.vocabulary)
     directory.check_settings(settings_of(directory, seed=2))
@@ -308,7 +308,7 @@ def test_a_directory_of_something_else_is_refused_and_left_as_it_is(tmp_path, fi
         (tmp_path / name).write_text(text)
     before = contents(tmp_path)
     with pytest.raises(ValueError) as refused:
-        RunDirectory(str(tmp_path)).check_place({})
+        RunDirectory(str(tmp_path)).check_location({})
     assert str(refused.value) == (
         f"--model_dir={tmp_path} holds {named}, which no run of this library wrote, and a run "
         "would write over it: name an empty directory, or one yet to be made."
@@ -319,7 +319,7 @@ def test_a_directory_of_something_else_is_refused_and_left_as_it_is(tmp_path, fi
 def test_what_a_start_leaves_that_was_killed_at_once_is_no_hindrance(directory):
     with directory.locked(), pytest.raises(OSError), atomic_path(directory.flags):
         assert len(os.listdir(directory.path)) == 2
-        directory.check_place({})
+        directory.check_location({})
         raise OSError
 
 
@@ -331,10 +331,10 @@ def test_a_run_reads_nothing_from_where_it_writes(directory, tmp_path, path):
     with pytest.raises(
         ValueError, match="--input=.* is in --model_dir=.*/run, which is for what the run writes"
     ):
-        directory.check_place(inputs)
+        directory.check_location(inputs)
     # A run of before that has got somewhere is not stopped by it.
     save(os.path.join(directory.checkpoints, "step-00000004"))
-    directory.check_place(inputs)
+    directory.check_location(inputs)
 
 
 def test_the_lock_follows_no_link(directory, tmp_path):

@@ -31,13 +31,13 @@ def test_a_slice_takes_its_time_and_a_missing_one_does_not(server, monkeypatch):
     listening, address = server
     limits = []
 
-    def within(work, seconds):
+    def run_in_thread(work, seconds):
         limits.append(seconds)
         if len(limits) % 2 == 0 and seconds < 60:
             raise TimeoutError
         return work()
 
-    monkeypatch.setattr(distribution, "within", within)
+    monkeypatch.setattr(distribution, "run_in_thread", run_in_thread)
     monkeypatch.setattr(distribution, "_find_tpu", lambda name: (name, address))
     monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: 1 / 0)
     with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "division by zero")):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.graph_gradients import sum_over_replicas
 
 from .cluster import Cluster
-from .interruptible import within
+from .interruptible import run_in_thread
 from .waiting import LostWorkerError, Partners
 
 # TensorFlow's errors where another worker ended, or does not answer.
@@ -37,7 +37,7 @@ class Workers:
         self.count = len(addresses)
         self._partners = partners or Partners(addresses, self.index)
         self.is_chief = self.index == 0
-        self._gather_replicas = tf.function(self._rows_of_replicas)
+        self._gather_replicas = tf.function(self._gather_on_replicas)
 
     def name(self, index: int) -> str:
         """A worker's name for a sentence."""
@@ -49,19 +49,19 @@ class Workers:
         if self.count == 1:
             return mine[None]
         with self.connected():
-            replicas = within(lambda: self._gather_replicas(tf.constant(mine)).numpy())
+            replicas = run_in_thread(lambda: self._gather_replicas(tf.constant(mine)).numpy())
         # A worker's replicas are neighbours and hold the same: take the first of each.
         return replicas[:: len(replicas) // self.count]
 
-    def _rows_of_replicas(self, values: tf.Tensor) -> tf.Tensor:
+    def _gather_on_replicas(self, values: tf.Tensor) -> tf.Tensor:
         replicas = self._strategy.num_replicas_in_sync
 
-        def of_replica() -> tf.Tensor:
+        def sum_rows() -> tf.Tensor:
             context = tf.distribute.get_replica_context()
-            place = tf.one_hot(context.replica_id_in_sync_group, replicas, dtype=tf.float64)
-            return sum_over_replicas(place[:, None] * values)
+            mask = tf.one_hot(context.replica_id_in_sync_group, replicas, dtype=tf.float64)
+            return sum_over_replicas(mask[:, None] * values)
 
-        return self._strategy.experimental_local_results(self._strategy.run(of_replica))[0]
+        return self._strategy.experimental_local_results(self._strategy.run(sum_rows))[0]
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
@@ -72,7 +72,7 @@ class Workers:
             except _LOST as error:
                 if self.count == 1:
                     raise
-                if self._partners.is_one_stopped():
+                if self._partners.is_any_stopped():
                     raise KeyboardInterrupt from error
                 raise LostWorkerError(
                     f"Another of the {self.count} workers ended or cannot be reached: see what it "

@@ -38,22 +38,22 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
     source = "--worker_hosts and --task_index"
     if not worker_hosts:
         (jobs, task), source = read_tf_config(), "TF_CONFIG"
-    places = [(job, number) for job in JOBS for number in range(len(jobs.get(job, ())))]
-    if len(places) < 2:
+    tasks = [(job, number) for job in JOBS for number in range(len(jobs.get(job, ())))]
+    if len(tasks) < 2:
         return None
-    own = (task.get("type"), task.get("index", 0)) if isinstance(task, dict) else None
-    if own not in places:
+    own_task = (task.get("type"), task.get("index", 0)) if isinstance(task, dict) else None
+    if own_task not in tasks:
         raise ValueError(
-            f"{source}: expected one of the cluster's {len(places)} tasks, such as "
+            f"{source}: expected one of the cluster's {len(tasks)} tasks, such as "
             f'{{"type": "worker", "index": 0}}, got {quote(task)}.'
         )
-    addresses = tuple(jobs[job][number] for job, number in places)
+    addresses = tuple(jobs[job][number] for job, number in tasks)
     for address in addresses:
         if not re.fullmatch(r".+:\d{1,5}", address) or addresses.count(address) > 1:
             raise ValueError(
                 f"{source}: expected HOST:PORT of every worker, each another, got {quote(address)}."
             )
-    return Cluster(addresses, places.index(own))
+    return Cluster(addresses, tasks.index(own_task))
 
 
 def check_one_worker() -> None:

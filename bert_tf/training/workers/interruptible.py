@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def within(work: Callable[[], T], seconds: float | None = None) -> T:
+def run_in_thread(work: Callable[[], T], seconds: float | None = None) -> T:
     """Does work in a thread that is left behind by Ctrl-C, or after some time a TimeoutError."""
     future: Future[T] = Future()
 

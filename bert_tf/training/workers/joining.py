@@ -9,7 +9,7 @@ from tensorflow.python.eager import context
 from bert_tf.io.wording import reason
 
 from .cluster import Cluster
-from .waiting import Partners, signals_noted
+from .waiting import Partners, collected_signals
 
 # TensorFlow checks once a second whether it has caught a SIGTERM, and reports it to all workers.
 _NOTICE, _NOTICE_MILLISECONDS = "TF_DEFAULT_PREEMPTION_NOTICE_KEY", 2000
@@ -26,7 +26,7 @@ def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strate
     )
     partners = Partners(cluster.addresses, cluster.task)
     with partners.reporting():
-        with partners.present(wait_minutes):
+        with partners.connected_workers(wait_minutes):
             try:
                 strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
             except tf.errors.OpError as error:
@@ -36,9 +36,9 @@ def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strate
                     "that is free."
                 ) from error
         # TensorFlow's error cannot be raised while a signal handler raises another.
-        with signals_noted() as noted, contextlib.suppress(tf.errors.OpError):  # none in time
+        with collected_signals() as received, contextlib.suppress(tf.errors.OpError):
             context.context().get_config_key_value(_NOTICE, _NOTICE_MILLISECONDS)
-            noted.append(signal.SIGTERM)
-        if noted:
+            received.append(signal.SIGTERM)
+        if received:
             raise KeyboardInterrupt
     return strategy, partners

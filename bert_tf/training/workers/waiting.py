@@ -21,7 +21,7 @@ from typing import Any
 
 _ANSWER_SECONDS = 2.0
 _PAUSE_SECONDS = 0.2
-_TELL_SECONDS = 30.0
+_REPORT_SECONDS = 30.0
 # The chief learns why a worker ended, up to ten seconds after the others notice that it has.
 _REASON_SECONDS = 15.0
 _START, _JOINED, _STOPPED = b"g", b"j", b"s"
@@ -34,8 +34,8 @@ class LostWorkerError(ConnectionError):
 class Partners:
     """Connections between the chief and every other worker, open until the run ends."""
 
-    def __init__(self, addresses: Sequence[str], own: int) -> None:
-        self._addresses, self._own, self._is_chief = addresses, own, own == 0
+    def __init__(self, addresses: Sequence[str], index: int) -> None:
+        self._addresses, self._index, self._is_chief = addresses, index, index == 0
         cluster = hashlib.sha256(",".join(addresses).encode()).hexdigest()
         self.lines = [f"bert_tf {cluster} {index}\n".encode() for index in range(len(addresses))]
         self._expected = range(1, len(addresses)) if self._is_chief else range(1)
@@ -46,7 +46,7 @@ class Partners:
         return f"worker {index} ({self._addresses[index]})"
 
     @contextlib.contextmanager
-    def present(self, minutes: float) -> Iterator[None]:
+    def connected_workers(self, minutes: float) -> Iterator[None]:
         """Waits until all workers are there, for the block to join them.
 
         If a worker ends before it has joined, this process ends with an error message and status 1.
@@ -57,17 +57,17 @@ class Partners:
             TimeoutError: If a worker is missing after ``minutes``.
             ValueError: If this worker cannot listen on its port.
         """
-        with signals_noted() as noted:
-            self._look(minutes, noted)
+        with collected_signals() as received:
+            self._find_workers(minutes, received)
             names = {each.fileno(): self.name(at) for at, each in self._connections.items()}
             with _watched(names, minutes):
                 yield
             if not self._is_chief:
                 self._send(_JOINED)
-            self._hear_of_joining(minutes)
+            self._await_joined(minutes)
             if self._is_chief:
                 self._send(_JOINED)
-            if noted:
+            if received:
                 raise KeyboardInterrupt
 
     @contextlib.contextmanager
@@ -79,22 +79,22 @@ class Partners:
             self._send(_STOPPED)
             raise
 
-    def is_one_stopped(self) -> bool:
+    def is_any_stopped(self) -> bool:
         """Returns whether another worker, which has ended, was interrupted."""
         events = select.poll()
         for each in self._connections.values():
             events.register(each, select.POLLIN)
         seconds = _ANSWER_SECONDS if self._is_chief else _REASON_SECONDS
         return bool(self._connections and events.poll(1000 * seconds)) and any(
-            _heard(each) == _STOPPED for each in self._connections.values()
+            _receive(each) == _STOPPED for each in self._connections.values()
         )
 
-    def _look(self, minutes: float, noted: Sequence[int]) -> None:
-        began = told = time.monotonic()
+    def _find_workers(self, minutes: float, received: Sequence[int]) -> None:
+        began = reported = time.monotonic()
         with self._listen() as listening:
             while missing := self._missing(listening):
                 now = time.monotonic()
-                if noted:
+                if received:
                     self._withdraw()
                     break
                 if now - began > 60 * minutes:
@@ -103,22 +103,22 @@ class Partners:
                         "and start every worker again, with the same HOST:PORT of all and with "
                         "ports that all of them reach."
                     )
-                if now - told > _TELL_SECONDS:
-                    told = now
+                if now - reported > _REPORT_SECONDS:
+                    reported = now
                     print(f"Waiting for {missing}.", file=sys.stderr, flush=True)
         if self._is_chief:
             self._send(_START)
             return
         # TensorFlow reports a SIGTERM to the chief's TensorFlow once, which has to listen by then.
-        while not (connection := self._call()) and _heard(self._connections[0]) is None:
-            if noted:
+        while not (connection := self._call()) and _receive(self._connections[0]) is None:
+            if received:
                 break
             time.sleep(_PAUSE_SECONDS)
         if connection:
             connection.close()
 
     def _listen(self) -> socket.socket:
-        port = int(self._addresses[self._own].rpartition(":")[2])
+        port = int(self._addresses[self._index].rpartition(":")[2])
         try:
             if socket.has_dualstack_ipv6():
                 listening = socket.create_server(
@@ -129,7 +129,7 @@ class Partners:
         except (OSError, OverflowError) as error:
             number = getattr(error, "errno", None)
             raise ValueError(
-                f"This is {self.name(self._own)}, and its port cannot be listened at "
+                f"This is {self.name(self._index)}, and its port cannot be listened at "
                 f"({os.strerror(number) if number else error}): end what listens there, or give "
                 "every worker the HOST:PORT of another."
             ) from error
@@ -140,10 +140,10 @@ class Partners:
         """Checks once for new workers; returns those that are missing, for a message."""
         if self._is_chief:
             for index, each in [*self._connections.items()]:
-                if _heard(each) is not None:  # it has ended, and may connect again
+                if _receive(each) is not None:  # it has ended, and may connect again
                     self._connections.pop(index).close()
             with contextlib.suppress(OSError):  # no new connection within the pause
-                self._meet(listening.accept()[0])
+                self._accept_peer(listening.accept()[0])
             absent = [index for index in self._expected if index not in self._connections]
             return "; ".join(f"{self.name(index)}, which has not come" for index in absent)
         if not self._connections:
@@ -151,10 +151,10 @@ class Partners:
             if connection is None:
                 time.sleep(_PAUSE_SECONDS)
                 return f"{self.name(0)}, which does not answer"
-            if not self._meet(connection):
+            if not self._accept_peer(connection):
                 time.sleep(_PAUSE_SECONDS)
                 return f"{self.name(0)}, where something else answers"
-        heard = _heard(self._connections[0], _PAUSE_SECONDS)
+        heard = _receive(self._connections[0], _PAUSE_SECONDS)
         if heard == _START:
             return ""
         if heard is not None:
@@ -167,16 +167,16 @@ class Partners:
             return socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS)
         return None
 
-    def _meet(self, connection: socket.socket) -> bool:
+    def _accept_peer(self, connection: socket.socket) -> bool:
         """Keeps a connection if the other side sends the line of an expected worker."""
-        said = b""
+        received = b""
         with contextlib.suppress(OSError):
             connection.settimeout(_ANSWER_SECONDS)
-            connection.sendall(self.lines[self._own])
+            connection.sendall(self.lines[self._index])
             # Unbuffered: what follows the line is read later.
-            said = connection.makefile("rb", buffering=0).readline(100)
+            received = connection.makefile("rb", buffering=0).readline(100)
         for index in self._expected:
-            if said == self.lines[index]:
+            if received == self.lines[index]:
                 before = self._connections.pop(index, None)
                 if before is not None:
                     before.close()
@@ -189,7 +189,7 @@ class Partners:
         """Interrupts, unless the chief has started the joining, which needs all workers."""
         self._send(_STOPPED)
         if self._is_chief or not any(
-            _heard(each, _ANSWER_SECONDS) == _START for each in self._connections.values()
+            _receive(each, _ANSWER_SECONDS) == _START for each in self._connections.values()
         ):
             raise KeyboardInterrupt
 
@@ -198,16 +198,16 @@ class Partners:
             with contextlib.suppress(OSError):  # a worker that has ended is noticed elsewhere
                 each.send(word)
 
-    def _hear_of_joining(self, minutes: float) -> None:
+    def _await_joined(self, minutes: float) -> None:
         for index, each in self._connections.items():
             heard: bytes | None = b"-"
             while heard and heard != _JOINED:
-                heard = _heard(each, 60 * minutes)
+                heard = _receive(each, 60 * minutes)
             if not heard:
                 raise LostWorkerError(_ENDED.format(self.name(index)))
 
 
-def _heard(connection: socket.socket, seconds: float = 0.0) -> bytes | None:
+def _receive(connection: socket.socket, seconds: float = 0.0) -> bytes | None:
     """Returns a byte from the other side, b"" if it has ended, or None after ``seconds``."""
     events = select.poll()
     events.register(connection, select.POLLIN)
@@ -219,14 +219,16 @@ def _heard(connection: socket.socket, seconds: float = 0.0) -> bytes | None:
 
 
 @contextlib.contextmanager
-def signals_noted() -> Iterator[list[int]]:
+def collected_signals() -> Iterator[list[int]]:
     """Collects the signals that arrive within the context in a list."""
-    noted: list[int] = []
+    received: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
-    before = {each: signal.signal(each, lambda number, _: noted.append(number)) for each in signals}
+    before = {
+        each: signal.signal(each, lambda number, _: received.append(number)) for each in signals
+    }
     try:
-        yield noted
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -35,7 +35,7 @@ def test_a_lost_worker_is_told_in_the_sentence_that_a_command_ends_with():
 
 
 def test_a_worker_stops_where_a_signal_ended_another():
-    partners = types.SimpleNamespace(reporting=contextlib.nullcontext, is_one_stopped=lambda: True)
+    partners = types.SimpleNamespace(reporting=contextlib.nullcontext, is_any_stopped=lambda: True)
     of_two = agreement.Workers(cluster=Cluster(("a:1", "b:1"), 0), partners=partners)
     with pytest.raises(KeyboardInterrupt), of_two.connected():
         raise tf.errors.UnavailableError(None, None, "gone")

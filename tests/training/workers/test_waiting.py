@@ -22,7 +22,7 @@ from bert_tf.training.workers.waiting import Partners
 def main(addresses, own, folder, count):
     addresses, own = addresses.split(","), int(own)
     print("looks", flush=True)
-    with Partners(addresses, own).present(5):
+    with Partners(addresses, own).connected_workers(5):
         with socket.create_server(("", int(addresses[own].split(":")[1]))):
             print("joins", flush=True)
             pathlib.Path(folder, str(own)).touch()
@@ -136,7 +136,7 @@ def _connected(work):
 
     def run(own):
         partners = waiting.Partners(addresses, own)
-        with partners.present(1), _stranger(addresses[own], b""):
+        with partners.connected_workers(1), _stranger(addresses[own], b""):
             joining.wait()
         results[own] = work(partners, own)
         for each in partners._connections.values():
@@ -161,7 +161,7 @@ def test_workers_hear_whether_one_that_ended_was_interrupted(is_stopped):
                     raise KeyboardInterrupt
             return None
         with contextlib.suppress(KeyboardInterrupt), partners.reporting():
-            heard = partners.is_one_stopped()
+            heard = partners.is_any_stopped()
             if heard:
                 raise KeyboardInterrupt
         return heard
@@ -209,13 +209,16 @@ STRANGERS = {
 
 @pytest.mark.parametrize("kind", STRANGERS)
 def test_a_partner_that_never_comes_is_told_and_then_ends_the_look(monkeypatch, capfd, kind):
-    monkeypatch.setattr(waiting, "_TELL_SECONDS", 0.3)
+    monkeypatch.setattr(waiting, "_REPORT_SECONDS", 0.3)
     addresses = free_addresses(2)
     says, state = STRANGERS[kind]
     with contextlib.ExitStack() as stack:
         if says is not None:
             stack.enter_context(_stranger(addresses[0], says(addresses[0])))
-        with pytest.raises(TimeoutError) as error, waiting.Partners(addresses, 1).present(0.02):
+        with (
+            pytest.raises(TimeoutError) as error,
+            waiting.Partners(addresses, 1).connected_workers(0.02),
+        ):
             raise AssertionError("it has no partner")
     missing = f"worker 0 ({addresses[0]}), {state}"
     assert str(error.value).startswith(f"After 0.02 minutes without {missing}")
@@ -225,7 +228,7 @@ def test_a_partner_that_never_comes_is_told_and_then_ends_the_look(monkeypatch, 
 def test_a_port_that_cannot_be_listened_at():
     addresses = free_addresses(2)
     with _stranger(addresses[0], b""), pytest.raises(ValueError) as error:
-        with waiting.Partners(addresses, 0).present(1):
+        with waiting.Partners(addresses, 0).connected_workers(1):
             raise AssertionError("it has no port")
     assert str(error.value) == (
         f"This is worker 0 ({addresses[0]}), and its port cannot be listened at (Address already "
