@@ -45,7 +45,7 @@ class DataSplits:
     def skipped(self) -> list[str]:
         """A sentence for each row that was left out."""
         every = (examples.skipped for examples in self._all().values())
-        return list(dict.fromkeys(sentence for skipped in every for sentence in skipped))
+        return list(dict.fromkeys(message for skipped in every for message in skipped))
 
     def fingerprints(self) -> dict[str, str]:
         """Hash of the examples of each set, to notice data that changed since the run started."""
@@ -125,7 +125,7 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
             f"No --dev_file: {len(held_out):,} of the {len(whole.items):,} examples of "
             f"{settings.train_file} ({what}) are held out to evaluate on."
         )
-        if half := _share_one_text(rest, held_out):
+        if half := _count_shared_texts(rest, held_out):
             notes.append(
                 f"{half:,} of the {len(held_out):,} pairs held out have one text that a pair of "
                 "the training set has, too: equal pairs alone stay together."
@@ -139,7 +139,7 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
     return DataSplits(train, dev, test, notes, columns)
 
 
-def _share_one_text(train: Sequence[Any], held_out: Sequence[Any]) -> int:
+def _count_shared_texts(train: Sequence[Any], held_out: Sequence[Any]) -> int:
     """How many pairs that are held out have one of their texts in the training set."""
     known, *others = (
         [{item.text_a, item.text_b} - {None, ""} for item in items if isinstance(item, TextExample)]

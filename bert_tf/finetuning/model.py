@@ -100,8 +100,8 @@ def with_default_schedule(
     flags = [f"--{name}={value:g}" for name, value in taken.items()]
     if settings.max_steps and "num_train_epochs" in taken:
         del flags[-1]
-    sentence = f"By default for {units:,} units: {' '.join(flags)}." if flags else ""
-    return dataclasses.replace(settings, **taken), sentence
+    message = f"By default for {units:,} units: {' '.join(flags)}." if flags else ""
+    return dataclasses.replace(settings, **taken), message
 
 
 def initial_model(
@@ -109,7 +109,7 @@ def initial_model(
 ) -> InitialModel:
     """The start of a run; where it ``resumes``, the ``checkpoint`` is its own description."""
     _check_pooling(settings)
-    tokenization = _readable(settings, checkpoint)
+    tokenization = _require_tokenization(settings, checkpoint)
     if not resumes:
         tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
     tokenizer = tokenization.tokenizer()
@@ -117,7 +117,7 @@ def initial_model(
         head, embedding = checkpoint.model.arguments, checkpoint.sentence_embedding
         start = InitialModel(checkpoint.config, tokenization, tokenizer, None, head, embedding)
     else:
-        config, head, embedding = _of_checkpoint(settings, checkpoint)
+        config, head, embedding = _apply_flags(settings, checkpoint)
         start = InitialModel(config, tokenization, tokenizer, checkpoint, head, embedding)
     _check_start(settings, start)
     return start
@@ -135,7 +135,7 @@ def _check_pooling(settings: FineTuningSettings) -> None:
         )
 
 
-def _readable(settings: FineTuningSettings, checkpoint: Checkpoint) -> Tokenization:
+def _require_tokenization(settings: FineTuningSettings, checkpoint: Checkpoint) -> Tokenization:
     if checkpoint.tokenization is None:
         raise ValueError(
             f"--init_checkpoint={settings.init_checkpoint} cannot read text: "
@@ -144,7 +144,7 @@ def _readable(settings: FineTuningSettings, checkpoint: Checkpoint) -> Tokenizat
     return checkpoint.tokenization
 
 
-def _of_checkpoint(
+def _apply_flags(
     settings: FineTuningSettings, checkpoint: Checkpoint
 ) -> tuple[BertConfig, Mapping[str, Any], SentenceEmbedding | None]:
     """What the flags make of a checkpoint: its config, what the head reads, a text's vector."""
@@ -154,7 +154,7 @@ def _of_checkpoint(
             config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
         )
     if settings.kind.embeds:
-        return config, _dense(checkpoint), _embedding(settings, checkpoint)
+        return config, _dense_arguments(checkpoint), _embedding(settings, checkpoint)
     pooling = settings.pooling or checkpoint.pooling
     pooling = "mean" if settings.option("few_shot") and pooling == "cls" else pooling
     return config, {"pooling": pooling}, None
@@ -173,10 +173,10 @@ def _check_start(settings: FineTuningSettings, start: InitialModel) -> None:
         raise ValueError(
             f"--freeze={frozen} is more than the {blocks} blocks of {settings.init_checkpoint}."
         )
-    is_encoder_alone = (settings.option("few_shot") or settings.kind.embeds) and not start.head.get(
+    has_no_head = (settings.option("few_shot") or settings.kind.embeds) and not start.head.get(
         "dense_size"
     )
-    if is_encoder_alone and frozen == blocks:
+    if has_no_head and frozen == blocks:
         raise ValueError(
             f"--freeze={frozen} leaves nothing to train: expected {frozen - 1} at most, as no head "
             "is trained."
@@ -205,7 +205,7 @@ def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> Sentence
     )
 
 
-def _dense(checkpoint: Checkpoint) -> dict[str, Any]:
+def _dense_arguments(checkpoint: Checkpoint) -> dict[str, Any]:
     """The arguments of the layer behind the pooling; {} without one."""
     arguments = checkpoint.model.arguments
     names = ("dense_size", "dense_activation")
@@ -235,7 +235,7 @@ def build_model(
     """
     spec, checkpoint = model_spec(task, start), start.checkpoint
     tensors: Mapping[str, StoredTensor] = {}
-    sentences: list[str] = []
+    messages: list[str] = []
     keeps_regressor = False
     if checkpoint is not None:
         own = checkpoint.model
@@ -244,7 +244,7 @@ def build_model(
             is_new |= own.arguments.get(name, default) != spec.arguments.get(name, default)
         # Before anything is built: what does not fit may claim any size.
         tensors, report = select(checkpoint, spec, new_head=is_new)
-        sentences = report.messages(checkpoint.path) + _reading(settings, spec, checkpoint)
+        messages = report.messages(checkpoint.path) + _reading(settings, spec, checkpoint)
         keeps_regressor = not any(name.startswith("regressor/") for name in report.new)
         warn(report.notes)
     model = weights.build_model(start.config, spec, generator=random.Random(settings.seed))
@@ -253,7 +253,7 @@ def build_model(
         task.target_scale.unfold(model)
     model.sentence_embedding = start.embedding
     _freeze(model, settings.freeze)
-    return model, sentences
+    return model, messages
 
 
 def _reading(settings: FineTuningSettings, spec: ModelSpec, checkpoint: Checkpoint) -> list[str]:
@@ -277,7 +277,7 @@ def _freeze(model: Any, blocks: int) -> None:
             block.trainable = False
 
 
-def inference_of(
+def make_inference(
     settings: FineTuningSettings,
     tokenizer: BertTokenizer,
     model: BertModel,

@@ -102,13 +102,13 @@ def training_batches(
     )
     each_epoch, num_examples = examples.num_batches(batch_size), len(examples)
 
-    def with_place(step: tf.Tensor, parts: tuple[Any, ...]) -> dict[str, Any]:
-        epoch, place = step // each_epoch, step % each_epoch
-        last = tf.minimum((place + 1) * batch_size, num_examples) - 1
+    def with_cursor(step: tf.Tensor, parts: tuple[Any, ...]) -> dict[str, Any]:
+        epoch, batch_index = step // each_epoch, step % each_epoch
+        last = tf.minimum((batch_index + 1) * batch_size, num_examples) - 1
         zero = tf.zeros_like(step)
         cursor = tf.cast([[zero, epoch, zero, last]], tf.int32)
         return {**dict(zip(_PARTS, parts, strict=False)), features.CURSOR: cursor}
 
     # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
-    with_place = tf.autograph.experimental.do_not_convert(with_place)
-    return batches.enumerate(first_step).map(with_place)
+    with_cursor = tf.autograph.experimental.do_not_convert(with_cursor)
+    return batches.enumerate(first_step).map(with_cursor)

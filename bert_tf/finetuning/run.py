@@ -22,7 +22,7 @@ from .data import read_splits, read_task
 from .model import RunSource, initial_model, with_default_schedule
 from .run_card import run_card
 from .settings import MAY_CHANGE, FineTuningSettings
-from .summary import lines_before, show, write_outputs
+from .summary import show, training_summary, write_outputs
 from .sweep import run_sweep
 from .training import FineTuningInputs, train
 
@@ -40,7 +40,7 @@ def run(
     directory = FineTuningDirectory(settings.model_dir, is_temporary=is_temporary)
     directory.check_location(settings.files)
     source = RunSource(settings.init_checkpoint, directory)
-    settings, sentence = with_default_schedule(settings, source)
+    settings, message = with_default_schedule(settings, source)
     with contextlib.ExitStack() as stack:
         stack.enter_context(
             training_in_process(
@@ -56,8 +56,8 @@ def run(
         if directory.is_finished():
             # Rows given in Python have no path by which to tell whether they are the same.
             if moved or any(is_in_memory(str(path)) for path in settings.files.values()):
-                of_data = read_splits(settings).fingerprints()
-                directory.check_inputs({**of_data, **source.fingerprint(moved)})
+                fingerprints = read_splits(settings).fingerprints()
+                directory.check_inputs({**fingerprints, **source.fingerprint(moved)})
             print_progress(f"{directory.path} holds this run, finished.\n")
             results = read_json(directory.results)
             if _is_export_left(settings, results):
@@ -67,8 +67,8 @@ def run(
             show(results, directory)
             return results
         inputs = open_inputs(settings, directory, devices, source, moved, callbacks)
-        if sentence:
-            print_progress(sentence)
+        if message:
+            print_progress(message)
         if settings.sweep or settings.restarts > 1 or settings.variants:
             results = run_sweep(inputs)
         else:
@@ -105,10 +105,10 @@ def open_inputs(
         print_progress(note)
     if splits.skipped:
         with atomic_write(directory.skipped_rows) as file:
-            file.write("".join(f"{sentence}\n" for sentence in splits.skipped).encode())
+            file.write("".join(f"{message}\n" for message in splits.skipped).encode())
         print_progress(f"All are listed in {directory.skipped_rows}.")
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
-    print_progress(*lines_before(task, examples, start.tokenizer), sep="\n", flush=True)
+    print_progress(*training_summary(task, examples, start.tokenizer), sep="\n", flush=True)
     return FineTuningInputs(
         settings, directory, devices, callbacks, task, splits.columns, start, examples
     )

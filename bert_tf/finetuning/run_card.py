@@ -16,7 +16,7 @@ from bert_tf.tasks.task import TEST
 from .settings import MAY_CHANGE, FineTuningSettings, flag_defaults
 
 # The settings that every card has; others are there where they are not the default.
-_SHOWN = (
+_ALWAYS_LISTED = (
     *("max_seq_length", "train_batch_size", "learning_rate", "num_train_epochs"),
     *("warmup_proportion", "optimizer", "precision", "metric", "seed"),
 )
@@ -25,8 +25,8 @@ _SHOWN = (
 def run_card(settings: FineTuningSettings, results: Mapping[str, Any], path: str) -> str:
     """The model card of a run, with only the names of files: paths may say who the user is."""
     checkpoint, start = open_checkpoint(path), settings.init_checkpoint
-    is_of_hub = start.startswith(HUB_SCHEME)
-    start = start.split("@")[0] if is_of_hub else os.path.basename(start.rstrip("/"))
+    is_from_hub = start.startswith(HUB_SCHEME)
+    start = start.split("@")[0] if is_from_hub else os.path.basename(start.rstrip("/"))
     published = f"GLUE {settings.glue}" if settings.glue else None
     paths = {"train": published or settings.train_file, TEST: published or settings.test_file}
     other = published or settings.dev_file or settings.train_file
@@ -43,7 +43,7 @@ def run_card(settings: FineTuningSettings, results: Mapping[str, Any], path: str
     index = {"name": name, "results": _hub_results(scores, files, pipeline_tag)}
     return model_card.fill(
         "run.md",
-        base_model=is_of_hub and model_card.header_value(start.removeprefix(HUB_SCHEME)),
+        base_model=is_from_hub and model_card.header_value(start.removeprefix(HUB_SCHEME)),
         pipeline_tag=pipeline_tag,
         model_index=scores and model_card.header_value([index]),
         title=one_line(name),
@@ -103,7 +103,7 @@ def _setting_rows(
         is_other = value != defaults[name] and name not in may_change
         if name == "num_train_epochs" and settings.max_steps:
             continue
-        if name in _SHOWN or is_other:
+        if name in _ALWAYS_LISTED or is_other:
             yield f"`{name}`", markdown_code(str(results.get(name, value)))
     for name, value in results["thresholds"].items():
         yield f"threshold {markdown_code(name)}", f"{value:g}"

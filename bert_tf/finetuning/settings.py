@@ -44,15 +44,15 @@ _ONE_SOURCE = flag.rule(
     "--task={task} reads its files from --data_dir=FOLDER or by --tfds=glue/{task}: give one of "
     "them.",
 )
-_TO_TRAIN_ON = flag.rule(
+_NEEDS_TRAIN_FILE = flag.rule(
     lambda path, values: values["task"] not in GLUE_NAMES and not path,
     "--task={task} needs a --{flag} to train on.",
 )
-_WHOLE = flag.rule(
+_IS_INTEGER = flag.rule(
     lambda number, _: number is not None and not (number >= 1 and number % 1 == 0),
     "--{flag}={value:g}: expected a whole number of 1 or more.",
 )
-_KEEPS_BEST = flag.rule(
+_NEEDS_DEV = flag.rule(
     lambda runs, values: runs > 1 and not evaluates(values),
     "--{flag} keeps the best on a dev set: give --dev_file, or a --dev_fraction above 0.",
 )
@@ -63,7 +63,7 @@ def _changes_shapes(option: Callable[[str], Any]) -> bool:
     return option("long_text") == "windows" or bool(option("feature_based"))
 
 
-_OF_FEW_SHAPES = flag.rule(
+_NEEDS_STATIC_SHAPES = flag.rule(
     lambda value, values: value == "true" and _changes_shapes(values.get),
     "--{flag}=true: XLA cannot compile --long_text=windows or --feature_based: leave it out.",
 )
@@ -74,13 +74,13 @@ def _is_score(name: str, values: flag.Values, given: flag.Given) -> str:
     score, kind = values[name], tasks()[values["task"]]
     if score is None or score in kind.metrics:
         return ""
-    of_class = [f"{metric}_CLASS" for metric in CLASS_METRICS] if kind.class_metrics else []
-    if any(score.startswith(metric.removesuffix("CLASS")) for metric in of_class):
+    class_scores = [f"{metric}_CLASS" for metric in CLASS_METRICS] if kind.class_metrics else []
+    if any(score.startswith(metric.removesuffix("CLASS")) for metric in class_scores):
         return ""
     return (
         f"--{name}={score} is no score of --task={values['task']}"
         f"{did_you_mean(score, dict.fromkeys(kind.metrics))}: expected one of "
-        f"{', '.join((*kind.metrics, *of_class))}."
+        f"{', '.join((*kind.metrics, *class_scores))}."
     )
 
 
@@ -102,7 +102,7 @@ class FineTuningSettings:
         None,
         "Train on this file: a .csv, .tsv, .jsonl, .json, .parquet or .arrow table, SQuAD's "
         ".json, SWAG's .csv, or CoNLL's columns.",
-        rules=[_TO_TRAIN_ON],
+        rules=[_NEEDS_TRAIN_FILE],
         only="files",
     )
     text_columns: Sequence[str] = flag.words(
@@ -207,7 +207,7 @@ class FineTuningSettings:
         f"See each example this many times, a whole number: by default {DEFAULT_SCHEDULE[1]}, and "
         f"{SCHEDULE_BY_HIDDEN_SIZE[0][2]} with weights of up to "
         f"{SCHEDULE_BY_HIDDEN_SIZE[0][0]} units.",
-        rules=[_WHOLE],
+        rules=[_IS_INTEGER],
     )
     max_steps: int | None = flag.integer(
         None,
@@ -295,7 +295,7 @@ class FineTuningSettings:
         1,
         "Train with this many seeds, from --seed on, and keep the best on the dev set.",
         min_value=1,
-        rules=[_KEEPS_BEST],
+        rules=[_NEEDS_DEV],
     )
     precision: str = flag.precision(heading="Machine")
     strategy: str = flag.choice("auto", STRATEGIES, flag.STRATEGY)
@@ -303,7 +303,7 @@ class FineTuningSettings:
         "auto",
         XLA_CHOICES,
         f"{flag.JIT_COMPILE}; rows are padded to one of four lengths.",
-        rules=[_OF_FEW_SHAPES],
+        rules=[_NEEDS_STATIC_SHAPES],
         advanced=True,
     )
     eval_batch_size: int = flag.integer(
@@ -394,7 +394,7 @@ def flag_defaults() -> dict[str, Any]:
     return {name: field.default for name, field in fields().items()}
 
 
-def tasks_having(name: str) -> list[str]:
+def tasks_with_flag(name: str) -> list[str]:
     """Each ``--task`` that a flag means something to."""
     kinds = [kind for kind in KINDS.values() if name in option_fields(kind)]
     every = {task for task, kind in tasks().items() if kind in kinds or not kinds}
@@ -422,7 +422,7 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     values["task"] = task = _task(values["task"], values["tfds"])
     kind = tasks()[task]
     for name in given:
-        if task not in (known := tasks_having(name)):
+        if task not in (known := tasks_with_flag(name)):
             todo = "leave it out"
             if task in GLUE_NAMES and fields()[name].metadata["only"] in ("files", "tables"):
                 own = "regression" if task == "stsb" else "classification"

@@ -26,29 +26,29 @@ VARIED = ("train_batch_size", "learning_rate", "num_train_epochs")
 _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
 
 
-def lines_before(task: Task, examples: Examples, tokenizer: BertTokenizer) -> list[str]:
+def training_summary(task: Task, examples: Examples, tokenizer: BertTokenizer) -> list[str]:
     """Lines printed before the training: on the sets, their labels, words that are unknown."""
-    of_labels = label_lines(task)
+    notes = label_summary(task)
     labels = f", labels {listed(task.labels)}" if task.labels else ""
     evaluated = ", ".join(task.dev_sets) or "nothing"
     predicted = f"; predicted: {', '.join(task.test_sets)}" if task.test_sets else ""
-    count, *sentences = task.training_lines(examples)
+    count, *messages = task.training_lines(examples)
     items = task.training_items()
     sample = items[:: -(-len(items) // _SAMPLE)]
     unknown = unknown_note([text for item in sample for text in texts_of(item)], tokenizer)
     return [
         f"Task: {task.name}, {count} to train on{labels}; evaluated on: {evaluated}{predicted}.",
-        *sentences,
-        *of_labels,
+        *messages,
+        *notes,
         *filter(None, [unknown]),
     ]
 
 
-def label_lines(task: Task) -> list[str]:
+def label_summary(task: Task) -> list[str]:
     """Lines on the labels: counts, the score of the commonest one, labels that a set lacks."""
     counts = label_counts(task, None)
     if not counts:
-        return _equal_numbers(task)
+        return _constant_label_notes(task)
     total = sum(counts.values())
     ranked = sorted(counts, key=lambda label: (-counts[label], label))
     share = "" if task.multi_label else f" of {total:,}"
@@ -68,10 +68,10 @@ def label_lines(task: Task) -> list[str]:
             f"{baseline:.3f} on {name}."
         )
     help = "a --dev_file with all labels, a larger --dev_fraction or another --seed helps"
-    unjudged = [label for label in counts if not dev_counts.get(label)]
-    if unjudged and dev_counts:
+    unscored = [label for label in counts if not dev_counts.get(label)]
+    if unscored and dev_counts:
         lines.append(
-            f"Only the training set has {listed(map(quote, unjudged))}: {name} cannot show how "
+            f"Only the training set has {listed(map(quote, unscored))}: {name} cannot show how "
             f"well that is learned; {help}."
         )
     unlearned = [label for label in dev_counts if not counts.get(label)]
@@ -83,7 +83,7 @@ def label_lines(task: Task) -> list[str]:
     return lines
 
 
-def _equal_numbers(task: Task) -> list[str]:
+def _constant_label_notes(task: Task) -> list[str]:
     """Lines on sets whose numbers are all equal, of which a correlation is undefined."""
     numbers = {name: {label_of(item) for item in task.sets[name].items} for name in task.dev_sets}
     return [

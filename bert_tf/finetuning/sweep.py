@@ -18,7 +18,7 @@ from bert_tf.training import saved_states
 from bert_tf.training.progress import print_progress
 from bert_tf.training.run_directory import FineTuningDirectory
 
-from .model import inference_of
+from .model import make_inference
 from .settings import MAY_CHANGE, FineTuningSettings
 from .summary import VARIED, table_rows, write_outputs
 from .training import (
@@ -79,7 +79,7 @@ def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
         if own.directory.is_finished():
             results = read_json(own.directory.results)
         else:
-            results, run_outputs = _make_run(own)
+            results, run_outputs = _train_run(own)
         values = run.to_dict()
         configuration = {key: values.get(key) for key in (*_CONFIGURATION, "seed")}
         ended.append({**results, "name": name, **configuration})
@@ -87,7 +87,7 @@ def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
         best = _best(ended, dev_set)
         if best is ended[-1]:
             outputs = run_outputs
-        _delete_weights_but_of(best, ended, directory)
+        _delete_other_weights(best, ended, directory)
     if best is None:
         raise ValueError(
             f"Every run diverged; the last: {ended[-1]['collapsed']}. Lower --learning_rate and "
@@ -97,13 +97,13 @@ def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
         **best,
         "best_run": best["name"],
         "dev_set": dev_set,
-        "configurations": summarise(ended, dev_set),
+        "configurations": summarize(ended, dev_set),
         "runs": [{k: v for k, v in run.items() if k != "evaluations"} for run in ended],
     }
     with atomic_write(directory.table) as file:
         file.write("".join("\t".join(row) + "\n" for row in table_rows(results)).encode())
     own = _inputs_of(planned[best["name"]], inputs)
-    results["files"] = _put_in_place(own, directory, best, outputs)
+    results["files"] = _move_best(own, directory, best, outputs)
     return results
 
 
@@ -115,7 +115,7 @@ def _inputs_of(run: FineTuningSettings, inputs: FineTuningInputs) -> FineTuningI
     return dataclasses.replace(inputs, settings=run, directory=directory, task=task)
 
 
-def _make_run(inputs: FineTuningInputs) -> tuple[dict[str, Any], dict[str, Any]]:
+def _train_run(inputs: FineTuningInputs) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains; gives a run's results, and what its best weights gave for the sets."""
     outputs: dict[str, Any] = {}
     try:
@@ -150,7 +150,7 @@ def _print_end(run: dict[str, Any], dev_set: str) -> None:
     print_progress(f"{run['name']}: {score}{collapsed}", flush=True)
 
 
-def _delete_weights_but_of(
+def _delete_other_weights(
     best: dict[str, Any] | None, runs: Sequence[dict[str, Any]], directory: FineTuningDirectory
 ) -> None:
     for run in runs:
@@ -160,7 +160,7 @@ def _delete_weights_but_of(
             saved_states.delete_all(folder.best_weights)
 
 
-def _put_in_place(
+def _move_best(
     inputs: FineTuningInputs,
     directory: FineTuningDirectory,
     best: dict[str, Any],
@@ -185,12 +185,12 @@ def _put_in_place(
         saved_states.delete_all(directory.best_weights)
     saved_states.save(directory.best_weights, best["best"]["step"], weights, {}, keep=1)
     saved_states.delete_all(run_directory.best_weights)
-    inference = inference_of(inputs.settings, inputs.start.tokenizer, model, outputs)
+    inference = make_inference(inputs.settings, inputs.start.tokenizer, model, outputs)
     outcome = TrainingOutcome(inference, evaluate_all(inputs.task, inference), best)
     return write_outputs(inputs, outcome)
 
 
-def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:
+def summarize(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:
     """A sweep's configurations, the one of the best mean first.
 
     Each has the number of ``runs``; ``mean``, ``std`` (of the sample, n - 1; ``None`` for one run)

@@ -27,7 +27,7 @@ from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.trainer import Callbacks, Inputs, Trainer
 
 from .few_shot import few_shot_training
-from .model import InitialModel, build_model, inference_of, model_spec
+from .model import InitialModel, build_model, make_inference, model_spec
 from .objective import FewShotTraining, TaskObjective, training_batches
 from .settings import FineTuningSettings
 
@@ -86,8 +86,8 @@ class FineTuningTrainer(Trainer):
         self._recent: collections.deque[float] = collections.deque(maxlen=_AVERAGED_STEPS)
         # By their names in what is kept.
         self._weights = {f"model/{weight.path}": weight for weight in self.model.weights}
-        self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
-        self._judged_step = -1
+        self._best_outputs: dict[str, Any] = {}  # where this process evaluated it
+        self._evaluated_step = -1
         self.loop = self._make_loop(few_shot)
         names = self.task.logged_scores if self.task.deciding_set else ()
         self.callbacks = Callbacks(
@@ -158,7 +158,7 @@ class FineTuningTrainer(Trainer):
         saved_states.restore_latest(self.directory.best_weights, self._weights)
         if self.inference.cache is not None:
             self.inference.cache.clear()
-            self.inference.cache.update(self._outputs_of_best)
+            self.inference.cache.update(self._best_outputs)
 
     @property
     def last_step(self) -> int:
@@ -201,10 +201,10 @@ class FineTuningTrainer(Trainer):
 
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
         """Evaluates, then saves: who asked to stop waits for an evaluation that is due."""
-        if self.is_evaluation_due() and self._judged_step != self.step:
+        if self.is_evaluation_due() and self._evaluated_step != self.step:
             if (line := self.evaluate()) is not None:
                 progress.write(line)
-            self._judged_step = self.step
+            self._evaluated_step = self.step
         self.state.stopped = self.callbacks.stops
         # A signal may have come in the meantime.
         if stops or self.is_save_due():
@@ -247,7 +247,7 @@ class FineTuningTrainer(Trainer):
         )
         if is_best:
             self._keep_weights()
-            self._outputs_of_best = dict(self.inference.cache or {})
+            self._best_outputs = dict(self.inference.cache or {})
         self.summaries.write("eval", state.step, _defined(scores))
         epoch, best_so_far = state.step / self.steps_per_epoch, " (best so far)" if is_best else ""
         return f"Epoch {epoch:.3g}: {deciding} {scores_line(headline, scores)}{best_so_far}"
@@ -283,8 +283,8 @@ class FineTuningTrainer(Trainer):
     def _examples_of(self, step: int) -> int:
         """Number of examples of a step; steps count from 1."""
         size, total = self.settings.train_batch_size, len(self.examples)
-        place = (step - 1) % self.steps_per_epoch
-        return min(size, total - place * size)
+        batch_index = (step - 1) % self.steps_per_epoch
+        return min(size, total - batch_index * size)
 
 
 # === A whole training ===
@@ -304,10 +304,10 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
     settings, task = inputs.settings, inputs.task
     describe(inputs, {})
     with inputs.devices.strategy.scope():
-        model, sentences = build_model(settings, task, inputs.start)
-    for sentence in sentences:
-        print_progress(sentence, flush=True)
-    inference = inference_of(settings, inputs.start.tokenizer, model)
+        model, messages = build_model(settings, task, inputs.start)
+    for message in messages:
+        print_progress(message, flush=True)
+    inference = make_inference(settings, inputs.start.tokenizer, model)
     few_shot = None
     if settings.option("few_shot"):
         pairs = settings.option("few_shot_pairs")
@@ -319,8 +319,8 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
     deciding = evaluations.get(task.deciding_set or "")
     thresholds = _floats(deciding.thresholds if deciding else task.default_thresholds)
     # Without a set that decides, the others say whether a run has collapsed.
-    judged = [task.deciding_set] if deciding else evaluations
-    constant = next((name for name in judged if name and evaluations[name].constant), None)
+    scored_sets = [task.deciding_set] if deciding else evaluations
+    constant = next((name for name in scored_sets if name and evaluations[name].constant), None)
     describe(inputs, thresholds)
     results = {
         "task": task.name,

@@ -72,13 +72,13 @@ class BatchPredictor:
                 errors.append("")
             except BadRowError as error:
                 errors.append(f"{error}.")
-        inputs = {name: [row[place] for row in rows] for place, name in enumerate(are_lists)}
+        inputs = {name: [row[index] for row in rows] for index, name in enumerate(are_lists)}
         for name in (name for name, is_list in are_lists.items() if is_list):
             width = max(map(len, inputs[name]), default=0)
             inputs[name] = [texts + [""] * (width - len(texts)) for texts in inputs[name]]
         answers = replay.ask(function, inputs)
-        good = np.array([not error for error in errors], bool)
-        outputs = {name: _in_rows(answers[name], good) for name in self.outputs or answers}
+        valid = np.array([not error for error in errors], bool)
+        outputs = {name: _in_rows(answers[name], valid) for name in self.outputs or answers}
         return {**outputs, "error": np.array(errors, object)}
 
     def _function(self) -> Any:
@@ -125,13 +125,13 @@ def _texts(row: Sequence[Any], are_lists: Mapping[str, bool]) -> list[Any]:
     return values
 
 
-def _in_rows(answers: np.ndarray, good: np.ndarray) -> np.ndarray:
+def _in_rows(answers: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """The answers to the good of N rows, (N,) bool, in their rows; texts are ``str``."""
     from bert_tf.saved_models.replay import as_text
 
     if answers.dtype == object:
         answers = np.array(as_text(answers.tolist()), object).reshape(answers.shape)
     nothing = _NO_ANSWER.get(answers.dtype.kind, 0)
-    column = np.full((len(good), *answers.shape[1:]), nothing, answers.dtype)
-    column[good] = answers
+    column = np.full((len(valid), *answers.shape[1:]), nothing, answers.dtype)
+    column[valid] = answers
     return column

@@ -44,7 +44,7 @@ class Inputs:
         """Examples that were read before, all of them good."""
         return cls(len(items), [], lambda: iter([list(items)]))
 
-    def good(self) -> Iterator[Any]:
+    def valid(self) -> Iterator[Any]:
         """Every example that is no bad row."""
         for items in self.chunks():
             yield from (item for item in items if not isinstance(item, BadRow))
@@ -85,7 +85,7 @@ def read_inputs(
     new_bad_rows = functools.partial(
         BadRows, path, skip_bad_rows, bad_rows_get_a_record=True, check_row=check
     )
-    form = _own_form(task, table, text_columns)
+    form = _native_reader(task, table, text_columns)
     if form is not None:
         bad = new_bad_rows()
         options = {"encoding": table.encoding, "skip_bad_rows": bad}
@@ -108,7 +108,7 @@ def read_inputs(
     return _in_memory(examples, bad, task)
 
 
-def _own_form(
+def _native_reader(
     task: TaskFile, table: TableFile, text_columns: Sequence[str] | None
 ) -> FormReader | None:
     """Reader of a file in the kind's own form; ``None`` for a file that is read as a table."""
@@ -116,8 +116,8 @@ def _own_form(
     form = kind.native_reader(task.name, task.columns)
     if form is None or table.suffix is not None or is_in_memory(table.path):
         return None
-    is_own = not is_table_of(kind, table.path) or (form.is_table and text_columns is None)
-    return form if is_own else None
+    is_native = not is_table_of(kind, table.path) or (form.is_table and text_columns is None)
+    return form if is_native else None
 
 
 def _in_memory(

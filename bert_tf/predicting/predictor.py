@@ -114,8 +114,8 @@ class Predictor:
         count = self._checkpoint.model.arguments.get("num_classes", 0)
         self.labels = self._checkpoint.labels or tuple(map(str, range(count)))
         self._settings = settings
-        is_of_one_class = self.kind.classes == "classes" and not self.kind.multi_label
-        if settings.top_k is not None and not is_of_one_class:
+        is_single_label = self.kind.classes == "classes" and not self.kind.multi_label
+        if settings.top_k is not None and not is_single_label:
             raise ValueError(
                 f"--top_k is for one class each, and {self.path} is of {self.task.kind}: leave it "
                 "out."
@@ -199,8 +199,8 @@ class Predictor:
 
     def columns(self, inputs: Inputs) -> Record:
         """A record that has every key of all."""
-        items = inputs.good()
-        columns = self._choose(
+        items = inputs.valid()
+        columns = self._select_top_classes(
             self.kind.record_columns(self.labels, items, self.task.columns, self._options)
         )
         return {**columns, "error": None} if inputs.skipped else columns
@@ -212,7 +212,7 @@ class Predictor:
         tokenizer = model.preprocessor.tokenizer
         inference = Inference(model, tokenizer, self.task.max_seq_length, self._settings.batch_size)
         for items in inputs.chunks():
-            yield from map(self._choose, self._records(inference, items))
+            yield from map(self._select_top_classes, self._records(inference, items))
             num_predicted += sum(not isinstance(item, BadRow) for item in items)
             if progress is not None:
                 progress.update(num_predicted)
@@ -245,10 +245,10 @@ class Predictor:
 
     def _records(self, inference: Inference, items: Sequence[Any]) -> Iterator[Record]:
         """A record of each example, in order; that of a bad row has an ``error``."""
-        good = [item for item in items if not isinstance(item, BadRow)]
+        valid = [item for item in items if not isinstance(item, BadRow)]
         predictions: Iterator[Record] = iter(())
-        if good:
-            sets = {_SET: ExampleSet(good, tuple(self.labels), [])}
+        if valid:
+            sets = {_SET: ExampleSet(valid, tuple(self.labels), [])}
             task = self.kind(
                 self.task.name,
                 train=None,
@@ -267,7 +267,7 @@ class Predictor:
             else:
                 yield next(predictions)
 
-    def _choose(self, record: Record) -> Record:
+    def _select_top_classes(self, record: Record) -> Record:
         """A record with the ``top_k`` likeliest classes in place of all probabilities."""
         shares = record.get("probabilities")
         if not shares or self._settings.top_k is None:
@@ -276,15 +276,15 @@ class Predictor:
         ranked = sorted(shares, key=lambda name: -(shares[name] or 0.0))
         values = {name: value for name, value in record.items() if name != "probabilities"}
         values["probability"] = shares[ranked[0]]
-        for place, name in enumerate(ranked[1 : self._settings.top_k], start=2):
-            values |= {f"prediction_{place}": name, f"probability_{place}": shares[name]}
+        for rank, name in enumerate(ranked[1 : self._settings.top_k], start=2):
+            values |= {f"prediction_{rank}": name, f"probability_{rank}": shares[name]}
         return values
 
 
 def _is_example(data: Any) -> bool:
     """True if data are one example, and no collection of them."""
-    of_text = isinstance(data, Mapping) and any(isinstance(value, str) for value in data.values())
-    return of_text or isinstance(data, str)
+    has_text = isinstance(data, Mapping) and any(isinstance(value, str) for value in data.values())
+    return has_text or isinstance(data, str)
 
 
 def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
@@ -330,14 +330,14 @@ def _thresholds(
         raise ValueError(f"--threshold={threshold}: expected a finite number.")
     kind = KINDS[task.kind]
     if kind.threshold is None:
-        having = [name for name, other in KINDS.items() if other.threshold]
+        supported = [name for name, task_class in KINDS.items() if task_class.threshold]
         raise ValueError(
             f"--threshold={threshold:g} means nothing to {task.kind}: it is for "
-            f"{' and '.join(having)}."
+            f"{' and '.join(supported)}."
         )
     options = kind.options_of(task.options, checkpoint.thresholds)
-    fault = kind.check_threshold(threshold, options, checkpoint.path)
-    if fault:
-        raise ValueError(f"--threshold={threshold:g}: {fault}")
+    error = kind.check_threshold(threshold, options, checkpoint.path)
+    if error:
+        raise ValueError(f"--threshold={threshold:g}: {error}")
     temperature = checkpoint.thresholds.get(TEMPERATURE, 1.0)
     return {TEMPERATURE: temperature, kind.threshold: threshold}

@@ -19,7 +19,7 @@ from bert_tf.training.progress import Progress, print_progress, progress_to
 from .predictor import Predictor
 from .settings import STANDARD_INPUT, PredictionSettings
 
-_SHOWN_ROWS = 5
+_MAX_PRINTED_ROWS = 5
 
 
 def run(settings: PredictionSettings) -> None:
@@ -69,21 +69,21 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
             rows = functools.partial(read_rows, table)
         where = f"--output={output}" if output else "The tab-separated output"
         words_to_write = predictor.kind.words_to_write
-        for source, words in words_to_write(predictor.labels, inputs.good()):
+        for source, words in words_to_write(predictor.labels, inputs.valid()):
             check_words(suffix, words, f"{where}, {source}")
         progress = Progress("Predicting", inputs.count, "examples")
         records = predictor.records(inputs, progress)
-        with _opened(output, sys.stdout) as file:
+        with _open_output(output, sys.stdout) as file:
             write_records(file, records, suffix, predictor.columns(inputs), rows)
             progress.close()
         if not (inputs.count or inputs.skipped):
             print_progress(f"{settings.input} has no rows: there is nothing to predict.")
         if inputs.skipped:
             print_progress(f"{len(inputs.skipped):,} bad rows have no prediction:")
-            for sentence in inputs.skipped[:_SHOWN_ROWS]:
-                print_progress(f"  {sentence}")
-            if len(inputs.skipped) > _SHOWN_ROWS:
-                print_progress(f"  and {len(inputs.skipped) - _SHOWN_ROWS:,} more")
+            for message in inputs.skipped[:_MAX_PRINTED_ROWS]:
+                print_progress(f"  {message}")
+            if len(inputs.skipped) > _MAX_PRINTED_ROWS:
+                print_progress(f"  and {len(inputs.skipped) - _MAX_PRINTED_ROWS:,} more")
         if output is not None:
             print_progress(f"Predictions: {output}")
 
@@ -125,7 +125,7 @@ def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:
 
 
 @contextlib.contextmanager
-def _opened(output: str | None, standard_output: Any) -> Iterator[Any]:
+def _open_output(output: str | None, standard_output: Any) -> Iterator[Any]:
     if output is not None:
         with atomic_write(output) as file:
             yield text_stream(file)

@@ -109,12 +109,12 @@ class Callbacks:
 
     def begin_step(self, step: int) -> None:
         """Begins a step, and its epoch where it is the first that is made of it."""
-        epoch, place = divmod(step, self._steps)
+        epoch, batch_index = divmod(step, self._steps)
         if epoch != self._epoch:
             self._epoch = epoch
             self._losses = []
             self._list.on_epoch_begin(epoch)
-        self._list.on_train_batch_begin(place)
+        self._list.on_train_batch_begin(batch_index)
 
     def end_step(
         self,

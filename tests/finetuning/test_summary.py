@@ -1,4 +1,4 @@
-from bert_tf.finetuning.summary import label_lines, lines_before, show
+from bert_tf.finetuning.summary import label_summary, show, training_summary
 from bert_tf.readers.examples import TextExample
 from bert_tf.training.run_directory import FineTuningDirectory
 from tests.finetuning.small_tasks import TOKENIZER, examples_of, text_task
@@ -26,7 +26,7 @@ def test_the_data_in_words():
     ]
     sets = examples_of(items, ("x", *"abcdefghijk"))
     task = text_task("own", sets, {"dev": sets}, {"test": sets})
-    assert lines_before(task, task.training_examples(TOKENIZER, 5), TOKENIZER) == [
+    assert training_summary(task, task.training_examples(TOKENIZER, 5), TOKENIZER) == [
         "Task: own, 5 examples to train on, labels x, a, b, c, d, e, f, g, h, i and 2 more; "
         "evaluated on: dev; predicted: test.",
         "2 of the training examples have more than 5 tokens (--max_seq_length): they are cut.",
@@ -35,7 +35,7 @@ def test_the_data_in_words():
     ]
     numbers = examples_of([TextExample(str(n), "a0", None, n + 0.5) for n in (0, 2)])
     task = text_task("own", numbers, {}, {}, kind="regression")
-    assert lines_before(task, task.training_examples(TOKENIZER, 5), TOKENIZER) == [
+    assert training_summary(task, task.training_examples(TOKENIZER, 5), TOKENIZER) == [
         "Task: own, 2 examples to train on; evaluated on: nothing.",
         "The numbers to learn: mean 1.5, standard deviation 1.",
     ]
@@ -49,11 +49,11 @@ def test_labels_are_counted_and_compared():
         ]
         return text_task("own", sets[0], {"dev": sets[1]}, {}, kind=kind, labels=["x", "y", "z"])
 
-    assert label_lines(task_on(["y", "x", "y"], ["x", "x", "y", "x"])) == [
+    assert label_summary(task_on(["y", "x", "y"], ["x", "x", "y", "x"])) == [
         "In the training set: y 2, x 1 of 3.",
         "To beat: always saying 'y', the most frequent, has an accuracy of 0.250 on dev.",
     ]
-    lines = label_lines(task_on(["x", "x", "y"], ["x", "z"]))
+    lines = label_summary(task_on(["x", "x", "y"], ["x", "z"]))
     assert lines[2].startswith(
         "Only the training set has 'y': dev cannot show how well that is learned"
     )
@@ -62,11 +62,11 @@ def test_labels_are_counted_and_compared():
     )
     assert len(lines) == 4
     several = task_on([("x", "y"), (), ("y",)], [("x",), ("y",)], "multilabel")
-    assert label_lines(several) == ["In the training set: y 2, x 1."]
+    assert label_summary(several) == ["In the training set: y 2, x 1."]
     numbers = text_task(
         "own", examples_of([TextExample("0", "a0", None, 1.5)]), {}, {}, kind="regression"
     )
-    assert label_lines(numbers) == []
+    assert label_summary(numbers) == []
 
 
 def test_what_a_finished_run_shows(capsys):

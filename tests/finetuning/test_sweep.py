@@ -49,7 +49,7 @@ def test_each_choice_of_layers_is_a_run_that_reads_them(inputs, tmp_path):
     own = [sweep._inputs_of(one, all_inputs).task for one in runs.values()]
     assert [one.model_arguments["variant"] for one in own] == variants
     ended = [{**made(1e-5, 1, 0.5), "feature_based": name} for name in variants]
-    table = {"headline": "f1", "configurations": sweep.summarise(ended, "dev")}
+    table = {"headline": "f1", "configurations": sweep.summarize(ended, "dev")}
     assert [row[:2] for row in table_rows(table)] == [
         ("layers", "batch"),
         *((name, "16") for name in variants),
@@ -85,7 +85,7 @@ def test_a_table_has_the_mean_and_the_samples_deviation():
         made(2e-5, 1, 0.65, "every prediction is the same"),
         made(3e-5, 1, None, "the loss of step 3 is nan"),
     ]
-    first, second, third = sweep.summarise(runs, "dev")
+    first, second, third = sweep.summarize(runs, "dev")
     assert (first["learning_rate"], first["mean"], first["std"]) == (2e-5, 0.65, None)
     assert (second["learning_rate"], second["runs"], second["collapsed"]) == (1e-5, 3, 1)
     assert second["mean"] == pytest.approx(0.6)
@@ -99,7 +99,7 @@ def test_a_table_has_the_mean_and_the_samples_deviation():
         {**made(rate, 1, score), "headline": "loss", "scores": {"dev": {"loss": score}}}
         for rate, score in ((1e-5, 0.5), (2e-5, 0.3), (3e-5, 0.4))
     ]
-    assert [entry["best"] for entry in sweep.summarise(runs, "dev")] == [0.3, 0.4, 0.5]
+    assert [entry["best"] for entry in sweep.summarize(runs, "dev")] == [0.3, 0.4, 0.5]
 
 
 @pytest.mark.slow
