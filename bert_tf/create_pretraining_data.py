@@ -24,7 +24,7 @@ from bert_tf.io.wording import listed, reason
 
 _SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
 _A_FILE = "it has to name a file"
-_OF_ROWS = (
+_ROW_FLAGS = (
     *("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "short_seq_prob"),
     "seed",
 )
@@ -81,8 +81,8 @@ def _shard_paths(outputs: Sequence[str]) -> list[str] | None:
     matches = [_SHARDED.fullmatch(output) for output in outputs]
     if not any(matches):
         return None
-    (match, *others) = matches
-    if match is None or others:
+    (match, *rest) = matches
+    if match is None or rest:
         raise ValueError(
             f"--output_file={','.join(outputs)}: NAME@N stands for N files, and is given alone."
         )
@@ -90,9 +90,9 @@ def _shard_paths(outputs: Sequence[str]) -> list[str] | None:
     return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
 
 
-def _beam_pipeline(runner: str, more: Sequence[str]) -> Any:
+def _beam_pipeline(runner: str, beam_flags: Sequence[str]) -> Any:
     """A pipeline of Apache Beam, by a runner and more of Beam's own flags."""
-    given = [f"--runner={runner}", *more]
+    arguments = [f"--runner={runner}", *beam_flags]
     try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
@@ -103,16 +103,16 @@ def _beam_pipeline(runner: str, more: Sequence[str]) -> Any:
         ) from error
     try:
         # A runner's own flags exist once its module is imported.
-        pipeline = beam.Pipeline(options=PipelineOptions(given))
+        pipeline = beam.Pipeline(options=PipelineOptions(arguments))
     except (AttributeError, ImportError) as error:
         raise ValueError(
-            f"{given[0]}: Apache Beam has no such runner ({reason(error)}): name one that "
+            f"{arguments[0]}: Apache Beam has no such runner ({reason(error)}): name one that "
             "docs/guides/clusters.md has, or the class with its module, and install what "
             "it needs."
         ) from error
     unknown: list[str] = []
     PipelineOptions([]).get_all_options(
-        add_extra_args_fn=lambda parser: unknown.extend(parser.parse_known_args(given)[1])
+        add_extra_args_fn=lambda parser: unknown.extend(parser.parse_known_args(arguments)[1])
     )
     if unknown:
         raise ValueError(
@@ -131,8 +131,8 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
         )
 
     sharded = _shard_paths(settings.output_file)
-    place = absolute if settings.runner else str  # Beam's workers may begin in another folder
-    paths = [*map(place, sharded or settings.output_file)]
+    resolve = absolute if settings.runner else str  # Beam's workers may begin in another folder
+    paths = [*map(resolve, sharded or settings.output_file)]
     if settings.runner and not sharded:
         raise ValueError(
             "With --runner each worker writes files of its own: give --output_file=NAME@N."
@@ -141,32 +141,32 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
     command.load_tensorflow()
     from bert_tf.io.files import check_not_exists
     from bert_tf.pipelines.pretraining import record_shards, tfrecords
-    from bert_tf.pipelines.pretraining.dataset import RowOptions, corpus_lines
+    from bert_tf.pipelines.pretraining.dataset import RowOptions, describe_rows
 
     for path in paths:
         check_not_exists(path)  # before all the work
     rows = RowOptions(
         masking="whole_word" if settings.do_whole_word_mask else "token",
-        **{name: getattr(settings, name) for name in _OF_ROWS},
+        **{name: getattr(settings, name) for name in _ROW_FLAGS},
     )
     with contextlib.ExitStack() as stack:
-        targets = stack.enter_context(record_shards.named_together(paths)) if sharded else paths
+        targets = stack.enter_context(record_shards.atomic_shards(paths)) if sharded else paths
         scratch = local_path(os.path.dirname(targets[0])) if sharded else None
         if settings.runner or scratch:  # where every worker sees it, and it goes with the shards
             cache_dir = os.path.join(os.path.dirname(targets[0]), "corpus")
         else:
             cache_dir = stack.enter_context(tempfile.TemporaryDirectory())
         source = record_shards.Source(
-            tuple(map(place, settings.input)),
+            tuple(map(resolve, settings.input)),
             settings.input_format,
             cache_dir,
-            place(settings.vocab_file),
+            resolve(settings.vocab_file),
             settings.do_lower_case,
             settings.num_epochs,
         )
         corpus, tokenizer = record_shards.open_source(source)
         print(f"Corpus: {corpus.describe()}.", flush=True)
-        lines = corpus_lines(corpus, tokenizer, rows)
+        lines = describe_rows(corpus, tokenizer, rows)
         print(*lines, sep="\n", flush=True)
         summary = "Examples"
         if pipeline is not None:
@@ -176,7 +176,7 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
         else:
             examples = record_shards.examples(source, rows)
             summary = f"{tfrecords.write_tfrecords(examples, targets, are_new=True):,} examples"
-    flags_of_next = {
+    next_flags = {
         "input": (
             f"{settings.output_file[0].rpartition('@')[0]}-?????-of-{len(paths):05d}"
             if sharded
@@ -188,7 +188,7 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
         "max_seq_length": settings.max_seq_length,
         "max_predictions_per_seq": settings.max_predictions_per_seq,
     }
-    words = [shlex.quote(f"--{name}={value}") for name, value in flags_of_next.items()]
+    words = [shlex.quote(f"--{name}={value}") for name, value in next_flags.items()]
     print(f"{summary} in {', '.join(settings.output_file)}. Next:")
     print("  python -m bert_tf.pretrain", *words)
 

@@ -34,7 +34,7 @@ def main(settings: PretrainingSettings, notes: Sequence[str]) -> None:
         if not (settings.input or settings.tfds or os.path.isdir(settings.model_dir)):
             from bert_tf.pipelines.corpora import sample as sample_corpus
 
-            sample_corpus.collect_ahead()
+            sample_corpus.collect_in_background()
         command.load_tensorflow()
         from bert_tf.pretraining.run import run
 

@@ -21,12 +21,12 @@ from bert_tf.io import paths
 if TYPE_CHECKING:
     from bert_tf.pipelines.corpora.corpus import Corpus
 
-_SHOWN_PIECES = 20
+_NUM_PRINTED = 20
 # Of more text, as much is taken evenly from the whole.
 _MAX_BYTES = 500_000_000
 # Enough words for a rate of unknown ones; tokenised in a second.
 _COVERAGE_BYTES = 2_000_000
-_NEEDED = required("vocab needs --input=FILES to learn from and --output=FILE to write")
+_REQUIRED = required("vocab needs --input=FILES to learn from and --output=FILE to write")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +37,10 @@ class VocabularySettings:
         (),
         "Learn from these text files, with globs and commas, on any file system that TensorFlow "
         "reads, gzip too.",
-        rules=[_NEEDED],
+        rules=[_REQUIRED],
     )
     output: str = string(
-        "", "Write the vocabulary to this new file, one piece a line.", rules=[_NEEDED]
+        "", "Write the vocabulary to this new file, one piece a line.", rules=[_REQUIRED]
     )
     input_format: str | None = choice(
         None,
@@ -83,7 +83,7 @@ def learn(settings: VocabularySettings) -> None:
         print(f"Learning {settings.vocab_size:,} pieces.", flush=True)
         if settings.do_lower_case and (note := marks_note(corpus)):
             print(note, flush=True)
-        began = time.monotonic()
+        start = time.monotonic()
         # Opened first: a place that cannot be written to is refused before the learning.
         with atomic_write(output) as file:
             vocab = learn_vocabulary(
@@ -93,22 +93,22 @@ def learn(settings: VocabularySettings) -> None:
                 settings.min_frequency,
             )
             file.write(encode_vocabulary(vocab, output))
-        print(f"Learned {len(vocab):,} pieces in {time.monotonic() - began:,.0f} s: {output}")
+        print(f"Learned {len(vocab):,} pieces in {time.monotonic() - start:,.0f} s: {output}")
         if len(vocab) < settings.vocab_size:
             print(
                 f"That is fewer than --vocab_size={settings.vocab_size}: no other pair of pieces "
                 f"occurs {settings.min_frequency} times. More text would give more pieces."
             )
-        step = max(1, len(vocab) // _SHOWN_PIECES)
-        print("Some of them:", " ".join(vocab[step // 2 :: step][:_SHOWN_PIECES]))
+        step = max(1, len(vocab) // _NUM_PRINTED)
+        print("Some of them:", " ".join(vocab[step // 2 :: step][:_NUM_PRINTED]))
         print(_coverage(corpus, vocab, settings.do_lower_case))
-    flags_of_next = {
+    next_flags = {
         "input": ",".join(settings.input),
         "input_format": settings.input_format,
         "vocab_file": output,
         "do_lower_case": "" if settings.do_lower_case else "false",
     }
-    words = [f"--{name}={shlex.quote(value)}" for name, value in flags_of_next.items() if value]
+    words = [f"--{name}={shlex.quote(value)}" for name, value in next_flags.items() if value]
     print("\nWhat comes next:\n  python -m bert_tf.pretrain", *words)
 
 

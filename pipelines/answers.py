@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from .bounded_memory import in_blocks, value_rows
+from .bounded_memory import map_blocks, value_rows
 from .long_texts import Windows, context_columns, has_most_context, is_context, row_segments
 from .normalization import row_bases, upper_bound
 
@@ -104,22 +104,22 @@ def answers_from_columns(
 ) -> Answers:
     """Finds the best answers of each question, whose ``contexts`` are (B,) string, dense."""
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]
-    characters = characters_of(contexts)
-    at_once = max(_PAIRS_CHUNK_SIZE // n_best**2, 1)
+    characters = decode_characters(contexts)
+    chunk_size = max(_PAIRS_CHUNK_SIZE // n_best**2, 1)
 
     def step(begin: tf.Tensor) -> tuple[tf.Tensor, _Spans]:
-        part = slice(begin, begin + at_once)
-        some = windows._replace(
+        part = slice(begin, begin + chunk_size)
+        chunk = windows._replace(
             questions=windows.questions[part],
             firsts=windows.firsts[part],
             lengths=windows.lengths[part],
         )
         columns = BestColumns(*(values[part] for values in best))
-        spans = _valid_spans(columns, some, characters, max_answer_length)
-        return begin + at_once, _best_spans(spans, n_best)
+        spans = _valid_spans(columns, chunk, characters, max_answer_length)
+        return begin + chunk_size, _best_spans(spans, n_best)
 
     # The best of all are among the best of each block.
-    spans = _best_spans(in_blocks(tf.size(windows.lengths), step), n_best)
+    spans = _best_spans(map_blocks(tf.size(windows.lengths), step), n_best)
     rows = tf.RaggedTensor.from_value_rowids(
         tf.range(tf.size(spans.questions)),
         spans.questions,
@@ -130,7 +130,7 @@ def answers_from_columns(
     def dense(values: tf.Tensor, padding: str | float) -> tf.Tensor:
         return rows.with_values(values).to_tensor(padding, shape=[None, n_best])
 
-    null = _least_null(best, windows, num_questions)
+    null = _min_null_window(best, windows, num_questions)
     return Answers(
         dense(spans.texts, ""),
         dense(spans.byte_starts, -1),
@@ -167,7 +167,7 @@ def _valid_spans(
         & (length <= max_answer_length)
     )
     window, start, end = tf.unstack(tf.cast(tf.where(valid), tf.int32), num=3, axis=1)
-    start_place, end_place = tf.stack([window, start], 1), tf.stack([window, end], 1)
+    start_index, end_index = tf.stack([window, start], 1), tf.stack([window, end], 1)
     questions = tf.gather(windows.questions, window)
     _, (window_starts, _) = row_segments(windows)
     # Place of the row's first column among the tokens, if the window went on to its left.
@@ -175,16 +175,16 @@ def _valid_spans(
     texts, byte_starts, byte_ends = span_texts(
         characters,
         questions,
-        tf.gather(windows.tokens.byte_starts, shift + tf.gather_nd(best.starts, start_place)),
-        tf.gather(windows.tokens.byte_ends, shift + tf.gather_nd(best.ends, end_place)),
+        tf.gather(windows.tokens.byte_starts, shift + tf.gather_nd(best.starts, start_index)),
+        tf.gather(windows.tokens.byte_ends, shift + tf.gather_nd(best.ends, end_index)),
     )
     return _Spans(
         questions,
         texts,
         byte_starts,
         byte_ends,
-        tf.gather_nd(best.start_logits, start_place),
-        tf.gather_nd(best.end_logits, end_place),
+        tf.gather_nd(best.start_logits, start_index),
+        tf.gather_nd(best.end_logits, end_index),
     )
 
 
@@ -199,23 +199,23 @@ def _best_spans(spans: _Spans, n_best: int) -> _Spans:
     distinct, which = tf.unique(tf.strings.join([tf.strings.as_string(questions), texts], " "))
     first = tf.math.unsorted_segment_min(tf.range(tf.size(which)), which, tf.size(distinct))
     questions = tf.gather(questions, first)
-    place = tf.range(tf.size(first)) - upper_bound(questions, questions - 1)
-    best = tf.gather(order, tf.boolean_mask(first, place < n_best))
+    rank = tf.range(tf.size(first)) - upper_bound(questions, questions - 1)
+    best = tf.gather(order, tf.boolean_mask(first, rank < n_best))
     return _Spans(*(tf.gather(values, best) for values in spans))
 
 
-def character_places(contexts: tf.Tensor, byte_places: tf.Tensor) -> tf.Tensor:
+def character_offsets(contexts: tf.Tensor, byte_offsets: tf.Tensor) -> tf.Tensor:
     """Numbers of characters that begin before given bytes of texts: places in Python's strings.
 
-    ``contexts`` (B,) string; ``byte_places`` (B, K) int64, 0 to a text's length, or -1, which
+    ``contexts`` (B,) string; ``byte_offsets`` (B, K) int64, 0 to a text's length, or -1, which
     stays; bytes that are not UTF-8 are no characters. Returns (B, K) int64.
     """
-    characters = characters_of(contexts)
-    begins = tf.broadcast_to(characters.text_starts_in_line[:, None], tf.shape(byte_places))
-    places = tf.reshape(tf.stack([begins, begins + byte_places]), [-1])
-    counts = upper_bound(characters.starts_in_line, places - 1)
-    counts = tf.reshape(counts, tf.concat([[2], tf.shape(byte_places)], 0))
-    return tf.where(byte_places < 0, byte_places, tf.cast(counts[1] - counts[0], tf.int64))
+    characters = decode_characters(contexts)
+    starts = tf.broadcast_to(characters.text_starts[:, None], tf.shape(byte_offsets))
+    indices = tf.reshape(tf.stack([starts, starts + byte_offsets]), [-1])
+    counts = upper_bound(characters.global_starts, indices - 1)
+    counts = tf.reshape(counts, tf.concat([[2], tf.shape(byte_offsets)], 0))
+    return tf.where(byte_offsets < 0, byte_offsets, tf.cast(counts[1] - counts[0], tf.int64))
 
 
 class _Characters(NamedTuple):
@@ -223,17 +223,17 @@ class _Characters(NamedTuple):
 
     codes: tf.Tensor  # (C,) int32, code points
     starts: tf.Tensor  # (C,) int64, their first bytes in their texts
-    starts_in_line: tf.Tensor  # (C,) int64, ascending: those if all texts were in a line
-    text_starts_in_line: tf.Tensor  # (B,) int64, where each text would begin there
+    global_starts: tf.Tensor  # (C,) int64, ascending: those if all texts were in a line
+    text_starts: tf.Tensor  # (B,) int64, where each text would begin there
 
 
-def characters_of(contexts: tf.Tensor) -> _Characters:
+def decode_characters(contexts: tf.Tensor) -> _Characters:
     """Decodes (B,) texts, each different one once, without bytes that are not UTF-8."""
     distinct, which = tf.unique(contexts)
     codes, starts = tf.strings.unicode_decode_with_offsets(distinct, "UTF-8", errors="ignore")
     text_starts = row_bases(tf.cast(tf.strings.length(distinct), tf.int64))
-    in_line = starts.values + tf.gather(text_starts, value_rows(starts.row_splits))
-    return _Characters(codes.values, starts.values, in_line, tf.gather(text_starts, which))
+    global_starts = starts.values + tf.gather(text_starts, value_rows(starts.row_splits))
+    return _Characters(codes.values, starts.values, global_starts, tf.gather(text_starts, which))
 
 
 def span_texts(
@@ -244,11 +244,11 @@ def span_texts(
     Returns the spans' texts, their starts and their ends, in bytes of the whole text. Invalid
     UTF-8, and what the tokenizer removes at the end of a text, are left out.
     """
-    begins, starts = tf.gather(characters.text_starts_in_line, rows), characters.starts_in_line
+    text_starts, starts = tf.gather(characters.text_starts, rows), characters.global_starts
     # upper_bound counts the characters that begin before the span: the index of its first one.
-    first = upper_bound(starts, begins + byte_starts - 1)
-    places = tf.ragged.range(first, upper_bound(starts, begins + byte_ends - 1))
-    texts = _encode(characters, places)
+    first = upper_bound(starts, text_starts + byte_starts - 1)
+    indices = tf.ragged.range(first, upper_bound(starts, text_starts + byte_ends - 1))
+    texts = _encode(characters, indices)
     texts = tf.strings.regex_replace(texts, _REMOVED_AT_END, r"\1")
     last = first + tf.strings.length(texts, unit="UTF8_CHAR") - 1
     last_bytes = tf.strings.length(_encode(characters, tf.ragged.range(last, last + 1)))
@@ -256,13 +256,13 @@ def span_texts(
     return texts, byte_starts, ends
 
 
-def _encode(characters: _Characters, places: tf.RaggedTensor) -> tf.Tensor:
+def _encode(characters: _Characters, indices: tf.RaggedTensor) -> tf.Tensor:
     """The texts of [P, (characters)] places, (P,) string."""
-    codes = places.with_values(tf.gather(characters.codes, places.values))
+    codes = indices.with_values(tf.gather(characters.codes, indices.values))
     return tf.strings.unicode_encode(codes, "UTF-8", errors="ignore")
 
 
-def _least_null(best: BestColumns, windows: Windows, num_questions: tf.Tensor) -> tf.Tensor:
+def _min_null_window(best: BestColumns, windows: Windows, num_questions: tf.Tensor) -> tf.Tensor:
     """Each question's first window of those where [CLS] scores least, (B,) int32."""
     score = tf.cast(best.null_start_logits, tf.float64) + tf.cast(best.null_end_logits, tf.float64)
     minimum = tf.math.unsorted_segment_min(score, windows.questions, num_questions)

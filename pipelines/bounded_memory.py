@@ -14,7 +14,7 @@ import tensorflow as tf
 Step = Callable[[tf.Tensor], tuple[tf.Tensor, Any]]
 
 
-def in_blocks(size: tf.Tensor, step: Step) -> Any:
+def map_blocks(size: tf.Tensor, step: Step) -> Any:
     """Runs a step on blocks of an axis of ``size``, and joins their outputs, in linear time.
 
     An axis of length 0 is one block, so that the outputs have their shapes.
@@ -53,18 +53,18 @@ def in_blocks(size: tf.Tensor, step: Step) -> Any:
         (tf.constant(0), empty),
         parallel_iterations=1,
     )
-    whole = [
+    concatenated = [
         tf.raw_ops.TensorListConcatV2(
             input_handle=handle, element_shape=shape, leading_dims=[], element_dtype=spec.dtype
         )[0]
         for handle, shape, spec in zip(lists, shapes, specs, strict=True)
     ]
-    return tf.nest.pack_sequence_as(outputs, whole)
+    return tf.nest.pack_sequence_as(outputs, concatenated)
 
 
 def value_rows(row_splits: tf.Tensor) -> tf.Tensor:
     """The row of each value, (N,) of the splits' dtype."""
-    begins = row_splits[1:-1]
+    row_starts = row_splits[1:-1]
     # Rows that are empty at the end begin behind the last value.
-    counts = tf.math.unsorted_segment_sum(tf.ones_like(begins), begins, row_splits[-1] + 1)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(row_starts), row_starts, row_splits[-1] + 1)
     return tf.cumsum(counts[:-1])

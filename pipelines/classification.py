@@ -95,7 +95,7 @@ def classification_examples(
         targets.append(weight_column(sample_weights, count))
 
     room = max_seq_length - _SPECIAL_TOKENS
-    beside: dict[str, tf.Tensor] = {}
+    extra_features: dict[str, tf.Tensor] = {}
     attributes: dict[str, int] = {}
     with tf.device("CPU:0"):
         if long_text != LONG_TEXTS[0]:
@@ -107,12 +107,14 @@ def classification_examples(
         if long_text == "windows":
             ((starts, lengths),) = ranges
             begins, sizes = cut_windows(lengths, room)
-            beside[features.NUM_WINDOWS] = tf.cast(begins.row_lengths(), tf.int32)
+            extra_features[features.NUM_WINDOWS] = tf.cast(begins.row_lengths(), tf.int32)
             # (N, K), K the windows of the text that has most.
             begins = begins.to_tensor() + starts[:, None]
-            attributes["rows_each"] = int(begins.shape[1])
+            attributes["rows_per_example"] = int(begins.shape[1])
             ranges = [(begins, sizes.to_tensor())]
-    return packed_examples(tokenizer, ids, ranges, max_seq_length, targets, beside, **attributes)
+    return packed_examples(
+        tokenizer, ids, ranges, max_seq_length, targets, extra_features, **attributes
+    )
 
 
 def multiple_choice_examples(
@@ -176,8 +178,10 @@ def multiple_choice_examples(
             tuple(tf.RaggedTensor.from_row_lengths(part, counts).to_tensor() for part in choice),
         ]
     # One example of many choices makes all batches as wide: evaluations take fewer at once.
-    rows_each = max_choices if is_ragged else 1
-    return packed_examples(tokenizer, ids, segments, max_seq_length, targets, rows_each=rows_each)
+    rows_per_example = max_choices if is_ragged else 1
+    return packed_examples(
+        tokenizer, ids, segments, max_seq_length, targets, rows_per_example=rows_per_example
+    )
 
 
 def similarity_examples(

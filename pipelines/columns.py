@@ -91,8 +91,8 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
     array = check_column("labels", labels, num_examples, forms, "biuf", 2)
     if array.ndim == 1 and array.dtype.kind != "f":
         return class_column(array, num_examples)
-    minimum, maximum = (0, 1) if array.ndim == 2 else (-np.inf, np.inf)
-    _check_range("labels", array, minimum, maximum)
+    low, high = (0, 1) if array.ndim == 2 else (-np.inf, np.inf)
+    _check_range("labels", array, low, high)
     return array.astype(np.float32)
 
 
@@ -101,8 +101,8 @@ def class_column(labels: Any, num_examples: int, counts: np.ndarray | None = Non
     array = check_column("labels", labels, num_examples, "integers of shape (N,)", "biu")
     _check_range("labels", array, 0, np.iinfo(np.int32).max)
     if counts is not None and (array >= counts).any():
-        place = int(np.flatnonzero(array >= counts)[0])
-        raise ValueError(f"labels[{place}] is {array[place]}: expected 0 to {counts[place] - 1}.")
+        index = int(np.flatnonzero(array >= counts)[0])
+        raise ValueError(f"labels[{index}] is {array[index]}: expected 0 to {counts[index] - 1}.")
     return array.astype(np.int32)
 
 
@@ -114,14 +114,14 @@ def weight_column(weights: Any, num_examples: int) -> np.ndarray:
 
 
 def check_column(
-    name: str, values: Any, num_examples: int, expected: str, kinds: str, most_ranks: int = 1
+    name: str, values: Any, num_examples: int, expected: str, kinds: str, max_rank: int = 1
 ) -> np.ndarray:
     """Checks that a column has a row for each example, and is what ``expected`` says of it."""
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(f"{name}: expected rows of equal length; got {values!r:.80}.") from error
-    if not 1 <= array.ndim <= most_ranks or array.dtype.kind not in kinds:
+    if not 1 <= array.ndim <= max_rank or array.dtype.kind not in kinds:
         raise ValueError(
             f"{name}: expected {expected}; got dtype {array.dtype} and shape {array.shape}."
         )
@@ -137,16 +137,12 @@ def check_rows(name: str, received: int, num_examples: int) -> None:
         )
 
 
-def _check_range(name: str, array: np.ndarray, minimum: float, maximum: float) -> None:
+def _check_range(name: str, array: np.ndarray, low: float, high: float) -> None:
     """Checks every value; infinities and NaN are always out of range."""
-    good = (array >= minimum) & (array <= maximum) & np.isfinite(array)
+    good = (array >= low) & (array <= high) & np.isfinite(array)
     if not good.all():
-        place = tuple(np.argwhere(~good)[0].tolist())
-        expected = (
-            f"a finite number, {minimum} to {maximum}"
-            if maximum == np.inf
-            else f"{minimum} to {maximum}"
-        )
+        index = tuple(np.argwhere(~good)[0].tolist())
+        expected = f"a finite number, {low} to {high}" if high == np.inf else f"{low} to {high}"
         raise ValueError(
-            f"{name}[{', '.join(map(str, place))}] is {array[place]}: expected {expected}."
+            f"{name}[{', '.join(map(str, index))}] is {array[index]}: expected {expected}."
         )

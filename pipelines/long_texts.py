@@ -35,8 +35,8 @@ def head_and_tail(ids: tf.RaggedTensor, room: int) -> tf.RaggedTensor:
     head = max(room * 128 // 510, 1)
     lengths = ids.row_lengths()
     length = tf.gather(lengths, value_rows(ids.row_splits))
-    place = tf.ragged.range(lengths).values
-    is_read = (place < head) | (place >= length - (room - head)) | (length <= room)
+    position = tf.ragged.range(lengths).values
+    is_read = (position < head) | (position >= length - (room - head)) | (length <= room)
     return tf.RaggedTensor.from_row_lengths(
         tf.boolean_mask(ids.values, is_read), tf.minimum(lengths, room), validate=False
     )
@@ -63,8 +63,8 @@ def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.Ragg
     rows = tf.RaggedTensor.from_row_lengths(
         tf.repeat(tf.range(tf.size(lengths)), counts), counts, validate=False
     )
-    places = tf.cast(tf.ragged.range(counts).values, lengths.dtype)
-    begins = tf.minimum(places * stride, tf.gather(left, rows.values))
+    indices = tf.cast(tf.ragged.range(counts).values, lengths.dtype)
+    begins = tf.minimum(indices * stride, tf.gather(left, rows.values))
     sizes = tf.gather(tf.minimum(lengths, room), rows.values)
     return rows.with_values(begins), rows.with_values(sizes)
 
@@ -163,8 +163,8 @@ def row_segments(windows: Windows) -> list[Range]:
 
 def is_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
     """Says which columns, (W, C) int32, of the rows hold tokens of the context: (W, C) bool."""
-    place = columns - context_columns(windows)[:, None]
-    return (place >= 0) & (place < windows.lengths[:, None])
+    position = columns - context_columns(windows)[:, None]
+    return (position >= 0) & (position < windows.lengths[:, None])
 
 
 def has_most_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:

@@ -152,10 +152,10 @@ def _google_code_points() -> CodePoints:
         combining_class[code] = unicodedata.combining(character)
         # Python does not publish these two properties; what a capital sigma behind the character
         # becomes tells them: final behind a cased one, and looked through what is ignorable.
-        final_behind = (character + "Σ").lower()[-1] == "ς"
-        final_behind_letter = ("A" + character + "Σ").lower()[-1] == "ς"
-        cased[code] = final_behind
-        case_ignorable[code] = final_behind_letter and not final_behind
+        is_final_after = (character + "Σ").lower()[-1] == "ς"
+        is_final_after_letter = ("A" + character + "Σ").lower()[-1] == "ς"
+        cased[code] = is_final_after
+        case_ignorable[code] = is_final_after_letter and not is_final_after
         if (small := character.lower()) != character:
             lowered[code] = small
         if (normal := unicodedata.normalize("NFD", character)) != character:
@@ -295,9 +295,9 @@ def doubtful_code_points(normalization: Normalization) -> np.ndarray:
         doubtful |= (table.combining_class > 0) & ~table.nonspacing
     if normalization.characters != GOOGLE:
         google = code_points(GOOGLE)
-        alone = google.punctuation | google.ideograph | _members(_ranges(_LATER_PUNCTUATION))
+        isolated = google.punctuation | google.ideograph | _members(_ranges(_LATER_PUNCTUATION))
         ideograph = table.ideograph & normalization.split_ideographs
-        doubtful |= alone & ~(table.punctuation | ideograph)
+        doubtful |= isolated & ~(table.punctuation | ideograph)
     for code, form in normal_forms(normalization).items():
         doubtful[code] |= any(doubtful[ord(character)] for character in form)
     if normalization.has_final_sigma:
@@ -308,7 +308,7 @@ def doubtful_code_points(normalization: Normalization) -> np.ndarray:
 def _runs(flags: np.ndarray) -> list[tuple[int, int]]:
     """First and last code point of each run of those of which a property is true."""
     ends = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
-    return [(int(first), int(behind) - 1) for first, behind in ends.reshape(-1, 2)]
+    return [(int(first), int(end) - 1) for first, end in ends.reshape(-1, 2)]
 
 
 def _where(flags: np.ndarray) -> list[int]:
@@ -341,17 +341,17 @@ def _double_array(entries: dict[bytes, int]) -> np.ndarray:
     children: dict[bytes, list[bytes]] = {}
     for node in {key[:length] for key in entries for length in range(1, len(key) + 1)}:
         children.setdefault(node[:-1], []).append(node)
-    free_places = (
-        block * _BLOCK + place
+    free_indices = (
+        block * _BLOCK + index
         for block in itertools.count(2)
-        for place in range(1, _BLOCK // 2)
-        if place != _BLOCK // 4
+        for index in range(1, _BLOCK // 2)
+        if index != _BLOCK // 4
     )
-    place_of_value: dict[int, int] = {}
+    value_index: dict[int, int] = {}
     for value in sorted({value for key, value in entries.items() if key not in children}):
-        place_of_value[value] = next(free_places)
+        value_index[value] = next(free_indices)
     # base = n ^ offset.
-    base = {key: place_of_value[value] for key, value in entries.items() if key not in children}
+    base = {key: value_index[value] for key, value in entries.items() if key not in children}
     number_of: dict[Any, int] = {}
     parents = [b""]  # of which no two share their children
     for parent in sorted(children.keys() - {b""}, key=lambda node: (-len(node), node)):
@@ -365,10 +365,10 @@ def _double_array(entries: dict[bytes, int]) -> np.ndarray:
     units = np.zeros((max(base.values()) // _BLOCK + 1) * _BLOCK, np.uint32)
     units[0] = base[b""] << _OFFSET_SHIFT
     for node in itertools.chain.from_iterable(children[parent] for parent in parents):
-        place = base[node[:-1]] ^ node[-1]
-        units[place] |= (place ^ base[node]) << _OFFSET_SHIFT | node[-1]
+        index = base[node[:-1]] ^ node[-1]
+        units[index] |= (index ^ base[node]) << _OFFSET_SHIFT | node[-1]
         if node in entries:
-            units[place] |= _HAS_VALUE
+            units[index] |= _HAS_VALUE
             units[base[node]] = entries[node] | _IS_VALUE
     return units
 
@@ -437,7 +437,7 @@ class WordSplitter:
             if tokens:
                 contents = [token.content for token in tokens]
                 if normalized:
-                    contents = self._normalised(contents)
+                    contents = self._normalize_strings(contents)
                 self._finders[normalized] = TokenFinder(
                     contents,
                     tokens,
@@ -445,22 +445,24 @@ class WordSplitter:
                     _runs(is_ideograph) if normalized else (),
                 )
 
-    def _normalised(self, strings: Sequence[str]) -> list[str]:
+    def _normalize_strings(self, strings: Sequence[str]) -> list[str]:
         """Strings as the second finder sees them."""
         with tf.init_scope(), tf.device("CPU:0"):
-            some = self._normalise(tf.constant(strings))
-            rows = tf.RaggedTensor.from_value_rowids(some.codes, some.rows, len(strings))
-            normalised = [
+            characters = self._normalize(tf.constant(strings))
+            rows = tf.RaggedTensor.from_value_rowids(
+                characters.codes, characters.rows, len(strings)
+            )
+            normalized = [
                 text.decode() for text in tf.strings.unicode_encode(rows, "UTF-8").numpy()
             ]
-        for content, text in zip(strings, normalised, strict=True):
+        for content, text in zip(strings, normalized, strict=True):
             if not text:
                 raise ValueError(f"Of the added token {content!r} nothing is left once normalised.")
-        return normalised
+        return normalized
 
     def __call__(self, strings: tf.Tensor) -> Words:
         """Splits a vector of strings, shape (N,), into words."""
-        codes, traits, rows, starts, tokens, ids = self._normalise(strings)
+        codes, traits, rows, starts, tokens, ids = self._normalize(strings)
         finder = self._finders[1]
         if finder is not None:
             rest = tf.where(tokens > 0, SEPARATOR, codes)
@@ -478,24 +480,24 @@ class WordSplitter:
             ~is_space, codes, rows, starts, ends, tokens, begins
         )
         word_of_character = tf.cumsum(tf.cast(begins, tf.int64)) - 1
-        spelled = tf.RaggedTensor.from_value_rowids(
+        word_codes = tf.RaggedTensor.from_value_rowids(
             codes, word_of_character, nrows=tf.math.count_nonzero(begins), validate=False
         )
         return Words(
             words=tf.RaggedTensor.from_value_rowids(
-                tf.strings.unicode_encode(spelled, "UTF-8"),
+                tf.strings.unicode_encode(word_codes, "UTF-8"),
                 tf.boolean_mask(rows, begins),
                 nrows=tf.size(strings, tf.int64),
                 validate=False,
             ),
-            num_characters=spelled.row_lengths(),
+            num_characters=word_codes.row_lengths(),
             token_ids=tf.gather(tf.concat([[-1], ids], 0), tf.boolean_mask(tokens, begins)),
             character_starts=tf.cumsum(_utf8_lengths(codes), exclusive=True),
             source_starts=starts,
             source_ends=ends,
         )
 
-    def _normalise(self, strings: tf.Tensor) -> "_Characters":
+    def _normalize(self, strings: tf.Tensor) -> "_Characters":
         """The characters that normalisation makes of strings, (N,)."""
         decoded, offsets = tf.strings.unicode_decode_with_offsets(
             strings, "UTF-8", errors="replace", replacement_char=REPLACEMENT_CHARACTER
@@ -537,9 +539,9 @@ class WordSplitter:
         begins = tf.gather(self._form_splits, entries)
         lengths = tf.where(changes, tf.gather(self._form_splits, entries + 1) - begins, 1)
         ends = tf.cumsum(lengths)
-        places = tf.range(tf.reduce_sum(lengths))
-        sources = upper_bound(ends, places)
-        within = places - tf.gather(ends - lengths, sources)
+        indices = tf.range(tf.reduce_sum(lengths))
+        sources = upper_bound(ends, indices)
+        within = indices - tf.gather(ends - lengths, sources)
         # A code point that stays itself has an entry too, if not its own: what is read there for
         # it is not used, nor could it lie outside the table.
         lowered = tf.gather(self._form_codes, tf.gather(begins, sources) + within)
@@ -604,8 +606,8 @@ def _source_ends(strings: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor) -> tf.T
 
 def _keep(mask: tf.Tensor, *vectors: tf.Tensor) -> list[tf.Tensor]:
     """The elements of each vector where the mask is true."""
-    places = tf.where(mask)[:, 0]
-    return [tf.gather(vector, places) for vector in vectors]
+    indices = tf.where(mask)[:, 0]
+    return [tf.gather(vector, indices) for vector in vectors]
 
 
 def _shift(vector: tf.Tensor, first: int | bool) -> tf.Tensor:

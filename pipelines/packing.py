@@ -41,8 +41,8 @@ def longest_first(
     """
     limit = tf.cast(max_tokens, a_lengths.dtype)
     odd = tf.cast(a_lengths > b_lengths, limit.dtype) if odd_to_longer else 1
-    kept_a = tf.minimum(a_lengths, tf.maximum((limit + odd) // 2, limit - b_lengths))
-    return kept_a, tf.minimum(b_lengths, limit - kept_a)
+    size_a = tf.minimum(a_lengths, tf.maximum((limit + odd) // 2, limit - b_lengths))
+    return size_a, tf.minimum(b_lengths, limit - size_a)
 
 
 class Segments(NamedTuple):
@@ -63,10 +63,10 @@ def cut_pairs(segments: Segments, max_tokens: int, seed: tf.Tensor) -> Segments:
     """
     a_lengths = segments.a_end - segments.a_start
     b_lengths = segments.b_end - segments.b_start
-    kept_a, kept_b = longest_first(a_lengths, b_lengths, max_tokens)
-    a_start = segments.a_start + _front(a_lengths - kept_a, fold(seed, Operation.CUTS_A))
-    b_start = segments.b_start + _front(b_lengths - kept_b, fold(seed, Operation.CUTS_B))
-    return Segments(a_start, a_start + kept_a, b_start, b_start + kept_b, segments.labels)
+    size_a, size_b = longest_first(a_lengths, b_lengths, max_tokens)
+    a_start = segments.a_start + _front(a_lengths - size_a, fold(seed, Operation.CUTS_A))
+    b_start = segments.b_start + _front(b_lengths - size_b, fold(seed, Operation.CUTS_B))
+    return Segments(a_start, a_start + size_a, b_start, b_start + size_b, segments.labels)
 
 
 # Of each row, where a segment starts among all tokens and how many it has: (R,) integers each.

@@ -42,36 +42,36 @@ class ReplicaShard:
             numbers = tf.minimum(self._begin + tf.range(self._size), self._batch_size - 1)
             self.rows = tf.nest.map_structure(lambda rows: tf.gather(rows, numbers), batch)
 
-    def real(self, rows: Any) -> Any:
+    def without_padding(self, rows: Any) -> Any:
         """Rows (R, ...) of this share without what repeats the last: perhaps none."""
         if self.num_replicas == 1:
             return rows
         count = tf.maximum(self._batch_size - self._begin, 0)
         return tf.nest.map_structure(lambda values: values[:count], rows)
 
-    def join(self, outputs: Any) -> Any:
+    def all_gather(self, outputs: Any) -> Any:
         """Floats (R, ...) of this share to those of the whole batch, (B, ...), on every replica.
 
         A gradient goes to this share's alone: summed over the replicas, those of one device.
         """
         if self.num_replicas == 1:
             return outputs
-        placed = [self._placed(rows) for rows in tf.nest.flatten(outputs)]
-        sums = sum_over_replicas(placed)
-        whole = [
-            (own + tf.stop_gradient(total - own))[: self._batch_size]
-            for own, total in zip(placed, sums, strict=True)
+        scattered = [self._scatter(rows) for rows in tf.nest.flatten(outputs)]
+        sums = sum_over_replicas(scattered)
+        joined = [
+            (local + tf.stop_gradient(total - local))[: self._batch_size]
+            for local, total in zip(scattered, sums, strict=True)
         ]
-        return tf.nest.pack_sequence_as(outputs, whole)
+        return tf.nest.pack_sequence_as(outputs, joined)
 
-    def _placed(self, rows: tf.Tensor) -> tf.Tensor:
+    def _scatter(self, rows: tf.Tensor) -> tf.Tensor:
         """(R, ...) to (N * R, ...), with 0 in the places of the other shares."""
-        behind = (self.num_replicas - 1) * self._size - self._begin
-        paddings = [[self._begin, behind], *([0, 0] for _ in rows.shape[1:])]
+        num_after = (self.num_replicas - 1) * self._size - self._begin
+        paddings = [[self._begin, num_after], *([0, 0] for _ in rows.shape[1:])]
         return tf.ensure_shape(tf.pad(rows, paddings), [None, *rows.shape[1:]])
 
 
-def traced_step(
+def get_traced_step(
     model: Any, compute: Callable[..., Any], spec: Any, *arguments: Any
 ) -> Callable[[Any], Any]:
     """Makes a graph function of batches, or gives the one that an earlier call made for the model.
@@ -113,9 +113,11 @@ def _trace(
     return step.get_concrete_function()
 
 
-def computed(step: Callable[[Any], Any], batches: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+def compute_batches(
+    step: Callable[[Any], Any], batches: Iterable[Any]
+) -> Iterator[tuple[Any, Any]]:
     """Yields each batch, in order, with a step's outputs for it; two are computed at once."""
-    ahead: collections.deque[tuple[Any, Future[Any]]] = collections.deque()
+    pending: collections.deque[tuple[Any, Future[Any]]] = collections.deque()
     options = eager.context().function_call_options  # the calling thread's precision
 
     def adopt_options() -> None:
@@ -123,14 +125,14 @@ def computed(step: Callable[[Any], Any], batches: Iterable[Any]) -> Iterator[tup
 
     with ThreadPoolExecutor(_MAX_PARALLEL, initializer=adopt_options) as pool:
         for batch in batches:
-            ahead.append((batch, pool.submit(step, batch)))
-            if len(ahead) > _MAX_PARALLEL:
-                batch, outputs = ahead.popleft()
+            pending.append((batch, pool.submit(step, batch)))
+            if len(pending) > _MAX_PARALLEL:
+                batch, outputs = pending.popleft()
                 yield batch, outputs.result()
-        for batch, outputs in ahead:
+        for batch, outputs in pending:
             yield batch, outputs.result()
 
 
-def forget_steps(model: Any) -> None:
+def clear_traced_steps(model: Any) -> None:
     """Drops a model's graph functions: its variables are no longer those that they read."""
     getattr(model, "_traced_steps", {}).clear()

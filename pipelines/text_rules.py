@@ -21,7 +21,7 @@ from .vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS
 
 GOOGLE, TOKENIZERS = "google", "tokenizers"
 _MAX_CHARACTERS = 10_000  # of a word; of an added token, and of added tokens, fewer
-_MAX_ADDED, _LONGEST_ADDED, _MAX_ADDED_BYTES = 10_000, 256, 120_000
+_MAX_ADDED, _MAX_ADDED_LENGTH, _MAX_ADDED_BYTES = 10_000, 256, 120_000
 # What a text has of these itself becomes ``SEPARATOR``: in no token, and neither letter nor digit.
 _OPEN, _CLOSE, _PAD, SEPARATOR = range(1, 5)
 _MARKS = [*map(chr, range(1, 5))]
@@ -54,10 +54,10 @@ class AddedToken:
 
     def __post_init__(self) -> None:
         size = len(self.content)
-        if not 0 < size <= _LONGEST_ADDED or not {*_MARKS}.isdisjoint(self.content):
+        if not 0 < size <= _MAX_ADDED_LENGTH or not {*_MARKS}.isdisjoint(self.content):
             raise ValueError(
                 f"The added token {quote(self.content)} has {size} characters: expected 1 to "
-                f"{_LONGEST_ADDED}, none of them U+0001 to U+0004."
+                f"{_MAX_ADDED_LENGTH}, none of them U+0001 to U+0004."
             )
         if self.normalized and self.content != self.content.strip():
             raise ValueError(
@@ -165,9 +165,9 @@ def _changes(value: Any) -> dict[str, Any]:
     }
 
 
-def _checked(made: type, values: Any) -> Mapping[str, Any]:
+def _checked(cls: type, values: Any) -> Mapping[str, Any]:
     """The fields of a dataclass as a file gives them, if they are of its types."""
-    types = {field.name: field.type for field in dataclasses.fields(made)}
+    types = {field.name: field.type for field in dataclasses.fields(cls)}
     if not isinstance(values, Mapping) or not values.keys() <= types.keys():
         raise ValueError(f"{quote(values)} is no object with {', '.join(types)}.")
     for name, value in values.items():
@@ -202,35 +202,35 @@ class TokenFinder:
         split_special: bool,
         ideographs: Iterable[tuple[int, int]] = (),
     ):
-        found: dict[str, AddedToken] = {}
+        by_content: dict[str, AddedToken] = {}
         for content, token in zip(contents, tokens, strict=True):
-            found.setdefault(content, token)
-        single = [content for content, token in found.items() if token.single_word]
-        special = [content for content, token in found.items() if token.special]
+            by_content.setdefault(content, token)
+        single = [content for content, token in by_content.items() if token.single_word]
+        special = [content for content, token in by_content.items() if token.special]
         # A word by itself is no neighbour of a single word, so it stands between pads.
-        alone = "".join(f"{chr(a)}-{chr(b)}" for a, b in ideographs if single)
-        pads = [(f"([{alone}])", rf"{_P}\1{_P}")] if alone else []
+        isolated = "".join(f"{chr(a)}-{chr(b)}" for a, b in ideographs if single)
+        pads = [(f"([{isolated}])", rf"{_P}\1{_P}")] if isolated else []
 
-        def any_of(texts: Iterable[str]) -> str:
+        def match_any(texts: Iterable[str]) -> str:
             patterns = sorted(texts, key=lambda text: len(text.encode()), reverse=True)
             expression = "|".join(map(escape, patterns))
             for pattern, rewrite in pads:
                 expression = re.sub(pattern, rewrite, expression)
             return expression
 
-        steps = [*pads, (f"({any_of(found)})", rf"{_O}\1{_C}")]
+        steps = [*pads, (f"({match_any(by_content)})", rf"{_O}\1{_C}")]
         if special and split_special:
-            steps += [(f"{_O}({any_of(special)}){_C}", r"\1")]
+            steps += [(f"{_O}({match_any(special)}){_C}", r"\1")]
         if single:
             # Twice: a letter that one match has read cannot be read by the next.
-            steps += 2 * [(f"({_WORD}{_C}?){_O}({any_of(single)}){_C}", r"\1\2")]
-            steps += 2 * [(f"{_O}({any_of(single)}){_C}({_O}?{_WORD})", r"\1\2")]
+            steps += 2 * [(f"({_WORD}{_C}?){_O}({match_any(single)}){_C}", r"\1\2")]
+            steps += 2 * [(f"{_O}({match_any(single)}){_C}({_O}?{_WORD})", r"\1\2")]
         self._steps = steps
         with tf.init_scope(), tf.device("CPU:0"):
-            keys = tf.strings.to_hash_bucket_fast([*found], _BUCKETS)
+            keys = tf.strings.to_hash_bucket_fast([*by_content], _BUCKETS)
             order = tf.argsort(keys)
             self._keys = tf.gather(keys, order)
-            self._ids = tf.gather(tf.constant([token.id for token in found.values()]), order)
+            self._ids = tf.gather(tf.constant([token.id for token in by_content.values()]), order)
 
     def __call__(
         self, codes: tf.Tensor, rows: tf.Tensor, num_rows: tf.Tensor
@@ -245,9 +245,9 @@ class TokenFinder:
         for pattern, rewrite in self._steps:
             texts = tf.strings.regex_replace(texts, pattern, rewrite)
         marked = tf.strings.unicode_decode(texts, "UTF-8").values
-        begun = tf.cumsum(tf.cast(marked == _OPEN, tf.int64))
-        ended = tf.cumsum(tf.cast(marked == _CLOSE, tf.int64))
-        numbers = tf.boolean_mask(tf.where(begun > ended, begun, 0), marked >= SEPARATOR)
+        opened = tf.cumsum(tf.cast(marked == _OPEN, tf.int64))
+        closed = tf.cumsum(tf.cast(marked == _CLOSE, tf.int64))
+        numbers = tf.boolean_mask(tf.where(opened > closed, opened, 0), marked >= SEPARATOR)
         inside = numbers > 0
         contents = _encode(
             tf.boolean_mask(codes, inside),

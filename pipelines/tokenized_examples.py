@@ -38,7 +38,7 @@ class Examples:
             several batches at a time, and is not converted by AutoGraph.
         num_too_long: how many examples have more tokens than ``max_seq_length`` has room for.
         num_lost: how many have a label that no row can have.
-        rows_each: the most rows of an example; an evaluation takes fewer examples at once for it.
+        rows_per_example: maximum number of rows per example; evaluation batches are smaller for it.
 
     >>> def make_batch(indices, width):
     ...     return {"example_index": indices, "width": width}
@@ -54,7 +54,7 @@ class Examples:
     make_batch: Callable[[tf.Tensor, tf.Tensor], Any]
     num_too_long: int = 0
     num_lost: int = 0
-    rows_each: int = 1
+    rows_per_example: int = 1
 
     def __post_init__(self) -> None:
         if not len(self.lengths):
@@ -127,7 +127,7 @@ class Examples:
             ValueError: an argument is out of its range.
         """
         steps = self.num_batches(batch_size)
-        makes_others = epochs is None and not first_step
+        counts_passes = epochs is None and not first_step
         epochs = 1 if epochs is None else epochs
         check_at_least("epochs", epochs, 1)
         if not 0 <= first_step < epochs * steps:
@@ -149,7 +149,7 @@ class Examples:
             return tf.data.Dataset.from_tensor_slices(order[skipped:]).batch(batch_size)
 
         numbers = tf.data.Dataset.range(first_epoch, epochs)
-        if makes_others:
+        if counts_passes:
             passes = itertools.count()
             # It is called anew for each pass, when that begins.
             numbers = tf.data.Dataset.from_generator(
@@ -157,10 +157,10 @@ class Examples:
             )
         dataset = numbers.flat_map(make_epoch)
         if few_shapes:
-            widths, full = self.few_lengths(), batch_size
+            widths, full_size = self.few_lengths(), batch_size
         else:
-            widths, full = padded_lengths(self.max_seq_length, length_multiple), 0
-        dataset = self._packed(dataset, widths, full, num_parallel_calls)
+            widths, full_size = padded_lengths(self.max_seq_length, length_multiple), 0
+        dataset = self._packed(dataset, widths, full_size, num_parallel_calls)
         return dataset.apply(
             tf.data.experimental.assert_cardinality(epochs * steps - first_step)
         ).prefetch(tf.data.AUTOTUNE)
@@ -182,7 +182,7 @@ class Examples:
         dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
         return self._packed(dataset, padded_lengths(self.max_seq_length)).prefetch(tf.data.AUTOTUNE)
 
-    def whole_batch(self) -> tuple[Any, int]:
+    def single_batch(self) -> tuple[Any, int]:
         """All examples as one batch, and S: the only one of ``evaluation_batches``, longest first.
 
         It is made at once: to build a ``tf.data`` pipeline takes longer than a few rows do.
@@ -197,10 +197,10 @@ class Examples:
         self,
         dataset: tf.data.Dataset,
         widths: np.ndarray,
-        full: int = 0,
+        full_size: int = 0,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
-        """Numbers of examples, (B,) int32, to batches; fewer than ``full`` are made the widest."""
+        """Makes batches from example indices; those below ``full_size`` get the largest width."""
         with tf.device("CPU:0"):
             lengths = tf.constant(self.lengths, tf.int32)
             widths = tf.constant(widths)
@@ -209,7 +209,7 @@ class Examples:
         def make(indices: tf.Tensor) -> Any:
             longest = tf.reduce_max(tf.gather(lengths, indices))
             width = tf.gather(widths, tf.searchsorted(widths, longest[None])[0])
-            width = tf.where(tf.size(indices) < full, widths[-1], width)
+            width = tf.where(tf.size(indices) < full_size, widths[-1], width)
             return self.make_batch(indices, width)
 
         parallel = num_parallel_calls or tf.data.AUTOTUNE
@@ -244,14 +244,14 @@ def packed_examples(
     segments: Sequence[Range],
     max_seq_length: int,
     targets: Sequence[Any],
-    beside: Mapping[str, tf.Tensor] = MappingProxyType({}),
+    extra_features: Mapping[str, tf.Tensor] = MappingProxyType({}),
     **attributes: int,
 ) -> Examples:
     """Examples whose rows are made of one or two segments, ranges of ``ids``, cut where too long.
 
     The ranges are (N,), or (N, K) where an example is K rows. ``targets`` are nests of (N, ...)
-    tensors or arrays; with any a batch is a tuple, the features and then these. ``beside`` has
-    further features, (N, ...) each; ``attributes`` are of ``Examples``.
+    tensors or arrays; with any a batch is a tuple, the features and then these.
+    ``extra_features`` has further features, (N, ...) each; ``attributes`` are of ``Examples``.
     """
     with tf.device("CPU:0"):
         fitted = fit_segments(segments, max_seq_length, tokenizer)
@@ -268,7 +268,7 @@ def packed_examples(
         if choices:
             batch = {k: tf.reshape(rows, [-1, *choices, width]) for k, rows in batch.items()}
         batch[features.EXAMPLE_INDEX] = indices
-        batch |= {key: tf.gather(values, indices) for key, values in beside.items()}
+        batch |= {key: tf.gather(values, indices) for key, values in extra_features.items()}
         picked = tf.nest.map_structure(lambda column: tf.gather(column, indices), columns)
         return (batch, *picked) if picked else batch
 
@@ -297,13 +297,13 @@ def row_examples(
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> dict[str, tf.Tensor]:
         # (B, S)
         is_real = tf.sequence_mask(tf.gather(counts, indices), width)
-        place = tf.where(is_real, tf.gather(starts, indices)[:, None] + tf.range(width), 0)
+        index = tf.where(is_real, tf.gather(starts, indices)[:, None] + tf.range(width), 0)
         batch = {}
         for key, (values, padding) in tensors.items():
             real = is_real
             for _ in values.shape[1:]:
                 real = real[..., None]
-            batch[key] = tf.where(real, tf.gather(values, place), tf.cast(padding, values.dtype))
+            batch[key] = tf.where(real, tf.gather(values, index), tf.cast(padding, values.dtype))
         return {**batch, features.EXAMPLE_INDEX: indices}
 
     return Examples(lengths, max_seq_length, make_batch)

@@ -23,7 +23,7 @@ import tokenizers
 from bert_tf.io.files import atomic_write
 from bert_tf.io.paths import check_readable
 from bert_tf.io.wording import quote
-from bert_tf.pipelines.corpora.text_bytes import grouped
+from bert_tf.pipelines.corpora.text_bytes import group_items
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"
@@ -36,7 +36,7 @@ MAX_WORD_LENGTH = 200  # characters of a word; a longer one is [UNK]
 
 _ASCII_WHITESPACE = " \t\r\n\v\f"
 # How pieces of other kinds of tokenizers look.
-_OTHER_KINDS = {"SentencePiece's": "▁.+", "byte-level BPE's": "Ġ.+", "BPE's": ".+</w>"}
+_OTHER_TOKENIZERS = {"SentencePiece's": "▁.+", "byte-level BPE's": "Ġ.+", "BPE's": ".+</w>"}
 
 
 def load_vocabulary(path: str) -> list[str]:
@@ -119,7 +119,7 @@ def check_vocabulary_fits(vocab: Sequence[str], config_vocab_size: int, source: 
 def check_is_wordpiece(vocab: Sequence[str], source: str) -> None:
     """Checks that pieces are none of another kind of tokenizer: words would become ``[UNK]``."""
     continued = sum(piece.startswith(CONTINUATION_PREFIX) for piece in vocab)
-    for kind, pattern in _OTHER_KINDS.items():
+    for kind, pattern in _OTHER_TOKENIZERS.items():
         pieces = [piece for piece in vocab if re.fullmatch(pattern, piece)]
         if len(pieces) > max(continued, len(vocab) / 10):
             raise ValueError(
@@ -188,10 +188,10 @@ def learn_vocabulary(
     ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'o', '##o', 'b', '##b', 'e', '##e', 't', \
 '##t', 'be', 'to']
     """
-    smallest = len(SPECIAL_TOKENS) + 2
-    if vocab_size < smallest:
+    min_size = len(SPECIAL_TOKENS) + 2
+    if vocab_size < min_size:
         raise ValueError(
-            f"vocab_size is {vocab_size}: expected at least {smallest}, for the "
+            f"vocab_size is {vocab_size}: expected at least {min_size}, for the "
             f"{len(SPECIAL_TOKENS)} special tokens and one letter; the released models have 30522."
         )
     if min_frequency < 1:
@@ -237,7 +237,7 @@ def learn_vocabulary(
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    return grouped(lines, len, _LINES_PER_BATCH, _CHARACTERS_PER_BATCH)
+    return group_items(lines, len, _LINES_PER_BATCH, _CHARACTERS_PER_BATCH)
 
 
 def _without_long_words(line: str, split: Callable[[str], list[str]]) -> str:
@@ -277,7 +277,7 @@ def _choose_alphabet(
     covered = 0
     for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
         forms = [character]
-        if not _stands_alone(character):
+        if not _is_separate_word(character):
             forms.append(CONTINUATION_PREFIX + character)
         if len(pieces) + len(forms) > room or count < min_frequency or covered >= enough:
             break
@@ -287,7 +287,7 @@ def _choose_alphabet(
     return alphabet, pieces
 
 
-def _stands_alone(character: str) -> bool:
+def _is_separate_word(character: str) -> bool:
     """True if BERT's tokenizer makes this character a word of its own."""
     isolating = tokenizers.normalizers.BertNormalizer(
         clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False

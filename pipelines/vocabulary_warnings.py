@@ -15,12 +15,12 @@ from .wordpiece import BertTokenizer
 
 #: The text of a corpus that notes are of.
 SAMPLE_BYTES = 200_000
-_LONGEST = 1000
-_MANY = 20  # documents: of fewer a share says little
+_MAX_CHARACTERS = 1000
+_MIN_DOCUMENTS = 20  # documents: of fewer a share says little
 _HTML = re.compile(
     r"</?(?:p|br|div|span|a|b|i|li|ul|td|tr|h[1-6]|script|style)\b[^<>]*>|&[a-z]+;|&#\d+;"
 )
-_RAREST = 50  # notes leave out what is rarer than one in this many
+_RARITY = 50  # notes leave out what is rarer than one in this many
 
 
 def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
@@ -42,11 +42,11 @@ def marks_note(corpus: Corpus) -> str | None:
     kinds = {c: unicodedata.category(c)[0] for c in characters if c.lower() == c.upper()}
     letters = collections.Counter({c: characters[c] for c, kind in kinds.items() if kind in "LM"})
     changed = collections.Counter({c: n for c, n in letters.items() if _as_uncased(c) != c})
-    if 2 * letters.total() <= characters.total() or _RAREST * changed.total() <= characters.total():
+    if 2 * letters.total() <= characters.total() or _RARITY * changed.total() <= characters.total():
         return None
     return (
         f"Lower-casing strips marks and splits syllables, here in {changed.total():,} of "
-        f"{letters.total():,} letters ({_commonest(changed)}), whose script has no capitals: "
+        f"{letters.total():,} letters ({_top_examples(changed)}), whose script has no capitals: "
         "--do_lower_case=false keeps them."
     )
 
@@ -55,7 +55,7 @@ def copies_note(corpus: Corpus) -> str | None:
     """A sentence where a tenth of the documents and more are copies of others, else None."""
     fingerprints = corpus.table.fingerprints[corpus.is_member]
     copies, size = fingerprints.size - np.unique(fingerprints).size, fingerprints.size
-    if size < _MANY or 10 * copies < size:
+    if size < _MIN_DOCUMENTS or 10 * copies < size:
         return None
     return (
         f"{copies:,} of {size:,} documents ({copies / size:.0%}) are copies of others, and are "
@@ -66,11 +66,11 @@ def copies_note(corpus: Corpus) -> str | None:
 def markup_note(texts: Sequence[str]) -> str | None:
     """A sentence where more than one text in fifty has marks of HTML, else None."""
     found = [match[0] for match in map(_HTML.search, texts) if match]
-    if _RAREST * len(found) <= len(texts):
+    if _RARITY * len(found) <= len(texts):
         return None
     return (
         f"{len(found) / len(texts):.1%} of the sentences in a sample have marks of HTML, such as "
-        f"{_commonest(collections.Counter(found))}, which are read as text: take them out first."
+        f"{_top_examples(collections.Counter(found))}, which are read as text: take them out first."
     )
 
 
@@ -82,9 +82,9 @@ def word_counts(texts: Sequence[str], tokenizer: BertTokenizer) -> tuple[int, in
 
 def unknown_note(texts: Sequence[str], tokenizer: BertTokenizer) -> str | None:
     """A sentence where more than one word in fifty is [UNK], with the likely cause, else None."""
-    texts, lower = [text[:_LONGEST] for text in texts], tokenizer.do_lower_case
+    texts, lower = [text[:_MAX_CHARACTERS] for text in texts], tokenizer.do_lower_case
     _, size, unknown = word_counts(texts, tokenizer)
-    if _RAREST * unknown <= size:
+    if _RARITY * unknown <= size:
         return None
     words = collections.Counter(itertools.chain.from_iterable(map(str.split, texts)))
     for word, pieces in zip([*words], tokenizer.tokenize([*words]).to_list(), strict=True):
@@ -95,14 +95,14 @@ def unknown_note(texts: Sequence[str], tokenizer: BertTokenizer) -> str | None:
     for word, count in words.items():
         missing.update(dict.fromkeys({*(_as_uncased(word) if lower else word)} - known, count))
     capitals = sum(n for letter, n in missing.items() if letter != letter.lower())
-    lacking = f"it lacks {_commonest(missing)}, as it was made of other text"
+    lacking = f"it lacks {_top_examples(missing)}, as it was made of other text"
     if not missing:
         lacking = "these are too long, or have no fitting pieces"
     elif 2 * capitals > missing.total():
-        lacking = f"it lacks the capitals {_commonest(missing)}, and do_lower_case is false"
+        lacking = f"it lacks the capitals {_top_examples(missing)}, and do_lower_case is false"
     return (
         f"{unknown / size:.1%} of the words in a sample are unknown to the vocabulary, such as "
-        f"{_commonest(words)}: {lacking}."
+        f"{_top_examples(words)}: {lacking}."
     )
 
 
@@ -111,5 +111,5 @@ def _as_uncased(text: str) -> str:
     return "".join(letter for letter in letters if unicodedata.category(letter) != "Mn")
 
 
-def _commonest(counts: collections.Counter[str]) -> str:
+def _top_examples(counts: collections.Counter[str]) -> str:
     return listed([text for text, _ in counts.most_common(5)])

@@ -50,12 +50,12 @@ def _matchable_pieces(
     Special tokens and their like could confuse the builder of the op's trie; stand-ins do not.
     """
     replaced = _replaced_characters(normalization)
-    of_no_word = {token.id for token in added if not token.is_piece}
+    excluded_ids = {token.id for token in added if not token.is_piece}
     pieces = []
     for index, piece in enumerate(vocab):
         body = piece.removeprefix(CONTINUATION_PREFIX)
         is_one_word = len(body) == 1 or ASCII_PUNCTUATION.isdisjoint(body)
-        matchable = body and is_one_word and replaced.isdisjoint(body) and index not in of_no_word
+        matchable = body and is_one_word and replaced.isdisjoint(body) and index not in excluded_ids
         if matchable and len(body.encode()) > _MAX_BYTES_PER_PIECE:
             raise ValueError(
                 f"Piece {index} of the vocabulary, {piece[:20]!r}..., has {len(body.encode())} "
@@ -74,13 +74,13 @@ def _replaced_characters(normalization: Normalization) -> frozenset[str]:
 
 
 def _wordpiece_operation(
-    pieces: Sequence[str], unk_id: int, max_bytes_per_word: int, of_words: bool = False
+    pieces: Sequence[str], unk_id: int, max_bytes_per_word: int, takes_words: bool = False
 ) -> tensorflow_text.FastWordpieceTokenizer:
     """The operation that splits words into pieces, int32 ids; longer words are [UNK].
 
     It splits text into words first, unless it is given words.
     """
-    model = _wordpiece_model(tuple(pieces), pieces[unk_id], max_bytes_per_word, of_words)
+    model = _wordpiece_model(tuple(pieces), pieces[unk_id], max_bytes_per_word, takes_words)
     return tensorflow_text.FastWordpieceTokenizer(
         model_buffer=tf.constant(model), token_out_type=tf.int32
     )
@@ -88,11 +88,11 @@ def _wordpiece_operation(
 
 @functools.lru_cache(maxsize=4)  # two a vocabulary; that of BERT-base has 2 MB
 def _wordpiece_model(
-    pieces: tuple[str, ...], unknown: str, max_bytes_per_word: int, of_words: bool
+    pieces: tuple[str, ...], unknown: str, max_bytes_per_word: int, takes_words: bool
 ) -> np.ndarray:
     """The trie of a vocabulary, as tensorflow-text stores it: (bytes,) uint8."""
     built = build_fast_wordpiece_model(
-        list(pieces), max_bytes_per_word, CONTINUATION_PREFIX, unknown, of_words, False
+        list(pieces), max_bytes_per_word, CONTINUATION_PREFIX, unknown, takes_words, False
     )
     return np.frombuffer(built, np.uint8)
 
@@ -170,20 +170,20 @@ class BertTokenizer:
                 model_buffer=tf.constant(build_normalizer_model(normalization))
             )
             self._wordpiece = _wordpiece_operation(pieces, self.unk_id, limit)
-            self._wordpiece_of_words = _wordpiece_operation(
-                pieces, self.unk_id, limit * _MAX_BYTES_PER_CHARACTER, of_words=True
+            self._word_tokenizer = _wordpiece_operation(
+                pieces, self.unk_id, limit * _MAX_BYTES_PER_CHARACTER, takes_words=True
             )
         self._split_words = WordSplitter(self.do_lower_case, rules)
         # What shows that a string may have an added token: the id of a mark that is in the token,
         # and so always a word; else the token itself in what the normalizer makes of the string.
-        self._ids_of_marks, others = set(), []
+        self._ids_of_marks, unmarked_contents = set(), []
         for token in rules.added_tokens:
             mark = next((each for each in token.content if each in ASCII_PUNCTUATION), None)
             if mark is None:
-                others.append(token.content)
+                unmarked_contents.append(token.content)
             else:
                 self._ids_of_marks.add(known.index(mark) if mark in known else self.unk_id)
-        self._has_other = others and _any_of(self._normalizer, others)
+        self._has_other = unmarked_contents and _match_any(self._normalizer, unmarked_contents)
 
     def tokenize(self, strings: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
         """Splits strings, (N,) string, UTF-8, into ids: [N, (tokens)] int32.
@@ -286,15 +286,17 @@ class BertTokenizer:
         """Ids and offsets, through the words that the definition makes of the strings."""
         split = self._split_words(strings)
         is_long = split.num_characters > self.rules.max_word_length
-        is_whole = is_long | (split.token_ids >= 0)
-        words = tf.where(is_whole, _UNKNOWN_WORD, split.words.values)
-        ids, starts, ends = self._wordpiece_of_words.tokenize_with_offsets(words)
+        is_single_token = is_long | (split.token_ids >= 0)
+        words = tf.where(is_single_token, _UNKNOWN_WORD, split.words.values)
+        ids, starts, ends = self._word_tokenizer.tokenize_with_offsets(words)
         # (W,) bytes; an unknown word's only token ends where the word does.
         lengths = tf.cast(tf.strings.length(split.words.values), tf.int64)
         word = value_rows(ids.row_splits)
         word_starts = tf.gather(tf.cumsum(lengths, exclusive=True), word)
         token_ends = tf.where(
-            tf.gather(is_whole, word), tf.gather(lengths, word), tf.cast(ends.values, tf.int64)
+            tf.gather(is_single_token, word),
+            tf.gather(lengths, word),
+            tf.cast(ends.values, tf.int64),
         )
         first_bytes = word_starts + tf.cast(starts.values, tf.int64)
         last_bytes = word_starts + token_ends - 1
@@ -311,11 +313,11 @@ class BertTokenizer:
         return [_ragged(value, row_splits) for value in values]
 
 
-def _any_of(normalizer: tensorflow_text.FastBertNormalizer, contents: Sequence[str]) -> str:
+def _match_any(normalizer: tensorflow_text.FastBertNormalizer, contents: Sequence[str]) -> str:
     """The regular expression of normalised strings that have one of some contents."""
     with tf.init_scope(), tf.device("CPU:0"):
-        normalised = normalizer.normalize(tf.constant(contents)).numpy()
-    return f"(?s).*({'|'.join(escape(text.decode()) for text in normalised)}).*"
+        normalized = normalizer.normalize(tf.constant(contents)).numpy()
+    return f"(?s).*({'|'.join(escape(text.decode()) for text in normalized)}).*"
 
 
 def _ragged(values: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:

@@ -18,7 +18,7 @@ from bert_tf.io.files import read_json_object, write_json
 from bert_tf.pretraining import recipes
 
 FOLDER = pathlib.Path(hugging_face.__file__).parents[1] / "models" / "tiny"
-_KEPT = ("step", "objective", "parameters", "trained_tokens", "evaluation")
+_SAVED_ACTIVATIONS = ("step", "objective", "parameters", "trained_tokens", "evaluation")
 _FIGURES = {
     "masked_lm_perplexity": "perplexity of the masked tokens",
     "masked_lm_accuracy": "accuracy of the masked tokens",
@@ -74,7 +74,7 @@ def main(run: str) -> None:
     rounded = {name: _rounded(tensor) for name, tensor in checkpoint.tensors.items()}
     checkpoint = dataclasses.replace(checkpoint, tensors=rounded)
     found = read_json_object(str(pathlib.Path(run) / "results.json"))
-    results = {name: found[name] for name in _KEPT}
+    results = {name: found[name] for name in _SAVED_ACTIVATIONS}
     whole = recipes.RECIPES["hour"]["num_train_steps"]
     if results["step"] != whole:
         sys.exit(f"{run} ended at step {results['step']}: the card tells of {whole}, the recipe's.")
@@ -82,7 +82,7 @@ def main(run: str) -> None:
     FOLDER.mkdir(parents=True)
     hugging_face.write(checkpoint, str(FOLDER))
     write_json(str(FOLDER / "results.json"), results)
-    recipe = recipes.as_flags("hour", recipes.RECIPES["hour"])
+    recipe = recipes.format_recipe("hour", recipes.RECIPES["hour"])
     evaluation = results["evaluation"]
     figures = [[name, f"{evaluation[key]:.4g}"] for key, name in _FIGURES.items()]
     text = _CARD.format(

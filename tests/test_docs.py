@@ -180,7 +180,7 @@ def test_readmes_output_is_what_a_run_prints(capsys):
     evaluation |= {"masked_lm_predictions": int(count.replace(",", "")), "next_sentence_rows": 1}
     found = {"step": int(steps.replace(",", "")), "held_out": True, "filled_masks": []}
     found |= {"objective": "mlm", "best": None, "export": None}
-    results.show({**found, "evaluation": evaluation}, RunDirectory("runs/pretrain"))
+    results.print_results({**found, "evaluation": evaluation}, RunDirectory("runs/pretrain"))
     assert block in capsys.readouterr().out
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
+from bert_tf.pipelines.bounded_memory import map_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
 from . import embeddings
@@ -153,7 +153,7 @@ def best_pieces(served: Served, states: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
         logits = served.guess(states[begin:end])[:, :size]
         return end, tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))
 
-    scores, ids = in_blocks(tf.shape(states)[0], step)
+    scores, ids = map_blocks(tf.shape(states)[0], step)
     return scores, ids
 
 

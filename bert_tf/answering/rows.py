@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.pipelines.bounded_memory import in_blocks
+from bert_tf.pipelines.bounded_memory import map_blocks
 from bert_tf.pipelines.packing import (
     Range,
     fit_segments,
@@ -138,7 +138,7 @@ def _in_blocks(
         packed = pack_from_table(table, segments, width, served.tokenizer.second_type)
         return end, head(served, {**packed, **others})
 
-    outputs = in_blocks(size, step)
+    outputs = map_blocks(size, step)
     back = tf.argsort(order)
     return tf.nest.map_structure(lambda values: tf.gather(values, back), outputs)
 

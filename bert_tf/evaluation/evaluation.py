@@ -17,7 +17,7 @@ from bert_tf.answering.class_probabilities import log_probabilities
 from bert_tf.choices import PAIR_MARK
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines.long_texts import mean_of_windows
-from bert_tf.pipelines.replicas import computed, traced_step
+from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -62,9 +62,9 @@ class Inference:
         batch's features, ``example_index`` among them, and its outputs, where 0 stands for what is
         not finite: a diverged model is evaluated like others.
         """
-        batches, spec = _batches(examples, max(self.batch_size // examples.rows_each, 1))
-        step = traced_step(self.model, _rows_and_outputs, spec)
-        for _, (rows, outputs) in computed(step, batches):
+        batches, spec = _batches(examples, max(self.batch_size // examples.rows_per_example, 1))
+        step = get_traced_step(self.model, _rows_and_outputs, spec)
+        for _, (rows, outputs) in compute_batches(step, batches):
             rows = {key: value.numpy() for key, value in rows.items()}
             yield rows, np.nan_to_num(outputs.numpy())
 
@@ -78,7 +78,7 @@ class Inference:
 def _batches(examples: Examples, batch_size: int) -> tuple[Iterable[Any], Any]:
     """The batches, and the spec of all batches of this form, which is that of a dataset of them."""
     if len(examples) <= batch_size:
-        batch, width = examples.whole_batch()
+        batch, width = examples.single_batch()
         sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(batch)]
         # To build the dataset takes longer than a few rows do. Where no other size is the same
         # number, the sizes that batches do not have in common are known without it.

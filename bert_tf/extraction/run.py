@@ -26,13 +26,13 @@ from bert_tf.io.wording import warn
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.modeling.layers import normalize, pool
-from bert_tf.pipelines.corpora.corpus import counted
+from bert_tf.pipelines.corpora.corpus import format_count
 from bert_tf.pipelines.corpora.files import SourceFile, find_files
-from bert_tf.pipelines.corpora.formats import check_no_table
-from bert_tf.pipelines.corpora.text_bytes import grouped, open_text, split_lines
+from bert_tf.pipelines.corpora.formats import reject_table_file
+from bert_tf.pipelines.corpora.text_bytes import group_items, open_text, split_lines
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.pipelines.replicas import computed, traced_step
+from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 from bert_tf.pipelines.tokenized_examples import row_examples
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress, print_progress
@@ -60,7 +60,7 @@ def run(settings: ExtractionSettings) -> Manifest:
     files = find_files(settings.input)
     for file in files:
         remedy = "Write its texts, one per line, to a .txt file"
-        check_no_table(file.path, remedy, allows_json=False)
+        reject_table_file(file.path, remedy, allows_json=False)
     total = sum(file.size for file in files)
     with open_devices("auto", settings.precision).scope():
         encoder, preprocessor = _load(settings)
@@ -233,7 +233,7 @@ def _next_shard(
     """Reads and tokenises ``limit`` lines, each behind the prefix; ``None`` if none is left."""
     parts: list[Rows] = []
     last, num_cut, num_not_utf8 = None, 0, 0
-    groups = grouped(
+    groups = group_items(
         itertools.islice(lines, limit),
         lambda line: len(line.first) + len(line.second or ""),
         _LINES_CHUNK_SIZE,
@@ -282,13 +282,13 @@ def _write_shard(
 
 
 def _describe(manifest: Manifest) -> str:
-    lines, files = counted(manifest.lines, "line"), counted(len(manifest.shards), "file")
+    lines, files = format_count(manifest.lines, "line"), format_count(len(manifest.shards), "file")
     parts = [f"{lines}, {manifest.tokens:,} tokens, {files}"]
     if manifest.lines_cut:
-        parts.append(f"{counted(manifest.lines_cut, 'line')} cut to --max_seq_length")
+        parts.append(f"{format_count(manifest.lines_cut, 'line')} cut to --max_seq_length")
     if manifest.lines_not_utf8:
         parts.append(
-            f"{counted(manifest.lines_not_utf8, 'line')} not all UTF-8, the bad bytes skipped"
+            f"{format_count(manifest.lines_not_utf8, 'line')} not all UTF-8, the bad bytes skipped"
         )
     return ", ".join(parts)
 
@@ -346,7 +346,7 @@ class _Extractor:
         self._batch_size, self._preprocessor = settings.batch_size, preprocessor
         how = (embedding, settings.layers, settings.pooling, settings.normalize)
         # Traced when it is first needed: the output may be another's, or finished.
-        self._step = functools.partial(traced_step, encoder, _vectors, _BATCH, *how)
+        self._step = functools.partial(get_traced_step, encoder, _vectors, _BATCH, *how)
 
     def blocks(self, rows: Rows, on_progress: Callable[[int], None]) -> Iterator[Block]:
         """Computes the vectors of lines in their order, in blocks of bounded memory."""
@@ -373,7 +373,7 @@ class _Extractor:
         }
         examples = row_examples(rows.lengths, columns, self._preprocessor.max_seq_length)
         batches = examples.evaluation_batches(self._batch_size, longest_first=True)
-        for batch, vectors in computed(
+        for batch, vectors in compute_batches(
             lambda batch: step({key: batch[key] for key in _BATCH}), batches
         ):
             lines = batch[features.EXAMPLE_INDEX].numpy()

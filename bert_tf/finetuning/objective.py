@@ -47,9 +47,13 @@ class TaskObjective(Objective):
         share = ReplicaShard(batch)
         outputs = outputs_of(self._model, share.rows["rows"], training=True)
         if self._compares_rows:
-            outputs, counted, copies = share.join(outputs), batch, share.num_replicas
+            outputs, counted, copies = share.all_gather(outputs), batch, share.num_replicas
         else:
-            outputs, counted, copies = share.real(outputs), share.real(share.rows), 1
+            outputs, counted, copies = (
+                share.without_padding(outputs),
+                share.without_padding(share.rows),
+                1,
+            )
         rows, targets = counted["rows"], counted["targets"]
         loss = self._model.compute_loss(
             rows, targets, outputs, counted.get("weights"), training=True

@@ -18,18 +18,18 @@ from bert_tf.training.progress import duration, print_progress
 
 from .data import predictions_per_row
 from .model import build_loop, fit_vocabulary, open_start, read_config
-from .settings import Phase, PretrainingSettings, phases_of
+from .settings import Phase, PretrainingSettings, make_phases
 
 # float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16
 # Arrays that a layer keeps for the backward pass: as wide as the hidden size (inputs of products,
 # of normalisations, masks), as wide as the feed-forward layer, and S x S of a head; and last as
 # large as the logits. With XLA the activation is computed again, and on a TPU attention's weights.
-_KEPT = (12, 3, 3, 3)
-_KEPT_BY_XLA = {"GPU": (8, 1, 2.5, 2), "TPU": (8, 1, 0, 1)}
+_SAVED_ACTIVATIONS = (12, 3, 3, 3)
+_XLA_SAVED_ACTIVATIONS = {"GPU": (8, 1, 2.5, 2), "TPU": (8, 1, 0, 1)}
 _TIMED_ROWS = 8
 _TIMED_STEPS = 3
-_QUICK = 5.0  # seconds
+_MAX_SCALED_SECONDS = 5.0  # seconds
 
 
 def parameter_count(config: BertConfig, nsp: bool = True) -> int:
@@ -58,7 +58,9 @@ def memory_bytes(
     logits for the backward pass.
     """
     compilation = Compilation(device, should_use_xla(settings.jit_compile, device))
-    wide, inner, square, logits = _KEPT_BY_XLA[device] if compilation.fuses_kernels else _KEPT
+    wide, inner, square, logits = (
+        _XLA_SAVED_ACTIVATIONS[device] if compilation.fuses_kernels else _SAVED_ACTIVATIONS
+    )
     length, hidden = phase.max_seq_length, config.hidden_size
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     layer = length * (wide * hidden + inner * config.intermediate_size + square * heads * length)
@@ -85,7 +87,7 @@ def report_cost(settings: PretrainingSettings) -> None:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     print_progress(f"Devices: {devices.description}.\nParameters: {parameters:,}.")
     total = 0.0
-    for phase in phases_of(settings):
+    for phase in make_phases(settings):
         rows, steps = phase.rows, phase.last_step - phase.first_step
         tokens = rows * phase.max_seq_length
         memory = memory_bytes(settings, config, phase, replicas, device)
@@ -105,7 +107,7 @@ def report_cost(settings: PretrainingSettings) -> None:
                 "while it trains."
             )
             return
-        seconds = _step_seconds(settings, config, devices, phase)
+        seconds = _estimate_step(settings, config, devices, phase)
         total += seconds * steps
         print_progress(
             f"  about {seconds:.3g} s a step ({tokens / seconds:,.0f} tokens/s), "
@@ -115,7 +117,7 @@ def report_cost(settings: PretrainingSettings) -> None:
     print_progress(f"Estimated time: {duration(total)}. Nothing was written.")
 
 
-def _step_seconds(
+def _estimate_step(
     settings: PretrainingSettings,
     config: BertConfig,
     devices: distribution.Distribution,
@@ -129,13 +131,13 @@ def _step_seconds(
     rows, parts = phase.rows, settings.gradient_accumulation_steps
     few = replicas * max(1, min(rows // (replicas * parts), _TIMED_ROWS))
     at_once = dataclasses.replace(settings, gradient_accumulation_steps=1)
-    seconds = _rows_seconds(at_once, config, devices, phase, few) * rows / few
-    if few < rows and seconds < _QUICK:
-        return _rows_seconds(settings, config, devices, phase, rows)
+    seconds = _measure_step(at_once, config, devices, phase, few) * rows / few
+    if few < rows and seconds < _MAX_SCALED_SECONDS:
+        return _measure_step(settings, config, devices, phase, rows)
     return seconds
 
 
-def _rows_seconds(
+def _measure_step(
     settings: PretrainingSettings,
     config: BertConfig,
     devices: distribution.Distribution,
@@ -150,9 +152,9 @@ def _rows_seconds(
     loop.make(iterator, 1)
     seconds: list[float] = []
     for _ in range(_TIMED_STEPS):
-        began = time.perf_counter()
+        start = time.perf_counter()
         loop.make(iterator, 1)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
 
 
@@ -162,8 +164,8 @@ def _random_batch(
     rng = np.random.default_rng(0)
     ids = rng.integers(0, config.vocab_size, (rows, length), np.int32)
     # Round and round, where there are more predictions than places.
-    places = np.arange(predictions, dtype=np.int32) % (length - 1) + 1
-    positions = np.tile(places, (rows, 1))
+    row_positions = np.arange(predictions, dtype=np.int32) % (length - 1) + 1
+    positions = np.tile(row_positions, (rows, 1))
     return {
         features.INPUT_WORD_IDS: ids,
         features.INPUT_MASK: np.ones_like(ids),

@@ -15,8 +15,8 @@ from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.corpora import sample as sample_corpus
 from bert_tf.pipelines.corpora import sources
 from bert_tf.pipelines.pretraining import masking, tfrecords
-from bert_tf.pipelines.pretraining.dataset import RowOptions, batches_of_rows
-from bert_tf.pipelines.pretraining.pools import Reached
+from bert_tf.pipelines.pretraining.dataset import RowOptions, make_row_batches
+from bert_tf.pipelines.pretraining.pools import ReadCursors
 from bert_tf.pipelines.pretraining.tfrecords import Records, open_records
 from bert_tf.pipelines.vocabulary import learn_vocabulary
 from bert_tf.pipelines.vocabulary_warnings import marks_note
@@ -25,7 +25,7 @@ from bert_tf.training.distribution import Distribution
 from bert_tf.training.progress import Progress, print_progress
 from bert_tf.training.run_directory import RunDirectory
 
-from .objective import MakeBatches
+from .objective import BatchFactory
 from .settings import Phase, PretrainingSettings
 
 # Enough text for a vocabulary: learning from more changes few pieces and takes minutes.
@@ -215,7 +215,7 @@ def predictions_per_row(settings: PretrainingSettings, phase: Phase) -> int:
     )
 
 
-def row_options(settings: PretrainingSettings, phase: Phase) -> RowOptions:
+def make_row_options(settings: PretrainingSettings, phase: Phase) -> RowOptions:
     """The rows of a phase, as the settings say."""
     return RowOptions(
         max_seq_length=phase.max_seq_length,
@@ -246,13 +246,13 @@ class Batches:
         self._replicas = replicas
         self._evaluation = functools.cache(self._make_evaluation)  # making it takes seconds
 
-    def training(self, phase: Phase, number: int, start: Reached) -> MakeBatches:
+    def training(self, phase: Phase, number: int, start: ReadCursors) -> BatchFactory:
         """Each host's share of the endless batches of a phase: features and the cursor.
 
         Each phase draws from a seed of its own, as its epochs count from zero again.
         """
 
-        def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        def make_host_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return self._dataset(
                 self._data.train,
                 phase,
@@ -264,9 +264,9 @@ class Batches:
                 num_shards=context.num_input_pipelines,
             )
 
-        return of_host
+        return make_host_batches
 
-    def evaluation(self, phase: Phase) -> MakeBatches:
+    def evaluation(self, phase: Phase) -> BatchFactory:
         """One pass over what is evaluated, the same pairs and masks each time, for every host.
 
         The batch's size is rounded up to a multiple of the replicas: rows of padding weigh nothing.
@@ -303,8 +303,8 @@ class Batches:
                 seed=seed,
                 **order,
             )
-        rows = dataclasses.replace(row_options(self._settings, phase), pairs=pairs, seed=seed)
-        return batches_of_rows(source, self._tokenizer, rows, **order)
+        rows = dataclasses.replace(make_row_options(self._settings, phase), pairs=pairs, seed=seed)
+        return make_row_batches(source, self._tokenizer, rows, **order)
 
 
 def _in_memory(batches: tf.data.Dataset, limit: int) -> tf.data.Dataset:
@@ -360,9 +360,9 @@ def check_records(
         for name, size in sizes.items():
             wrong = tf.boolean_mask(rows[name], (rows[name] < 0) | (rows[name] >= size))
             if tf.size(wrong):
-                of_words = name in (features.INPUT_WORD_IDS, features.MASKED_LM_IDS)
+                is_token_id = name in (features.INPUT_WORD_IDS, features.MASKED_LM_IDS)
                 hint = ": name the vocabulary that made the records with --vocab_file"
                 raise ValueError(
                     f"{path}: feature {tfrecords.GOOGLE_NAMES[name]!r} holds {wrong[0]}; expected "
-                    f"numbers from 0 to {size - 1}{hint if of_words else ''}."
+                    f"numbers from 0 to {size - 1}{hint if is_token_id else ''}."
                 )

@@ -21,7 +21,7 @@ from bert_tf.training.run_directory import RunDirectory
 
 from .objective import PretrainingLoop
 from .recipes import RECIPES
-from .settings import PretrainingSettings, phases_of
+from .settings import PretrainingSettings, make_phases
 
 _LEARNED_VOCABULARY = 8000
 
@@ -62,7 +62,7 @@ def pretrainer_spec(nsp: bool) -> ModelSpec:
     return ModelSpec(BertPretrainer, {"mlm": True, "nsp": nsp, "pooler": nsp})
 
 
-def initialise_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list[str]:
+def initialize_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list[str]:
     """Gives a model a checkpoint's weights; returns sentences on what was new or not used."""
     tensors, report = select(checkpoint, pretrainer_spec(model.nsp))
     assign(model, tensors)
@@ -97,7 +97,7 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
             "--objective=ltr."
         )
     config = dataclasses.replace(config, is_decoder=causal, **settings.overrides)
-    for phase in phases_of(settings):
+    for phase in make_phases(settings):
         if phase.max_seq_length > config.max_position_embeddings:
             more = "" if settings.init_checkpoint else ", or set this one among --config_overrides"
             raise ValueError(

@@ -26,7 +26,7 @@ from bert_tf.training.losses import LossSums, predicted_sums, weighted_sums
 from bert_tf.training.step import Batch, Objective
 
 # Makes the dataset of an input pipeline, which reads for the replicas of one host.
-MakeBatches = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+BatchFactory = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 # Inputs of `BertPretrainer`: the encoder's features and the places of the predictions.
 _MODEL_INPUTS = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
 _WEIGHT_EPSILON = 1e-5
@@ -161,9 +161,9 @@ class PretrainingObjective(Objective):
         labels = tf.gather_nd(batch[features.MASKED_LM_IDS], real)
         weights = tf.gather_nd(batch[features.MASKED_LM_WEIGHTS], real)
         hidden = states[features.SEQUENCE_OUTPUT]
-        places = tf.cast(real[:, 0], tf.int32) * hidden.shape[1] + positions
+        flat_positions = tf.cast(real[:, 0], tf.int32) * hidden.shape[1] + positions
         transformed, table, bias = self._model.masked_lm.logit_factors(
-            hidden, places, training=True
+            hidden, flat_positions, training=True
         )
         masked_lm = predicted_sums(transformed, table, bias, labels, weights)
         outputs = {}
@@ -231,10 +231,10 @@ class PretrainingLoop(TrainingLoop):
         **options: Any,
     ) -> None:
         compilation = Compilation(device_type, jit_compile)
-        self.leaves_padding_out = not compilation.uses_xla
+        self.skips_padding = not compilation.uses_xla
         on_cpu = compilation.groups_attention
         if encoder := getattr(model, "encoder", None):
-            encoder.trains_without_padding = self.leaves_padding_out
+            encoder.trains_without_padding = self.skips_padding
             encoder.training_attention = attend_in_groups if on_cpu else None
         self.objective = PretrainingObjective(
             model,
@@ -250,7 +250,7 @@ class PretrainingLoop(TrainingLoop):
         self._evaluate_batch = tf.function(self._evaluate_step, autograph=False)
 
     def distribute(
-        self, batches: tf.data.Dataset | MakeBatches, *, evaluates: bool = False
+        self, batches: tf.data.Dataset | BatchFactory, *, evaluates: bool = False
     ) -> Iterator[Any]:
         """An iterator that hands each replica its share of every batch.
 
@@ -261,7 +261,7 @@ class PretrainingLoop(TrainingLoop):
         """
         micro_batches = 1 if evaluates else self._micro_batches
 
-        def of_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        def make_pipeline_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
             replicas = context.num_replicas_in_sync
             here = replicas // context.num_input_pipelines
             parts, first = here, 0
@@ -271,7 +271,7 @@ class PretrainingLoop(TrainingLoop):
             check_static_batches(dataset, parts, micro_batches)
 
             @tf.autograph.experimental.do_not_convert
-            def share(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            def split_by_replica(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
                 numbered = tf.pad(
                     batch[features.CURSOR],
                     [[0, 0], [1, 0]],
@@ -283,12 +283,12 @@ class PretrainingLoop(TrainingLoop):
                     for key, value in {**batch, features.CURSOR: numbered}.items()
                 }
 
-            return dataset.map(share).unbatch().prefetch(here)
+            return dataset.map(split_by_replica).unbatch().prefetch(here)
 
-        return iter(self.strategy.distribute_datasets_from_function(of_pipeline))
+        return iter(self.strategy.distribute_datasets_from_function(make_pipeline_batches))
 
     def evaluate(
-        self, batches: tf.data.Dataset | MakeBatches, max_steps: int | None = None
+        self, batches: tf.data.Dataset | BatchFactory, max_steps: int | None = None
     ) -> EvaluationResult:
         """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
 

@@ -55,7 +55,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
 }
 
 # Flags of a recipe that a given flag replaces, besides itself.
-_SET_TOO: Mapping[str, Collection[str]] = {
+_ALSO_REPLACED: Mapping[str, Collection[str]] = {
     "bert_config": ["config_overrides"],
     "init_checkpoint": ["config_overrides", "bert_config", "vocab_size"],
     "vocab_file": ["vocab_size"],
@@ -63,16 +63,16 @@ _SET_TOO: Mapping[str, Collection[str]] = {
 }
 
 
-def from_recipe(name: str, given: Collection[str]) -> dict[str, Any]:
-    """Flags that a recipe sets, besides those that are ``given``."""
-    others = {*given}.union(*(_SET_TOO.get(flag, ()) for flag in given))
-    return {flag: value for flag, value in RECIPES[name].items() if flag not in others}
+def recipe_flags(name: str, given_flags: Collection[str]) -> dict[str, Any]:
+    """Flags that a recipe sets, besides those that are ``given_flags``."""
+    replaced = {*given_flags}.union(*(_ALSO_REPLACED.get(flag, ()) for flag in given_flags))
+    return {flag: value for flag, value in RECIPES[name].items() if flag not in replaced}
 
 
-def as_flags(name: str, values: Mapping[str, Any]) -> str:
+def format_recipe(name: str, values: Mapping[str, Any]) -> str:
     """A recipe as flags, but for those that have another value among ``values``.
 
-    >>> as_flags("five_minutes", {**RECIPES["five_minutes"], "phases": "64:1",
+    >>> format_recipe("five_minutes", {**RECIPES["five_minutes"], "phases": "64:1",
     ...                           "config_overrides": [], "num_train_steps": 10})
     '--equal_tokens=true --learning_rate=0.002 --adam_beta_2=0.98'
     """
@@ -86,7 +86,7 @@ def as_flags(name: str, values: Mapping[str, Any]) -> str:
     return " ".join(flags)
 
 
-def settings_of_recipe(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def legacy_recipe_settings(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """What the recipe's name alone decided of a run that was begun before there were flags."""
     if not recorded or "adam_beta_2" in recorded:
         return {}

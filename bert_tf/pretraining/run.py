@@ -13,7 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.io.files import check_outside, read_json, remove, write_json
 from bert_tf.io.wording import warn
 from bert_tf.pipelines.corpora.sources import Corpus
-from bert_tf.pipelines.pretraining.dataset import corpus_lines
+from bert_tf.pipelines.pretraining.dataset import describe_rows
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
@@ -33,13 +33,13 @@ from .data import (
     check_records,
     first_sentences,
     load_or_learn_vocabulary,
+    make_row_options,
     open_data,
-    row_options,
 )
 from .model import build_loop, fit_vocabulary, open_start, read_config
-from .recipes import as_flags, settings_of_recipe
-from .settings import MAY_CHANGE, PretrainingSettings, phases_of
-from .summary import export_model, fill_masks, show
+from .recipes import format_recipe, legacy_recipe_settings
+from .settings import MAY_CHANGE, PretrainingSettings, make_phases
+from .summary import export_model, fill_masks, print_results
 from .training import PretrainingInputs, PretrainingTrainer
 
 
@@ -72,8 +72,16 @@ def run(
                 f"This is {workers.name(workers.index)}; {workers.name(0)} prints and writes."
             )
             stack.enter_context(progress_to(NOWHERE))
-        own = ("model_dir", "cache_dir", "worker_hosts", "task_index", "worker_wait_minutes")
-        flags = {name: value for name, value in settings.to_dict().items() if name not in own}
+        per_process = (
+            "model_dir",
+            "cache_dir",
+            "worker_hosts",
+            "task_index",
+            "worker_wait_minutes",
+        )
+        flags = {
+            name: value for name, value in settings.to_dict().items() if name not in per_process
+        }
         # One that differs would wait for another step.
         workers.check_same(zlib.crc32(repr(flags).encode()), "flags")
         directory = RunDirectory(
@@ -103,20 +111,22 @@ def _open(
         recorded = directory.saved_flags()
     else:
         check_outside("--model_dir", directory.path, [*settings.input, *settings.eval_input])
-    is_whole = directory.is_finished() and recorded["num_train_steps"] == settings.num_train_steps
+    is_complete = (
+        directory.is_finished() and recorded["num_train_steps"] == settings.num_train_steps
+    )
     # A finished run may be on a disk that cannot be written to.
-    if not is_whole:
+    if not is_complete:
         directory.create()
         stack.enter_context(directory.locked())
     settings, start = open_start(settings, directory)
-    older = settings_of_recipe(recorded)
-    changed = directory.check_settings(settings.to_dict(), settings.may_change(is_whole), older)
-    if is_whole:
+    legacy = legacy_recipe_settings(recorded)
+    changed = directory.check_settings(settings.to_dict(), settings.may_change(is_complete), legacy)
+    if is_complete:
         if changed:
             stack.enter_context(directory.locked())  # the corpus' index may be written
             read_inputs(settings, directory, start, changed)
         print_progress(f"{directory.path} holds this run, finished.\n")
-        show(read_json(directory.results), directory)
+        print_results(read_json(directory.results), directory)
         return None
     _change_schedule(settings, directory, changed)
     # A TPU that cannot be reached is told before the corpus is read.
@@ -149,7 +159,7 @@ def _change_schedule(
             f"{directory.path} has made: give as many or more, or name another --model_dir."
         )
     previous = dataclasses.replace(settings, **{name: before[name] for name in changed})
-    if len(phases_of(settings)) != len(phases_of(previous)):
+    if len(make_phases(settings)) != len(make_phases(previous)):
         raise ValueError(
             f"--num_train_steps={last} leaves --phases={settings.phases} another number of phases "
             f"that have steps than the run in {directory.path} has: give another number."
@@ -165,21 +175,21 @@ def open_inputs(
     directory: RunDirectory,
     devices: distribution.Distribution,
     start: Checkpoint | None,
-    moved: Sequence[str],
+    changed_paths: Sequence[str],
     callbacks: Sequence[Any],
 ) -> PretrainingInputs:
     """Opens the inputs, describes the model in the directory, and prints what is trained on."""
-    read = read_inputs(settings, directory, start, moved)
+    read = read_inputs(settings, directory, start, changed_paths)
     data, tokenizer, config = read
     inputs = PretrainingInputs(settings, directory, devices, callbacks, *read, start)
-    phase = phases_of(settings)[0]
+    phase = make_phases(settings)[0]
     if devices.workers.is_chief:
         inputs.describe_model(directory.path, settings.nsp)
     check_records(settings, data, len(tokenizer.vocab), config.type_vocab_size, phase)
     if devices.workers.is_chief and isinstance(data.train, Corpus):
-        lines = corpus_lines(data.train, tokenizer, row_options(settings, phase))
+        lines = describe_rows(data.train, tokenizer, make_row_options(settings, phase))
         print_progress(*lines, sep="\n", flush=True)
-    if flags := as_flags(settings.recipe, settings.to_dict()):
+    if flags := format_recipe(settings.recipe, settings.to_dict()):
         print_progress(f"--recipe={settings.recipe}: {flags}", flush=True)
     print_progress(
         f"Model: {settings.bert_config or settings.init_checkpoint}, "
@@ -194,11 +204,11 @@ def read_inputs(
     settings: PretrainingSettings,
     directory: RunDirectory,
     start: Checkpoint | None,
-    moved: Sequence[str],
+    changed_paths: Sequence[str],
 ) -> tuple[PretrainingData, BertTokenizer, BertConfig]:
     """Opens the data, the vocabulary and the config, and checks that they are the run's.
 
-    ``moved`` are the flags that name other paths than at the start.
+    ``changed_paths`` are the flags that name other paths than at the start.
     """
     config = read_config(settings, start)
     data = open_data(settings, directory)
@@ -210,10 +220,14 @@ def read_inputs(
         "--vocab_file": fingerprint(vocab),
         "--bert_config": fingerprint(config.to_dict()),
     }
-    if "vocab_file" in moved and settings.vocab_file:  # a start of its own has been taken before it
+    if (
+        "vocab_file" in changed_paths and settings.vocab_file
+    ):  # a start of its own has been taken before it
         fingerprints["--vocab_file"] = fingerprint(load_vocabulary(settings.vocab_file))
     # Once the run has a checkpoint of its own, the one that it started from may be gone.
-    if settings.init_checkpoint and ("init_checkpoint" in moved or not directory.has_progress()):
+    if settings.init_checkpoint and (
+        "init_checkpoint" in changed_paths or not directory.has_progress()
+    ):
         first = open_checkpoint(settings.init_checkpoint)
         fingerprints["--init_checkpoint"] = first.fingerprint()
     directory.check_inputs(fingerprints)
@@ -253,7 +267,7 @@ def train(inputs: PretrainingInputs) -> None:
     # Not before: a callback may set other weights then, as EarlyStopping does.
     training.callbacks.end()
     print_progress()
-    show(results, directory)
+    print_results(results, directory)
 
 
 def _trained_tokens(training: PretrainingTrainer) -> int | None:

@@ -13,7 +13,7 @@ from bert_tf.cli import flag_fields as flag
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.config import PRESETS, BertConfig
 
-from .recipes import RECIPES, from_recipe
+from .recipes import RECIPES, recipe_flags
 
 # How settings may change when a run resumes; others stay as the run began. docs/guides/resuming.md
 # has the same table.
@@ -33,16 +33,16 @@ MAY_CHANGE = {
     choices.PATH: {"input", "eval_input", "vocab_file", "bert_config", "init_checkpoint"},
 }
 
-_OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
+_MASKING_FLAGS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
 # Flags that TFRecords were made with, and tell themselves.
-_OF_ROWS = ("masked_lm_prob", "masking", "mask_split", "short_seq_prob")
+_RECORD_FLAGS = ("masked_lm_prob", "masking", "mask_split", "short_seq_prob")
 
 
-def _holds_records(values: flag.Values) -> bool:
+def _reads_records(values: flag.Values) -> bool:
     return bool(values["input_format"] == "tfrecord")
 
 
-def _contradicts_one_direction(name: str, values: flag.Values, given: flag.Given) -> str:
+def _conflicts_with_left_to_right(name: str, values: flag.Values, given: flag.Given) -> str:
     """From one side nothing is masked, and nothing follows."""
     if (objective := values[name]) == "mlm":
         return ""
@@ -51,7 +51,7 @@ def _contradicts_one_direction(name: str, values: flag.Values, given: flag.Given
             f"--objective={objective} goes without next-sentence prediction, as in the paper "
             "(section 5.1, LTR & No NSP): leave --nsp out."
         )
-    masks = " and ".join(f"--{each}" for each in _OF_MASKS if each in given)
+    masks = " and ".join(f"--{each}" for each in _MASKING_FLAGS if each in given)
     return masks and (
         f"--objective={objective} masks nothing, every token predicts the one beside it: leave "
         f"{masks} out."
@@ -67,15 +67,15 @@ def _predicts_without_pairs(name: str, values: flag.Values, given: flag.Given) -
 def _needs_text(reads: Callable[[Any], bool], named: str = "--{flag}={value}") -> flag.Rule:
     """The flag's value does not contradict rows that were made of text before."""
     return flag.rule(
-        lambda value, values: reads(value) and _holds_records(values),
+        lambda value, values: reads(value) and _reads_records(values),
         f"{named} reads text, and --input_format=tfrecord holds masked rows: give --input the text "
         "that they were made of, or leave the flag out.",
     )
 
 
-_HAS_LENGTHS = flag.rule(
+_HAS_ONE_LENGTH = flag.rule(
     lambda phases, values: (
-        _holds_records(values)
+        _reads_records(values)
         and len({part.partition(":")[0] for part in (phases or "").split(",")}) > 1
     ),
     "--{flag}={value} has several lengths, and rows of --input_format=tfrecord have one: give it "
@@ -239,7 +239,7 @@ class PretrainingSettings:
         get_args(choices.Objective),
         "Predict masked tokens from both sides (mlm), or each next token from those before it, "
         "without masks and next sentences (ltr).",
-        rules=[_needs_text(lambda objective: objective != "mlm"), _contradicts_one_direction],
+        rules=[_needs_text(lambda objective: objective != "mlm"), _conflicts_with_left_to_right],
         advanced=True,
     )
     config_overrides: Sequence[str] = words(
@@ -299,7 +299,7 @@ class PretrainingSettings:
         None,
         "Train on these lengths of rows for these shares of the steps, as in the paper's "
         "128:0.9,512:0.1; 128:0.9:20,512:0.1:76 also says the most predictions of a row.",
-        rules=[flag.mutually_exclusive("set the length", "max_seq_length"), _HAS_LENGTHS],
+        rules=[flag.mutually_exclusive("set the length", "max_seq_length"), _HAS_ONE_LENGTH],
     )
     equal_tokens: bool = switch(
         False,
@@ -457,7 +457,7 @@ def settings_from_flags(
     has_source = values["input"] or values["tfds"] or values["init_checkpoint"]
     if not (has_source or parsed["recipe"].present):
         values["recipe"] = "five_minutes"
-    values |= from_recipe(values["recipe"], given | {"phases"} if length.present else given)
+    values |= recipe_flags(values["recipe"], given | {"phases"} if length.present else given)
     names = [os.path.basename(path) for path in values["input"]]
     if values["input_format"] is None and names and all(".tfrecord" in name for name in names):
         values["input_format"] = "tfrecord"
@@ -467,7 +467,7 @@ def settings_from_flags(
         values["phases"] = f"{length.value}:1"
     values["nsp"] &= values["pairs"]
     if values["objective"] != "mlm":
-        values |= {name: defaults[name] for name in _OF_MASKS} | {"nsp": False}
+        values |= {name: defaults[name] for name in _MASKING_FLAGS} | {"nsp": False}
     if values["num_warmup_steps"] is None:
         values["num_warmup_steps"] = values["num_train_steps"] // 10
     if values["init_checkpoint"]:
@@ -475,12 +475,12 @@ def settings_from_flags(
     elif values["do_lower_case"] is None:
         values["do_lower_case"] = True
     settings = PretrainingSettings(**values)
-    _ = settings.replacement, settings.overrides, phases_of(settings)  # refuse what is no value
+    _ = settings.replacement, settings.overrides, make_phases(settings)  # refuse what is no value
     notes = []
     if settings.input_format == "tfrecord":
         notes += [
             f"--{name} changes no row here: --input_format=tfrecord holds rows that are masked."
-            for name in _OF_ROWS
+            for name in _RECORD_FLAGS
             # Without a number of predictions the share says how many a row of the records has.
             if name in given and (name != "masked_lm_prob" or settings.max_predictions_per_seq)
         ]
@@ -511,7 +511,7 @@ class Phase:
     max_predictions: int | None = None
 
 
-def phases_of(settings: PretrainingSettings) -> list[Phase]:
+def make_phases(settings: PretrainingSettings) -> list[Phase]:
     """The phases of a run; with ``equal_tokens`` the shorter ones have more rows."""
     phases = parse_phases(settings.phases, settings.num_train_steps, settings.train_batch_size)
     if not settings.equal_tokens:
@@ -529,16 +529,16 @@ def parse_phases(text: str, num_steps: int, rows: int) -> list[Phase]:
     The phases have no gaps; those left without a step are left out.
     """
     phases = []
-    first, passed = 0, 0.0
+    first, total = 0, 0.0
     for part in text.split(","):
         length, share, predictions = _parse_phase(text, part)
-        passed += share
-        last = round(passed * num_steps)
+        total += share
+        last = round(total * num_steps)
         if last > first:
             phases.append(Phase(length, first, last, rows, predictions))
         first = last
-    if not math.isclose(passed, 1.0, abs_tol=1e-6):
-        raise ValueError(f"--phases={text}: the shares add up to {passed:g}, expected 1.")
+    if not math.isclose(total, 1.0, abs_tol=1e-6):
+        raise ValueError(f"--phases={text}: the shares add up to {total:g}, expected 1.")
     return phases
 
 

@@ -22,12 +22,12 @@ from .settings import Phase
 
 # By the objective: what is predicted, and what the words are that are guessed.
 PREDICTED = {"mlm": "masked LM", "ltr": "next token"}
-_GUESSED = {
+_GUESS_DESCRIPTIONS = {
     "mlm": "each hidden in its held-out sentence",
     "ltr": "each after the beginning of its held-out sentence",
 }
-_SHOWN_SENTENCES = 5
-_WORDS_OF_A_SENTENCE = 12
+_NUM_PRINTED = 5
+_MAX_WORDS = 12
 
 
 def export_model(
@@ -56,7 +56,7 @@ def _hide_words(sentence: str, tokenizer: BertTokenizer) -> list[tuple[str, str]
             for match, ids in zip(words, pieces, strict=True)
             if len(ids) == 1 and ids != unknown
         ]
-    stride = -(-len(words) // _WORDS_OF_A_SENTENCE) or 1
+    stride = -(-len(words) // _MAX_WORDS) or 1
     return [
         (sentence[: word.start()] + MASK_TOKEN + sentence[word.end() :], word.group())
         for word in words[::stride]
@@ -73,14 +73,14 @@ def fill_masks(
     """
     served = untraced(model, tokenizer, ExportOptions())
     guess = _guess_from_the_left if model.config.is_decoder else _guess_hidden
-    surest = []
+    best_guesses = []
     for sentence in sentences:
         rows = guess(served, hidden) if (hidden := _hide_words(sentence, tokenizer)) else []
         if rows:
-            best: dict[str, Any] = max(rows, key=_sureness)
+            best: dict[str, Any] = max(rows, key=_confidence)
             counts = {"hidden": len(rows), "guessed": sum(map(_is_guessed, rows))}
-            surest.append({**best, **counts})
-    return surest
+            best_guesses.append({**best, **counts})
+    return best_guesses
 
 
 def _guess_hidden(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -101,10 +101,10 @@ def _guess_hidden(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dic
 
 def _guess_from_the_left(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     tokenizer, positions = served.tokenizer, served.max_seq_length
-    befores = [text.split(MASK_TOKEN)[0] for text, _ in hidden]
-    begin = tf.fill([len(hidden), 1], tokenizer.cls_id)
-    ids = tf.concat([begin, tokenizer.tokenize(befores)], 1)
-    places = ids.row_lengths() - 1
+    prefixes = [text.split(MASK_TOKEN)[0] for text, _ in hidden]
+    cls_ids = tf.fill([len(hidden), 1], tokenizer.cls_id)
+    ids = tf.concat([cls_ids, tokenizer.tokenize(prefixes)], 1)
+    last_positions = ids.row_lengths() - 1
     fits = (ids.row_lengths() <= positions).numpy()  # a text too long for them has no guesses
     ids = ids[:, :positions]
     mask = tf.ones_like(ids).to_tensor()
@@ -114,11 +114,13 @@ def _guess_from_the_left(served: Served, hidden: Sequence[tuple[str, str]]) -> l
         features.INPUT_TYPE_IDS: tf.zeros_like(mask),
     }
     states = served.encode(inputs)[features.SEQUENCE_OUTPUT]
-    states = tf.gather(states, tf.minimum(places, tf.shape(states, tf.int64)[1] - 1), batch_dims=1)
+    states = tf.gather(
+        states, tf.minimum(last_positions, tf.shape(states, tf.int64)[1] - 1), batch_dims=1
+    )
     scores, best = (tensor.numpy() for tensor in best_pieces(served, states))
     return [
         {
-            "text": f"{befores[row].rstrip()} ...",
+            "text": f"{prefixes[row].rstrip()} ...",
             "word": word,
             "guesses": [tokenizer.vocab[token] for token in best[row]],
             "probabilities": scores[row].tolist(),
@@ -128,7 +130,7 @@ def _guess_from_the_left(served: Served, hidden: Sequence[tuple[str, str]]) -> l
     ]
 
 
-def _sureness(filled: dict[str, Any]) -> float:
+def _confidence(filled: dict[str, Any]) -> float:
     return filled["probabilities"][0]
 
 
@@ -140,7 +142,7 @@ def _bar(share: float, width: int = 30) -> str:
     return ("█" * round(share * width)).ljust(width, "·")
 
 
-def show(results: dict[str, Any], directory: RunDirectory) -> None:
+def print_results(results: dict[str, Any], directory: RunDirectory) -> None:
     """Prints the results of a finished run, and the commands that come next."""
     evaluation = results["evaluation"]
     objective = results["objective"]
@@ -167,10 +169,10 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
         hidden = sum(filled["hidden"] for filled in masks)
         right = sum(filled["guessed"] for filled in masks)
         print_progress(
-            f"\nOf {hidden} words, {_GUESSED[objective]}, {right} guessed "
+            f"\nOf {hidden} words, {_GUESS_DESCRIPTIONS[objective]}, {right} guessed "
             f"({right / hidden:.0%}); the surest:"
         )
-        for filled in sorted(masks, key=_sureness, reverse=True)[:_SHOWN_SENTENCES]:
+        for filled in sorted(masks, key=_confidence, reverse=True)[:_NUM_PRINTED]:
             guesses = ", ".join(
                 f"{guess} {probability:.0%}"
                 for guess, probability in zip(

@@ -11,7 +11,7 @@ from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint, Tokenization
 from bert_tf.config import BertConfig
 from bert_tf.io.files import read_json_object, write_json
-from bert_tf.pipelines.pretraining.pools import Cursor, Reached
+from bert_tf.pipelines.pretraining.pools import Cursor, ReadCursors
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import saved_states
 from bert_tf.training.loop import BadStepError, StepResults, model_state
@@ -19,13 +19,13 @@ from bert_tf.training.progress import Progress, print_progress
 from bert_tf.training.trainer import Callbacks, Inputs, Trainer
 
 from .data import Batches, PretrainingData
-from .model import initialise_pretrainer, pretrainer_spec
+from .model import initialize_pretrainer, pretrainer_spec
 from .objective import EvaluationResult, PretrainingLoop, PretrainingSums, means
-from .settings import Phase, phases_of
+from .settings import Phase, make_phases
 
 # A checkpoint is saved after ten minutes, whatever the steps.
 _SAVE_SECONDS = 600.0
-_SHOWN_WAIT = 0.05
+_MIN_REPORTED_WAIT = 0.05
 _EVAL_STEPS_WHILE_TRAINING = 20
 
 
@@ -52,24 +52,26 @@ class Position:
 
     phase: int = 0
     # The cursors behind what each host has read; where their number changed, those of each number.
-    reached: Reached = (((0, 0, 0),),)
+    reached: ReadCursors = (((0, 0, 0),),)
 
-    def behind(self, cursors: Sequence[Cursor]) -> "Position":
+    def advance(self, cursors: Sequence[Cursor]) -> "Position":
         """The position behind the last row of each host."""
-        now = [(epoch, pool, row + 1) for epoch, pool, row in cursors]
-        before = [
-            hosts for hosts in self.reached if len(hosts) != len(now) and max(hosts) > min(now)
+        newest = [(epoch, pool, row + 1) for epoch, pool, row in cursors]
+        older = [
+            hosts
+            for hosts in self.reached
+            if len(hosts) != len(newest) and max(hosts) > min(newest)
         ]
-        return Position(self.phase, [*before, now])
+        return Position(self.phase, [*older, newest])
 
     def to_json(self) -> dict[str, Any]:
         """Form that ``from_json`` reads, whatever the number of hosts."""
         return {"phase": self.phase, "start": self.reached}
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> "Position":
+    def from_json(cls, saved: Mapping[str, Any]) -> "Position":
         """Reads what ``to_json`` gave."""
-        return cls(kept["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in kept["start"]])
+        return cls(saved["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in saved["start"]])
 
 
 class PretrainingTrainer(Trainer):
@@ -88,7 +90,7 @@ class PretrainingTrainer(Trainer):
         keep = inputs.settings.keep_checkpoints
         super().__init__(inputs, save_seconds=_SAVE_SECONDS, num_states=keep)
         self.inputs, self.loop = inputs, loop
-        self.phases = phases_of(self.settings)
+        self.phases = make_phases(self.settings)
         self.state = Position()
         self.best: dict[str, Any] = {}
         replicas = self.devices.strategy.num_replicas_in_sync
@@ -101,8 +103,8 @@ class PretrainingTrainer(Trainer):
         restored = self.restore()
         self.directory.record_dropout_masks(self.loop.compilation.masks.name, self.step)
         if not restored and self.inputs.start is not None:
-            for sentence in initialise_pretrainer(self.loop.model, self.inputs.start):
-                print_progress(sentence, flush=True)
+            for message in initialize_pretrainer(self.loop.model, self.inputs.start):
+                print_progress(message, flush=True)
         self._begin_callbacks(self.inputs.callbacks)
         done = self._done_at_this_step()
         with self.interruption, self.background:
@@ -162,7 +164,7 @@ class PretrainingTrainer(Trainer):
         self, results: StepResults, seconds: float | None
     ) -> tuple[dict[str, float], int, int]:
         """Takes the position behind some steps, and the means over them."""
-        self.state = self.state.behind(results.cursors)
+        self.state = self.state.advance(results.cursors)
         sums = PretrainingSums(*results.sums)
         figures = means(sums)
         figures["loss"] = figures["masked_lm_loss"] + figures["next_sentence_loss"]
@@ -179,7 +181,7 @@ class PretrainingTrainer(Trainer):
             labels["NSP accuracy"] = f"{figures['next_sentence_accuracy']:.3f}"
         if "tokens_per_second" in figures:
             labels["tokens/s"] = f"{figures['tokens_per_second']:,.0f}"
-        if (share := figures.get("input_wait_share", 0.0)) >= _SHOWN_WAIT:
+        if (share := figures.get("input_wait_share", 0.0)) >= _MIN_REPORTED_WAIT:
             labels["waiting for input"] = f"{share:.0%}"
         return labels
 
@@ -284,13 +286,13 @@ class PretrainingTrainer(Trainer):
         It may have been killed or stopped between a checkpoint and its evaluation.
         """
         recorded = self._recorded()
-        of_this_step = {name: step for name, step in recorded.items() if step == self.step}
-        if self.workers.is_chief and of_this_step != recorded:
-            write_json(self.directory.progress, of_this_step)  # others' checkpoints are gone
+        current = {name: step for name, step in recorded.items() if step == self.step}
+        if self.workers.is_chief and current != recorded:
+            write_json(self.directory.progress, current)  # others' checkpoints are gone
         names = ("evaluated", "ended")
         # The chief alone writes that file: another may read it before or after.
-        of_chief = self.workers.gather([name in of_this_step for name in names])[0]
-        return {name for name, is_done in zip(names, of_chief, strict=True) if is_done}
+        chief_done = self.workers.gather([name in current for name in names])[0]
+        return {name for name, is_done in zip(names, chief_done, strict=True) if is_done}
 
     def _recorded(self) -> dict[str, Any]:
         path = self.directory.progress

@@ -29,7 +29,7 @@ from bert_tf.io.wording import warn
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.layers import new_initializer
-from bert_tf.pipelines.replicas import forget_steps
+from bert_tf.pipelines.replicas import clear_traced_steps
 
 from . import NAMES, missing_attribute_error
 from .collators import as_dataset
@@ -484,7 +484,7 @@ def _resize_embeddings(model: BertModel, size: int) -> None:
     config = dataclasses.replace(model.config, vocab_size=size)
     for part in (model, encoder, embeddings, *([] if head is None else [head])):
         part.config = config
-    forget_steps(model)
+    clear_traced_steps(model)
 
 
 def _replace_variable(layer: Any, name: str, size: int, initializer: Any) -> Any:

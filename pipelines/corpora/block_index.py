@@ -29,7 +29,7 @@ from bert_tf.io.runtime import usable_cores
 
 from . import files as corpus_files
 from . import formats as corpus_formats
-from .corpus import Corpus, DocumentTable, FileBlocks, count_text, join, whole_corpus
+from .corpus import Corpus, DocumentTable, FileBlocks, count_text, join, make_corpus
 from .files import SourceFile, in_threads
 from .text_bytes import check_utf8, inflate_small, open_text, text_chunks
 
@@ -39,11 +39,11 @@ Progress = Callable[[int, int], None]
 # Files read at the same time: remote file systems answer slowly.
 _NUM_READERS = 16
 # Indexes that are held one by one before they are joined: they take much memory.
-_MAX_SMALL = 1024
+_MAX_PENDING_INDEXES = 1024
 # Lines of text enough to tell its format.
 _HEAD_BYTES = 1 << 16
 # Formats that no other text looks like.
-_MARKED = (corpus_formats.JSONL, corpus_formats.WIKIEXTRACTOR)
+_UNAMBIGUOUS = (corpus_formats.JSONL, corpus_formats.WIKIEXTRACTOR)
 # Text is seldom longer than this many times its gzip file.
 _GZIP_RATIO = 4
 # Blocks of a file that are counted and wait for one before them.
@@ -73,11 +73,11 @@ def open_index(
 ) -> Corpus:
     """Loads the index of files, or makes it, and saves it where there is a cache folder."""
     if cache_dir is None:
-        return _make(sources, reading, None, progress)
+        return _build(sources, reading, None, progress)
     path = index_path(cache_dir, list(sources), *reading.key())
     corpus = load_index(path, sources)
     if corpus is None:
-        corpus = _make(sources, reading, cache_dir, progress)
+        corpus = _build(sources, reading, cache_dir, progress)
         save_index(path, corpus)
     return corpus
 
@@ -92,7 +92,7 @@ class _Kind(NamedTuple):
     is_gzip: bool
 
 
-def _make(
+def _build(
     sources: Sequence[SourceFile],
     reading: Reading,
     cache_dir: str | None,
@@ -109,12 +109,12 @@ def _make(
         concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers,
     ):
         size = sum(file.size for file in sources)
-        making = _Making(reading, cache_dir, workers, room, size, progress)
-        for first in range(0, len(sources), _MAX_SMALL):
-            some = slice(first, first + _MAX_SMALL)
+        builder = _IndexBuilder(reading, cache_dir, workers, room, size, progress)
+        for first in range(0, len(sources), _MAX_PENDING_INDEXES):
+            batch = slice(first, first + _MAX_PENDING_INDEXES)
             running = [
-                readers.submit(making.index_of, *each)
-                for each in zip(sources[some], kinds[some], strict=True)
+                readers.submit(builder.build_index, *each)
+                for each in zip(sources[batch], kinds[batch], strict=True)
             ]
             try:
                 # One that fails is told at once, whatever is read before it.
@@ -124,7 +124,7 @@ def _make(
                 for future in ended:
                     future.result()
             except BaseException:
-                making.stop.set()
+                builder.stop.set()
                 readers.shutdown(cancel_futures=True)
                 raise
             indexes.append(join([future.result() for future in running]))
@@ -137,10 +137,10 @@ def _kind(file: SourceFile, input_format: str | None) -> _Kind:
         is_gzip = isinstance(stream, gzip.GzipFile)
     if input_format is None:
         remedy = "Write its texts to a .jsonl or .txt file, or pass --input_format=prose"
-        corpus_formats.check_no_table(file.path, remedy, allows_json=True)
+        corpus_formats.reject_table_file(file.path, remedy, allows_json=True)
     found = corpus_formats.detect_format(file.path, head)
     # Paragraphs are what the library wrote, of documents that may begin with anything.
-    if found in _MARKED and input_format not in (None, found, corpus_formats.PARAGRAPHS):
+    if found in _UNAMBIGUOUS and input_format not in (None, found, corpus_formats.PARAGRAPHS):
         raise ValueError(
             f"{file.path} is {found} by its name or first line, and would be read as "
             f"{input_format}: name --input_format={found}, or leave it out."
@@ -148,7 +148,7 @@ def _kind(file: SourceFile, input_format: str | None) -> _Kind:
     return _Kind(input_format or found, is_gzip)
 
 
-def _longest_whole(reading: Reading) -> int:
+def _max_single_block(reading: Reading) -> int:
     """Largest text of a gzip file that is read whole, as one block."""
     return 2 * max(reading.block_bytes, corpus_formats.MAX_DOCUMENT_BYTES)
 
@@ -163,7 +163,7 @@ def _check_packing(
     for source, kind in zip(sources, kinds, strict=True):
         if kind.text_format == corpus_formats.JSONL:
             needed += source.size if kind.is_gzip else source.size // 2
-        elif kind.is_gzip and source.size * _GZIP_RATIO > _longest_whole(reading):
+        elif kind.is_gzip and source.size * _GZIP_RATIO > _max_single_block(reading):
             needed += source.size
     corpus_files.check_space(cache_dir, needed, "packed blocks of JSON lines and gzip files")
 
@@ -178,8 +178,8 @@ class _Block(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False)
-class _Making:
-    """Makes indexes of files; ``index_of`` runs in several readers at once."""
+class _IndexBuilder:
+    """Makes indexes of files; ``build_index`` runs in several readers at once."""
 
     reading: Reading
     cache_dir: str | None
@@ -198,17 +198,17 @@ class _Making:
             if self.progress and count:
                 self.progress(self.done, self.size)
 
-    def index_of(self, source: SourceFile, kind: _Kind) -> Corpus:
+    def build_index(self, source: SourceFile, kind: _Kind) -> Corpus:
         """Reads a file once and makes its index; packs its blocks where that is needed."""
         text_format = kind.text_format
         is_jsonl = text_format == corpus_formats.JSONL
         if kind.is_gzip and not is_jsonl:
-            text = inflate_small(source.path, source.size, _longest_whole(self.reading))
+            text = inflate_small(source.path, source.size, _max_single_block(self.reading))
             if text is not None:
                 ((block, _),) = self._count([text], source.path, text_format)
                 self._report(source.size)
-                whole = [block._replace(stored=source.size)]
-                return _index(source.path, text_format, text_format, True, whole)
+                blocks = [block._replace(stored=source.size)]
+                return _index(source.path, text_format, text_format, True, blocks)
         with open_text(source.path, self._report) as stream:
             read = text_chunks(stream, source.path)
             if not kind.is_gzip and not is_jsonl:
@@ -294,8 +294,8 @@ def _index(
         np.concatenate([np.zeros(0, np.int32), *(block.num_bytes for block in blocks)]),
         np.concatenate([np.zeros(0, np.int64), *(block.fingerprints for block in blocks)]),
     )
-    return whole_corpus(
-        [text_format], FileBlocks.of_file(path, parsed_as, is_gzip, stored, lengths), table
+    return make_corpus(
+        [text_format], FileBlocks.from_file(path, parsed_as, is_gzip, stored, lengths), table
     )
 
 
@@ -344,29 +344,29 @@ def _parsed(arrays: Mapping[str, np.ndarray], path: str, sizes: Mapping[str, int
             parts[part][field] = value
     fields = parts["blocks"]
     names = corpus_files.unpack_names(fields["files"])
-    fields["files"] = _located(names, fields["file_sizes"].tolist(), path, sizes)
+    fields["files"] = _find_files(names, fields["file_sizes"].tolist(), path, sizes)
     if fields["files"] is None:
         return None
     fields["file_formats"] = tuple(map(sys.intern, fields["file_formats"].tolist()))
     formats = str(arrays["formats"]).split(", ")
-    return whole_corpus(formats, FileBlocks(**fields), DocumentTable(**parts["table"]))
+    return make_corpus(formats, FileBlocks(**fields), DocumentTable(**parts["table"]))
 
 
-def _located(
+def _find_files(
     names: Sequence[str], sizes: Sequence[int], path: str, known: Mapping[str, int]
 ) -> tuple[str, ...] | None:
     """Paths of an index' files now, perhaps beside it; None if one is gone or of another size."""
-    places = list(names)
+    paths = list(names)
     unknown = [number for number, name in enumerate(names) if known.get(name) != sizes[number]]
 
     def find(name: str) -> tuple[str, int]:
-        for place in (name, os.path.join(os.path.dirname(path), os.path.basename(name))):
-            if tf.io.gfile.exists(place):
-                return place, tf.io.gfile.stat(place).length
+        for candidate in (name, os.path.join(os.path.dirname(path), os.path.basename(name))):
+            if tf.io.gfile.exists(candidate):
+                return candidate, tf.io.gfile.stat(candidate).length
         return name, -1
 
-    places_and_sizes = in_threads(find, [names[number] for number in unknown])
-    for number, (places[number], size) in zip(unknown, places_and_sizes, strict=True):
+    found = in_threads(find, [names[number] for number in unknown])
+    for number, (paths[number], size) in zip(unknown, found, strict=True):
         if size != sizes[number]:
             return None
-    return tuple(places)
+    return tuple(paths)

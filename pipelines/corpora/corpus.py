@@ -13,7 +13,7 @@ import tensorflow as tf
 from . import formats as corpus_formats
 
 
-def _fed(values: Any) -> tf.Tensor:
+def _captured(values: Any) -> tf.Tensor:
     """Makes a tensor that a graph takes as an input: as constants, tables would be megabytes."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(values)
@@ -33,7 +33,7 @@ class FileBlocks:
     lengths: np.ndarray  # (N,) int64, its bytes of text
 
     @classmethod
-    def of_file(
+    def from_file(
         cls,
         path: str,
         text_format: str,
@@ -64,7 +64,12 @@ class FileBlocks:
         numbers = np.array([formats.index(name) for name in self.file_formats], np.int32)
         footers = self.file_sizes[self.block_files] - self.offsets - self.stored
         ranges = np.stack([self.block_files, self.offsets, footers, self.stored], axis=1)
-        return _fed(list(self.files)), _fed(self.file_is_gzip), _fed(numbers), _fed(ranges)
+        return (
+            _captured(list(self.files)),
+            _captured(self.file_is_gzip),
+            _captured(numbers),
+            _captured(ranges),
+        )
 
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Reads and parses one block, a scalar int64: ragged (documents, sentences) strings."""
@@ -122,7 +127,11 @@ class MemoryBlocks:
 
     @functools.cached_property
     def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return _fed(self.sentences), _fed(self.document_splits), _fed(self.block_splits)
+        return (
+            _captured(self.sentences),
+            _captured(self.document_splits),
+            _captured(self.block_splits),
+        )
 
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Returns the documents of one block, in-graph; see ``FileBlocks.read``."""
@@ -221,7 +230,11 @@ class Corpus:
 
     @functools.cached_property
     def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return _fed(self._blocks_read), _fed(self.table.block_splits), _fed(self.is_member)
+        return (
+            _captured(self._blocks_read),
+            _captured(self.table.block_splits),
+            _captured(self.is_member),
+        )
 
     @property
     def num_blocks(self) -> int:
@@ -236,10 +249,10 @@ class Corpus:
     @functools.cached_property
     def bytes_per_block(self) -> np.ndarray:
         """(num_blocks,) float64: the bytes of this corpus' text, and its markup, in each."""
-        whole = self._sum_per_block(self.table.num_bytes)
-        own = self._sum_per_block(np.where(self.is_member, self.table.num_bytes, 0))
+        block_bytes = self._sum_per_block(self.table.num_bytes)
+        member_bytes = self._sum_per_block(np.where(self.is_member, self.table.num_bytes, 0))
         read = self._blocks_read
-        return self.blocks.lengths[read] * (own[read] / whole[read])
+        return self.blocks.lengths[read] * (member_bytes[read] / block_bytes[read])
 
     @property
     def num_documents(self) -> int:
@@ -250,8 +263,11 @@ class Corpus:
     def fingerprint(self) -> str:
         """Hexadecimal digits: equal for equal documents in equal blocks, wherever the files lie."""
         content = hashlib.sha256()
-        of_documents = self.table.num_bytes[self.is_member], self.table.fingerprints[self.is_member]
-        for array in (self.documents_per_block, *of_documents):
+        document_arrays = (
+            self.table.num_bytes[self.is_member],
+            self.table.fingerprints[self.is_member],
+        )
+        for array in (self.documents_per_block, *document_arrays):
             content.update(array.astype("<i8").tobytes())
         return content.hexdigest()[:32]
 
@@ -259,14 +275,14 @@ class Corpus:
         """One line: files, format, documents, bytes of their text, blocks."""
         files = ["in memory"]
         if isinstance(self.blocks, FileBlocks):
-            files = [counted(len(self.blocks.files), "file"), *self.formats]
+            files = [format_count(len(self.blocks.files), "file"), *self.formats]
             number = collections.Counter(self.blocks.file_formats)
             number[corpus_formats.JSONL] = number[corpus_formats.PARAGRAPHS]  # as it is packed
             if len(self.formats) > 1 and all(number[name] for name in self.formats):
                 files[1:] = [f"{number[name]:,} {name}" for name in self.formats]
         size = f"{self.table.num_bytes[self.is_member].sum() / 1e6:,.1f} MB"
-        documents = counted(self.num_documents, "document")
-        return ", ".join([*files, documents, size, counted(self.num_blocks, "block")])
+        documents = format_count(self.num_documents, "document")
+        return ", ".join([*files, documents, size, format_count(self.num_blocks, "block")])
 
     def read_documents(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Reads one block, a scalar int64, in-graph: ragged (documents, sentences) strings.
@@ -335,7 +351,7 @@ class Corpus:
         return _Sentences(self, limit_bytes)
 
 
-def whole_corpus(
+def make_corpus(
     formats: Iterable[str], blocks: FileBlocks | MemoryBlocks, table: DocumentTable
 ) -> Corpus:
     """The corpus of all documents of some blocks."""
@@ -350,8 +366,8 @@ def join(corpora: Sequence[Corpus]) -> Corpus:
     if len(parts) < len(corpora) or not all(each.is_member.all() for each in corpora):
         raise ValueError("Only whole corpora of files can be joined.")
 
-    def joined(of: Sequence[Any], name: str) -> np.ndarray:
-        return np.concatenate([getattr(part, name) for part in of])
+    def joined(items: Sequence[Any], name: str) -> np.ndarray:
+        return np.concatenate([getattr(part, name) for part in items])
 
     files_before = np.cumsum([0, *(len(part.files) for part in parts[:-1])])
     block_files = [
@@ -371,7 +387,7 @@ def join(corpora: Sequence[Corpus]) -> Corpus:
         num_bytes=joined(tables, "num_bytes"),
         fingerprints=joined(tables, "fingerprints"),
     )
-    return whole_corpus((name for each in corpora for name in each.formats), blocks, table)
+    return make_corpus((name for each in corpora for name in each.formats), blocks, table)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -389,11 +405,11 @@ class _Sentences:
 
         # AutoGraph's first conversion takes seconds.
         @tf.autograph.experimental.do_not_convert
-        def sentences_of(block: tf.Tensor) -> tf.Tensor:
+        def read_sentences(block: tf.Tensor) -> tf.Tensor:
             return self.corpus.read_documents(block).flat_values
 
         blocks = tf.data.Dataset.from_tensor_slices(order.astype(np.int64))
-        sentences = blocks.map(sentences_of, tf.data.AUTOTUNE)
+        sentences = blocks.map(read_sentences, tf.data.AUTOTUNE)
         num_bytes = 0
         for block in sentences.as_numpy_iterator():
             for sentence in block:
@@ -404,29 +420,29 @@ class _Sentences:
 
 
 # How many times the documents wanted are looked at first: sorting all of ten million takes seconds.
-_LOOKED_AT = 16
+_CANDIDATE_FACTOR = 16
 
 
 def _smallest(prints: np.ndarray, count: int) -> np.ndarray:
     """The smallest fingerprints, ascending, of ``count`` documents at most."""
-    last = _LOOKED_AT * count
+    last = _CANDIDATE_FACTOR * count
     if last < len(prints):
         values, copies = np.unique(
             prints[prints <= np.partition(prints, last)[last]], return_counts=True
         )
-        few = copies <= count
-        within = np.cumsum(copies[few]) <= count
+        fitting = copies <= count
+        within = np.cumsum(copies[fitting]) <= count
         if within.any() and not within.all():
-            return values[few][within]
+            return values[fitting][within]
     values, copies = np.unique(prints, return_counts=True)
     if len(values) < 2:
         return values[:0]
     # A text with more copies than there is room for is skipped.
-    few = copies <= count
-    chosen = values[few][np.cumsum(copies[few]) <= count]
+    fitting = copies <= count
+    chosen = values[fitting][np.cumsum(copies[fitting]) <= count]
     return chosen if len(chosen) else values[[np.argmin(copies)]]
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """A number of things: 1 line, 4,000 lines."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -56,13 +56,13 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
     by_real: dict[str, str] = {}  # by what they are in the end
     real_folder = functools.cache(os.path.realpath)
     matches = list(in_threads(_glob, patterns))
-    below = in_threads(_files_below, [path for paths_there in matches for path in paths_there])
-    for pattern, paths_there in zip(patterns, matches, strict=True):
-        files_there = [file for _ in paths_there for file in next(below)]
-        if not files_there:
+    below = in_threads(_files_below, [path for matched in matches for path in matched])
+    for pattern, matched in zip(patterns, matches, strict=True):
+        matching_files = [file for _ in matched for file in next(below)]
+        if not matching_files:
             raise ValueError(paths.corpus(pattern))
-        for path in files_there:
-            by_real.setdefault(_real(path, real_folder), path)
+        for path in matching_files:
+            by_real.setdefault(_resolve(path, real_folder), path)
     files = list(in_threads(describe_file, list(by_real.values())))
     filled = [file for file in files if file.size]
     if not filled:
@@ -138,7 +138,7 @@ def _folders_below(path: str) -> Iterator[tuple[str, list[str]]]:
             yield path.removesuffix(local) + folder, names
 
 
-def _real(path: str, real_folder: Callable[[str], str]) -> str:
+def _resolve(path: str, real_folder: Callable[[str], str]) -> str:
     local = local_path(path)
     if local is None:
         return path
@@ -155,7 +155,7 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
-def check_space(cache_dir: str, needed: int, what: str) -> None:
+def check_space(cache_dir: str, needed: int, purpose: str) -> None:
     """Checks that the cache's disk has ``needed`` bytes free; object stores cannot tell."""
     folder = local_path(cache_dir)
     if folder is None or not needed:
@@ -164,8 +164,8 @@ def check_space(cache_dir: str, needed: int, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ValueError(
-            f"The cache folder {cache_dir} needs about {needed / 1e6:,.0f} MB for {what} and has "
-            f"{free / 1e6:,.0f} MB free: free some space or choose another cache folder."
+            f"The cache folder {cache_dir} needs about {needed / 1e6:,.0f} MB for {purpose} and "
+            f"has {free / 1e6:,.0f} MB free: free some space or choose another cache folder."
         )
 
 

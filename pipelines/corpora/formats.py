@@ -23,7 +23,7 @@ from bert_tf.choices import INPUT_FORMATS
 from bert_tf.io.untrusted import parse_json
 from bert_tf.io.wording import listed, quote
 
-from .text_bytes import check_utf8, grouped, split_lines
+from .text_bytes import check_utf8, group_items, split_lines
 
 # Ends a line in the marked text. Strings that come in have no carriage return left, so that an
 # inserted end (this) and a paragraph's own end ("\n") stay distinguishable for the second pass.
@@ -190,10 +190,10 @@ _JSON = (".jsonl", ".ndjson", ".json")
 _TABLES = (".csv", ".tsv")
 
 
-def check_no_table(path: str, remedy: str, *, allows_json: bool) -> None:
+def reject_table_file(path: str, remedy: str, *, allows_json: bool) -> None:
     """Rejects a file whose name is that of a table, before its fields are read as text.
 
-    >>> check_no_table("a.csv.gz", "Write text", allows_json=True)
+    >>> reject_table_file("a.csv.gz", "Write text", allows_json=True)
     Traceback (most recent call last):
     ValueError: a.csv.gz: expected plain text, got a .csv file. Write text.
     """
@@ -230,13 +230,13 @@ def detect_format(path: str, head: str) -> str:
     if not filled:
         return PROSE
     ended = sum(bool(re.search(r"[.!?…。！？:;][\"'”’»)\]]*$", line)) for line in filled)
-    several = sum(bool(re.search(r"\w\w[.!?][\"'”’)]* +[\"'“‘(]*[A-Z]", line)) for line in filled)
+    multiple = sum(bool(re.search(r"\w\w[.!?][\"'”’)]* +[\"'“‘(]*[A-Z]", line)) for line in filled)
     paragraphs = sum(
         bool(line) and not before for before, line in zip(["", *lines], lines, strict=False)
     )
-    lone_lines = len(filled) < 1.5 * paragraphs and len(filled) < len(lines)
-    one_sentence_a_line = 2 * ended >= len(filled) and 4 * several <= len(filled)
-    return GOOGLE if one_sentence_a_line and not lone_lines else PROSE
+    has_short_paragraphs = len(filled) < 1.5 * paragraphs and len(filled) < len(lines)
+    one_sentence_a_line = 2 * ended >= len(filled) and 4 * multiple <= len(filled)
+    return GOOGLE if one_sentence_a_line and not has_short_paragraphs else PROSE
 
 
 def _is_json_object(text: str) -> bool:
@@ -309,17 +309,17 @@ def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -
 
 def _last_blank_line(window: bytes, end: int) -> int:
     """End of the last blank line before ``end``, or 0."""
-    return max(_behind(window.rfind(mark, 0, end), mark) for mark in _LINE_ENDS)
+    return max(_end_of(window.rfind(mark, 0, end), mark) for mark in _LINE_ENDS)
 
 
 def _first_blank_line(window: bytes) -> int:
     """End of the first blank line, or 0."""
-    ends = (_behind(window.find(mark), mark) for mark in _LINE_ENDS)
+    ends = (_end_of(window.find(mark), mark) for mark in _LINE_ENDS)
     return min(filter(None, ends), default=0)
 
 
-def _behind(place: int, mark: bytes) -> int:
-    return place + len(mark) if place >= 0 else 0
+def _end_of(index: int, mark: bytes) -> int:
+    return index + len(mark) if index >= 0 else 0
 
 
 def starts_document(text: bytes) -> bool:
@@ -338,17 +338,17 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
     The text of an article is cleaned as WikiExtractor's other form is.
     """
     pairs = _json_texts(stream, path, text_key)
-    for group in grouped(pairs, lambda pair: len(pair[0]), _CHUNK, _CHUNK):
+    for group in group_items(pairs, lambda pair: len(pair[0]), _CHUNK, _CHUNK):
         texts = [text for text, _ in group]
         # RE2's time is linear, which that of Python's is not, and many at once take a tenth of it.
-        articles = [place for place, (_, is_article) in enumerate(group) if is_article]
+        articles = [index for index, (_, is_article) in enumerate(group) if is_article]
         cleaned = tf.constant(
-            [texts[place].encode("utf-8", "replace") for place in articles], tf.string
+            [texts[index].encode("utf-8", "replace") for index in articles], tf.string
         )
         for pattern, replacement in _WIKI:
             cleaned = tf.strings.regex_replace(cleaned, pattern, replacement)
-        for place, text in zip(articles, cleaned.numpy(), strict=True):
-            texts[place] = text.decode()
+        for index, text in zip(articles, cleaned.numpy(), strict=True):
+            texts[index] = text.decode()
         yield from texts
 
 
@@ -387,4 +387,4 @@ def paragraphs(texts: Iterable[str]) -> Iterator[bytes]:
     documents = ("\n".join(filter(None, lines)) for lines in stripped)
     # JSON can spell halves of surrogate pairs, which UTF-8 cannot.
     encoded = (text.encode("utf-8", "replace") + b"\n\n" for text in documents if text)
-    return map(b"".join, grouped(encoded, len, _CHUNK, _CHUNK))
+    return map(b"".join, group_items(encoded, len, _CHUNK, _CHUNK))

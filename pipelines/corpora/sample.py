@@ -24,14 +24,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_tf.io.runtime import usable_cores
 
-_SHORTEST_SENTENCE = 4  # words
-_LONGEST_SENTENCE = 600  # characters; anything longer is a list in disguise
+_MIN_SENTENCE_WORDS = 4  # words
+_MAX_SENTENCE_CHARACTERS = 600  # characters; anything longer is a list in disguise
 
 _FENCE = re.compile(r"^[ ]*(```|~~~).*?(^[ ]*\1[ ]*$|\Z)", re.DOTALL | re.MULTILINE)
 _RULE = re.compile(r"^\s*([=\-~^*+#_|.`\"'])[=\-~^*+#_|.`\"' ]{2,}$")
 _CODE = re.compile(r"^\s*(>>>|\.\.\. |\.\.\.$|\$ |\| |%|@)")
 _DIRECTIVE = re.compile(r"^\s*\.\. (\w*:?)*?[\w-]+::\s*")
-_TOLD_BY_DIRECTIVE = re.compile(
+_ADMONITION = re.compile(
     r"^\s*\.\. (note|warning|tip|hint|important|caution|attention|seealso)::\s*"
 )
 _BULLET = re.compile(r"^\s*([*+•-]|\(?\d{1,2}[.)]|#\.)\s+")
@@ -48,7 +48,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z])")
 _ABBREVIATION = re.compile(r"(^|[\s(])([A-Z]|e\.g|i\.e|etc|vs|cf|resp|al|Dr|Mr|Mrs|St|No|Fig)\.$")
 _WORD = re.compile(r"[\"'(\[]*[A-Za-z][A-Za-z'’-]*[\"')\].,;:!?]*$")
 _NOT_PROSE = re.compile(r"[\\{}|@<>]|==|--|://|\.\.\.|__\w|\b(XXX|TODO|FIXME)\b")
-_PROSE_WORDS = 0.8  # the part of a sentence's words that consist of letters
+_MIN_WORD_FRACTION = 0.8  # the part of a sentence's words that consist of letters
 
 
 def read_prose(text: str) -> Iterator[list[str]]:
@@ -73,7 +73,7 @@ def read_prose(text: str) -> Iterator[list[str]]:
         if code_indent is not None and indent > code_indent:
             continue
         code_indent = indent if lines[-1].endswith("::") else None
-        if _DIRECTIVE.match(lines[0]) and not _TOLD_BY_DIRECTIVE.match(lines[0]):
+        if _DIRECTIVE.match(lines[0]) and not _ADMONITION.match(lines[0]):
             continue
         for item in _items(lines):
             sentences = [s for s in _split_sentences(_plain(item)) if _is_prose(s)]
@@ -109,7 +109,7 @@ def _items(lines: list[str]) -> Iterator[str]:
         if _CODE.match(line):
             break
         stripped = line
-        for marker in (_TOLD_BY_DIRECTIVE, _BULLET, _FIELD, _TYPED, _ARGUMENT):
+        for marker in (_ADMONITION, _BULLET, _FIELD, _TYPED, _ARGUMENT):
             stripped = marker.sub("", stripped, count=1)
         # The first line of an item may hang: only a further change of indentation starts anew.
         if stripped != line or (len(item) != 1 and _indent(line) != indent):
@@ -138,11 +138,11 @@ def _plain(text: str) -> str:
 def _is_prose(sentence: str) -> bool:
     """True if a sentence ends like one, is neither stub nor list, and is mostly made of words."""
     words = sentence.split()
-    if len(words) < _SHORTEST_SENTENCE or len(sentence) > _LONGEST_SENTENCE:
+    if len(words) < _MIN_SENTENCE_WORDS or len(sentence) > _MAX_SENTENCE_CHARACTERS:
         return False
     if sentence.rstrip("\"')]")[-1:] not in tuple(".!?:") or _NOT_PROSE.search(sentence):
         return False
-    return sum(_WORD.match(word) is not None for word in words) >= _PROSE_WORDS * len(words)
+    return sum(_WORD.match(word) is not None for word in words) >= _MIN_WORD_FRACTION * len(words)
 
 
 DESCRIPTION = (
@@ -154,31 +154,31 @@ DESCRIPTION = (
 # is there whatever else is installed. Other packages follow by name where there is room.
 _PACKAGES_FIRST = ("keras", "numpy", "tensorflow", "tensorboard", "tensorflow_datasets", "absl")
 # Tests say little in prose; vendored and compatibility trees repeat other packages' docstrings.
-_FOLDERS_LEFT_OUT = (
+_EXCLUDED_FOLDERS = (
     *("__pycache__", "site-packages", "dist-packages", "test", "tests", "testing", "testdata"),
     *("idlelib", "lib2to3", "_vendor", "vendor", "vendored", "third_party", "external", "_api"),
 )
-_LARGEST_SOURCE = 2_000_000  # bytes; anything longer is a generated table
+_MAX_SOURCE_BYTES = 2_000_000  # bytes; anything longer is a generated table
 # Parsing is most of the work, and sources with less of their text between triple quotes than this
 # would be half of it for an eighth of the prose.
-_TRIPLE_QUOTED = 0.2
+_MIN_DOCSTRING_FRACTION = 0.2
 _MAX_BYTES = 6_000_000
 _SENTENCES_PER_DOCUMENT = 4  # a shorter document has no room for a pair of segments
 _MAX_PROCESSES = 4
 # Calls a function of a path with each path, in order: ``map``, or that of several processes.
 _Mapped = Callable[[Callable[[str], list[list[str]]], Iterable[str]], Iterable[list[list[str]]]]
 
-# The process that collects the corpus for this one, see `collect_ahead`.
-_ahead: subprocess.Popen[bytes] | None = None
+# The process that collects the corpus for this one, see `collect_in_background`.
+_collector: subprocess.Popen[bytes] | None = None
 
 
-def collect_ahead() -> None:
+def collect_in_background() -> None:
     """Collects the corpus in another process, for ``write_sample_corpus`` to write.
 
     It takes about as long as importing TensorFlow, and is to begin before that.
     """
-    global _ahead
-    _ahead = subprocess.Popen(
+    global _collector
+    _collector = subprocess.Popen(
         [sys.executable, "-c", f"from {__name__} import _send; _send()"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -188,7 +188,7 @@ def collect_ahead() -> None:
 
 
 def _send() -> None:
-    """Writes to standard output, from processes of its own, what `_collected_ahead` reads."""
+    """Writes to standard output, from processes of its own, what `_collected_text` reads."""
     # Unlike multiprocessing.Pool, it ends with an error where one of them was killed.
     # The garbage collector took longer than to parse, and found nothing.
     count = min(usable_cores(), _MAX_PROCESSES)
@@ -198,25 +198,25 @@ def _send() -> None:
     sys.stdout.buffer.write(text)
 
 
-def _collected_ahead() -> bytes:
+def _collected_text() -> bytes:
     """Text that the other process collected; empty without one, or if it failed."""
-    global _ahead
-    if _ahead is None:
+    global _collector
+    if _collector is None:
         return b""
-    process, _ahead = _ahead, None
+    process, _collector = _collector, None
     text, _ = process.communicate()
     return text if process.returncode == 0 else b""
 
 
 def write_sample_corpus(path: str) -> None:
     """Writes the sample corpus, whole or not at all."""
-    text = _collected_ahead() or _collect()
+    text = _collected_text() or _collect()
     if not text:
         raise ValueError(
             f"The sample corpus is empty: no documentation of this Python ({sys.prefix}) fits "
             f"into {_MAX_BYTES:,} bytes; give a text of your own with --input."
         )
-    # Not at the top: it loads TensorFlow, which `collect_ahead` comes before.
+    # Not at the top: it loads TensorFlow, which `collect_in_background` comes before.
     from bert_tf.io.files import atomic_write
 
     with atomic_write(str(path)) as file:
@@ -226,11 +226,11 @@ def write_sample_corpus(path: str) -> None:
 def _collect(mapped: _Mapped = map) -> bytes:
     """The documents, each with a blank line behind it, up to the one that would be too much."""
     documents: list[bytes] = []
-    left = _MAX_BYTES
+    remaining = _MAX_BYTES
     for sentences in _documents(_texts(mapped)):
         document = ("\n".join(sentences) + "\n\n").encode("utf-8", "replace")
-        left -= len(document)
-        if left < 0:
+        remaining -= len(document)
+        if remaining < 0:
             break
         documents.append(document)
     return b"".join(documents)
@@ -278,14 +278,14 @@ def _folders() -> Iterator[str]:
         if name.isidentifier() and os.path.isdir(os.path.join(folder, name))
     }
     for name in sorted(packages, key=lambda name: (name not in _PACKAGES_FIRST, name)):
-        if name not in _FOLDERS_LEFT_OUT:
+        if name not in _EXCLUDED_FOLDERS:
             yield packages[name]
 
 
 def _sources(folder: str) -> Iterator[str]:
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(
-            name for name in folders if name not in _FOLDERS_LEFT_OUT and not name.startswith(".")
+            name for name in folders if name not in _EXCLUDED_FOLDERS and not name.startswith(".")
         )
         for name in sorted(files):
             if name.endswith(".py") and not name.startswith("test_") and "_test." not in name:
@@ -300,12 +300,12 @@ def _paragraphs(path: str) -> list[list[str]]:
 def read_docstrings(path: str) -> list[str]:
     """The docstrings of a source, in order; none where it cannot be parsed, or has hardly any."""
     try:
-        if os.path.getsize(path) > _LARGEST_SOURCE:
+        if os.path.getsize(path) > _MAX_SOURCE_BYTES:
             return []
         with open(path, "rb") as file:
             source = file.read()
         quoted = re.split(b"\"\"\"|'''", source)[1::2]
-        if sum(map(len, quoted)) < _TRIPLE_QUOTED * len(source):
+        if sum(map(len, quoted)) < _MIN_DOCSTRING_FRACTION * len(source):
             return []
         with warnings.catch_warnings():
             # Invalid escapes in other people's sources are none of the reader's business.

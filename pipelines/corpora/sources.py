@@ -27,8 +27,8 @@ from .corpus import (
     FileBlocks,
     fingerprint_texts,
     join,
+    make_corpus,
     memory_blocks,
-    whole_corpus,
 )
 
 __all__ = [
@@ -199,8 +199,8 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
             corpus.table.num_bytes[corpus.is_member],
             corpus.table.fingerprints[corpus.is_member],
         )
-        written = FileBlocks.of_file(path, corpus_formats.GOOGLE, False, sizes, sizes)
-        known = whole_corpus(corpus.formats, written, table)
+        written = FileBlocks.from_file(path, corpus_formats.GOOGLE, False, sizes, sizes)
+        known = make_corpus(corpus.formats, written, table)
         corpus_index.save_index(index_path, known)
     return known
 
@@ -244,7 +244,7 @@ def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLO
     texts = [b"\n".join(document) for document in cleaned]
     sizes = np.array([*map(len, texts)], np.int32)
     table = DocumentTable(blocks.block_splits, sizes, fingerprint_texts(tf.constant(texts)).numpy())
-    return whole_corpus((), blocks, table)
+    return make_corpus((), blocks, table)
 
 
 def _open_files(

@@ -22,7 +22,7 @@ _CHUNK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _HEAD_BYTES = 512
 # How files that are no text begin (of gzip: once unpacked), what they are, and what to do.
-_NO_TEXT = {
+_BINARY_FORMATS = {
     rb"PK(\x03\x04|\x05\x06|\x07\x08)": "a zip archive, as workbooks (.xlsx) and documents (.docx) "
     'are, too: save a workbook as .csv, in Excel as "CSV UTF-8", a document as plain text, or '
     "unpack it",
@@ -89,9 +89,9 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
 
 def _check_is_text(head: bytes, path: str) -> None:
     """Refuses a file whose first bytes are those of another kind than text."""
-    for begins, what in _NO_TEXT.items():
-        if re.match(begins, head, re.DOTALL):
-            raise ValueError(f"{path} is {what}.")
+    for pattern, description in _BINARY_FORMATS.items():
+        if re.match(pattern, head, re.DOTALL):
+            raise ValueError(f"{path} is {description}.")
 
 
 def open_bytes(path: str) -> IO[bytes]:
@@ -136,18 +136,18 @@ def split_lines(stream: IO[bytes], path: str) -> Iterator[tuple[int, int, bytes]
         yield offset, offset + len(rest), rest
 
 
-def grouped(
-    items: Iterable[T], characters: Callable[[T], int], limit: int, most_characters: int
+def group_items(
+    items: Iterable[T], size: Callable[[T], int], max_items: int, max_size: int
 ) -> Iterator[list[T]]:
-    """Lists of at most ``limit`` consecutive items, of fewer where these have many characters."""
+    """Yields lists of up to ``max_items`` consecutive items, ended early at ``max_size``."""
     group: list[T] = []
-    size = 0
+    total = 0
     for item in items:
         group.append(item)
-        size += characters(item)
-        if len(group) == limit or size >= most_characters:
+        total += size(item)
+        if len(group) == max_items or total >= max_size:
             yield group
-            group, size = [], 0
+            group, total = [], 0
     if group:
         yield group
 
@@ -209,5 +209,5 @@ class _ReportingFile(io.RawIOBase):
         return self.tell()
 
     def tell(self) -> int:
-        place: int = self._file.tell()
-        return place
+        position: int = self._file.tell()
+        return position

@@ -91,7 +91,7 @@ class RowOptions:
 # takes a hundred megabytes or two with all that is made of them.
 _BYTES_PER_POOL = 4_000_000
 
-# The text that `measure_share` looks at takes half a second.
+# The text that `measure_coverage` looks at takes half a second.
 _SHARE_BYTES = 2_000_000
 _LOW_SHARE = 0.7  # English text has 0.85 to 0.98
 _MAX_RANDOM = 0.9  # of documents with several sentences about half
@@ -169,10 +169,10 @@ def pretraining_dataset(
         objective=objective,
         seed=seed,
     )
-    return batches_of_rows(corpus, tokenizer, rows, blocks_per_pool, **batching)
+    return make_row_batches(corpus, tokenizer, rows, blocks_per_pool, **batching)
 
 
-def batches_of_rows(
+def make_row_batches(
     corpus: Corpus,
     tokenizer: BertTokenizer,
     rows: RowOptions,
@@ -183,9 +183,9 @@ def batches_of_rows(
     plan, seed = _plan_pools(corpus, blocks_per_pool, rows), rows.seed
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor, order: tf.Tensor) -> dict[str, tf.Tensor]:
-        tokens = read_tokens(corpus, tokenizer, plan.blocks_of(order, pool))
-        tokens = _not_empty(tokens, epoch, pool)
-        return _rows_of(tokens, tokenizer, rows, fold(seed, Operation.POOL, epoch, pool))
+        tokens = read_tokens(corpus, tokenizer, plan.pool_blocks(order, pool))
+        tokens = _check_not_empty(tokens, epoch, pool)
+        return _make_rows(tokens, tokenizer, rows, fold(seed, Operation.POOL, epoch, pool))
 
     return pool_batches(
         make_rows,
@@ -195,7 +195,7 @@ def batches_of_rows(
     )
 
 
-def measure_share(
+def measure_coverage(
     corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions
 ) -> tuple[float, int, float]:
     """Measures how much of a corpus' text reaches rows: pairs that are too long are cut to length.
@@ -204,11 +204,11 @@ def measure_share(
     where random segments repeat none, from 0 to 1; how many these are; the share of random pairs.
     """
     plan = _plan_pools(corpus, None, rows)
-    blocks = plan.blocks_of(plan.order(rows.seed, 0), 0)
+    blocks = plan.pool_blocks(plan.order(rows.seed, 0), 0)
     filled = np.cumsum(corpus.bytes_per_block[blocks])
     blocks = blocks[: max(2, np.searchsorted(filled, _SHARE_BYTES) + 1)]
     tokens = read_tokens(corpus, tokenizer, blocks)
-    tokens, segments = _segments_of(tokens, rows, fold(rows.seed, Operation.POOL, 0, 0))
+    tokens, segments = _make_segments(tokens, rows, fold(rows.seed, Operation.POOL, 0, 0))
     num_tokens = int(tf.size(tokens.ids))
     borders = np.zeros(num_tokens + 1, np.int64)
     follows = segments.labels == 0
@@ -222,13 +222,13 @@ def measure_share(
     return share, num_tokens, float(np.mean(segments.labels))
 
 
-def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) -> list[str]:
+def describe_rows(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) -> list[str]:
     """Lines on the share of a corpus that reaches rows, and on misfits with the tokenizer."""
-    share, size, random = measure_share(corpus, tokenizer, rows)
+    share, size, random = measure_coverage(corpus, tokenizer, rows)
     sample = list(corpus.sentences(SAMPLE_BYTES))
     letters = [letter for sentence in sample for letter in sentence if letter.isalpha()]
     is_chinese = 2 * sum("\u3400" <= letter <= "\u9fff" for letter in letters) > len(letters)
-    remarks = {
+    conditions = {
         f"Tokens that reach rows: {share:.1%} of a sample of {size:,}.": True,
         "  That is little: most sentences nearly fill a row, and pairs of them are cut to length. "
         "Longer rows (--max_seq_length) use more of the text, and --pairs=false of pretrain leaves "
@@ -243,7 +243,7 @@ def corpus_lines(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) -> 
         *(copies_note(corpus), markup_note(sample), unknown_note(sample, tokenizer)),
         casing_note(tokenizer.vocab, tokenizer.do_lower_case),
     ]
-    return [*(line for line, holds in remarks.items() if holds), *filter(None, notes)]
+    return [*(line for line, holds in conditions.items() if holds), *filter(None, notes)]
 
 
 def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> Tokens:
@@ -296,7 +296,7 @@ def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: RowOptions
     return PoolPlan(corpus.num_blocks, max(1, num_pools))
 
 
-def _not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Tokens:
+def _check_not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Tokens:
     """Checks that a pool has a token: a corpus without any would be searched for one for ever."""
     message = "No sentence of this pool (epoch, pool) has a token: is the input text?"
     check = tf.debugging.Assert(tf.size(tokens.ids) > 0, [message, epoch, pool])
@@ -304,7 +304,7 @@ def _not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Tokens:
         return tokens._replace(ids=tf.identity(tokens.ids))
 
 
-def _segments_of(tokens: Tokens, options: RowOptions, seed: tf.Tensor) -> tuple[Tokens, Segments]:
+def _make_segments(tokens: Tokens, options: RowOptions, seed: tf.Tensor) -> tuple[Tokens, Segments]:
     """Makes a pool's segments, in the text's order and cut to length."""
     targets = draw_targets(
         tf.size(tokens.sentence_splits) - 1,
@@ -319,11 +319,11 @@ def _segments_of(tokens: Tokens, options: RowOptions, seed: tf.Tensor) -> tuple[
     return tokens, cut_pairs(pair_sentences(tokens, draws), options.max_tokens, seed)
 
 
-def _rows_of(
+def _make_rows(
     tokens: Tokens, tokenizer: BertTokenizer, options: RowOptions, seed: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     """Makes a pool's rows: segments in random order, packed, masked."""
-    tokens, segments = _segments_of(tokens, options, seed)
+    tokens, segments = _make_segments(tokens, options, seed)
     order = permutation(tf.size(segments.labels), fold(seed, Operation.ROW_ORDER))
     segments = Segments(*(tf.gather(field, order) for field in segments))
 

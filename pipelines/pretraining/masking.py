@@ -45,7 +45,7 @@ def choose_tokens(
     keys, position = tf.math.top_k(keys, k=tf.minimum(max_count, length))
     is_chosen = (keys >= 0) & (tf.range(tf.shape(keys)[1])[None, :] < counts[:, None])
     flat = position + tf.range(rows)[:, None] * length
-    return _marked(tf.boolean_mask(flat, is_chosen), candidates)
+    return _mask_from_indices(tf.boolean_mask(flat, is_chosen), candidates)
 
 
 def choose_words(
@@ -69,7 +69,7 @@ def choose_words(
     words = tf.boolean_mask(order, is_chosen)
     begin = tf.gather(begins, words)
     flat = tf.ragged.range(begin, begin + tf.gather(sizes, words)).flat_values
-    return _marked(flat, candidates)
+    return _mask_from_indices(flat, candidates)
 
 
 def _sort_keys(shape: list[tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
@@ -77,7 +77,7 @@ def _sort_keys(shape: list[tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
     return tf.cast(bits(shape, seed) // 2, tf.int32)
 
 
-def _marked(flat: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+def _mask_from_indices(flat: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """(R, S) bool, true at some positions of the flattened rows."""
     marks = tf.scatter_nd(flat[:, None], tf.ones_like(flat), [tf.size(like)])
     return tf.reshape(marks > 0, tf.shape(like))
@@ -96,7 +96,7 @@ def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
     # A turn takes the words up to the first that does not fit. What is larger than the room
     # will never fit again, so that the next turn goes on behind it: two or three turns in all.
-    def turn(
+    def take_fitting(
         is_taken: tf.Tensor, is_open: tf.Tensor, room: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         open_sizes = tf.where(is_open, sizes, 0)
@@ -106,7 +106,7 @@ def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
     is_taken, _, _ = tf.while_loop(
         lambda is_taken, is_open, room: tf.reduce_any(is_open),
-        turn,
+        take_fitting,
         (tf.zeros_like(sizes, tf.bool), (sizes > 0) & (sizes <= counts[:, None]), counts),
     )
     return is_taken
@@ -182,7 +182,7 @@ def mask_rows(
     else:
         starts = word_starts(word_ids, candidates, tokenizer.continuation)
         chosen = choose_words(starts, candidates, counts, choice_seed)
-    positions, real = _ascending(chosen, max_predictions_per_seq)
+    positions, real = _sorted_positions(chosen, max_predictions_per_seq)
     draws = uniform(tf.shape(positions), fold(seed, Operation.MASK_REPLACEMENT))  # (R, P)
     original = tf.gather(word_ids, positions, batch_dims=1)
     random_bits = bits(tf.shape(positions), fold(seed, Operation.MASK_RANDOM_IDS))
@@ -225,7 +225,9 @@ def _predictions(
     }
 
 
-def _ascending(chosen: tf.Tensor, max_predictions_per_seq: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _sorted_positions(
+    chosen: tf.Tensor, max_predictions_per_seq: int
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Positions of ``chosen`` (R, S) bool: (R, P) int32, 0 behind the last; (R, P) bool, real."""
     where = tf.where(chosen)
     ragged = tf.RaggedTensor.from_value_rowids(

@@ -142,11 +142,11 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     begin = tf.range(tf.size(token_splits, tf.int64) - 1)
     end = _filled_end(token_splits, begin, target, tf.gather(sentence_splits, document + 1))
     a_end = begin + 1 + below(draws.segment_ends, end - begin - 1)
-    alone = end - begin == 1
+    is_single = end - begin == 1
     # A piece that is alone, as the last of its document, has two halves: B need not be random.
     has_halves = tokens.is_piece & (token_splits[1:] - token_splits[:-1] > 1)
-    halved = alone & has_halves & ~draws.random_next
-    is_random = (draws.random_next | alone) & ~halved
+    halved = is_single & has_halves & ~draws.random_next
+    is_random = (draws.random_next | is_single) & ~halved
     middle = (token_splits[:-1] + token_splits[1:] + 1) // 2
     a_end_token = tf.where(halved, middle, tf.gather(token_splits, a_end))
 
@@ -162,7 +162,7 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
         token_splits, other_begin, missing, tf.gather(sentence_splits, other + 1)
     )
 
-    begins_chunk = _reached(
+    begins_chunk = _reachable(
         successor=tf.where(is_random, a_end, end),
         starts=sentence_splits[:-1],
         steps=tf.reduce_max(sizes),
@@ -215,7 +215,7 @@ def _filled_end(
     return tf.minimum(end, limit)
 
 
-def _reached(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+def _reachable(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
     """True for sentences that are visited by following ``successor`` from ``starts``, (N,) bool.
 
     A successor is greater than the sentence itself, N at most; at most ``steps`` are in a document.

@@ -18,14 +18,14 @@ from bert_tf.pipelines.randomness import Operation, fold, permutation
 
 Cursor = tuple[int, int, int]
 # What was read before: of each number of shards that read, the cursor behind what each has read.
-Reached = Sequence[Sequence[Cursor]]
+ReadCursors = Sequence[Sequence[Cursor]]
 
 
 class Batching(TypedDict, total=False):
     """Options of ``pool_batches``, which datasets of every kind take."""
 
     batch_size: Required[int]  # B, rows in a batch, on this host
-    start: Cursor | Reached  # the first row, (0, 0, 0) by default
+    start: Cursor | ReadCursors  # the first row, (0, 0, 0) by default
     num_epochs: int | None  # the epoch to end before; None, the default, for never
     shard_index: int  # this host's number
     num_shards: int  # how many hosts share the pools: this one has every num_shards-th
@@ -54,7 +54,7 @@ class PoolPlan:
         """The order of an epoch's blocks, (num_blocks,) int32; a million take 0.2 seconds."""
         return permutation(self.num_blocks, fold(seed, Operation.BLOCK_ORDER, epoch))
 
-    def blocks_of(self, order: tf.Tensor, pool: tf.Tensor | int) -> tf.Tensor:
+    def pool_blocks(self, order: tf.Tensor, pool: tf.Tensor | int) -> tf.Tensor:
         """Lists a pool's blocks, an int64 vector: of one length or, in some pools, one more."""
         pool = tf.cast(pool, tf.int64)
         begin = pool * self.num_blocks // self.num_pools
@@ -68,7 +68,7 @@ def pool_batches(
     *,
     num_pools: int,
     batch_size: int,
-    start: Cursor | Reached = (0, 0, 0),
+    start: Cursor | ReadCursors = (0, 0, 0),
     num_epochs: int | None = None,
     shard_index: int = 0,
     num_shards: int = 1,
@@ -101,7 +101,9 @@ def pool_batches(
         )
     if num_epochs is not None:
         check_at_least("num_epochs", num_epochs, 1)
-    reached = [[_pool_and_row(cursor, num_pools) for cursor in shards] for shards in _listed(start)]
+    reached = [
+        [_pool_and_row(cursor, num_pools) for cursor in shards] for shards in _as_lists(start)
+    ]
     # The first pool that no list of shards has read whole.
     first = max(min(pool for pool, _ in shards) for shards in reached)
     begin = first + (shard_index - first) % num_shards
@@ -109,7 +111,7 @@ def pool_batches(
 
     # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
     @tf.autograph.experimental.do_not_convert
-    def pools_of(epoch: tf.Tensor) -> tf.data.Dataset:
+    def make_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
         order = make_order(epoch)
         # The first pool of the epoch that is this shard's, and none before the start.
         before = tf.maximum(epoch * num_pools - begin, 0)
@@ -130,7 +132,7 @@ def pool_batches(
         return {key: value[num_read:] for key, value in rows.items()}
 
     parallel = num_parallel_calls or min(_MAX_PARALLEL_POOLS, usable_cores())
-    dataset = tf.data.Dataset.range(begin // num_pools, end).flat_map(pools_of)
+    dataset = tf.data.Dataset.range(begin // num_pools, end).flat_map(make_epoch)
     dataset = dataset.map(make_pool, num_parallel_calls=parallel, deterministic=True)
     dataset = dataset.rebatch(batch_size, drop_remainder=drop_remainder and not pad_final_batch)
     if pad_final_batch:
@@ -141,8 +143,8 @@ def pool_batches(
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def _listed(start: Cursor | Reached) -> Reached:
-    return [[cast(Cursor, start)]] if isinstance(start[0], int) else cast(Reached, start)
+def _as_lists(start: Cursor | ReadCursors) -> ReadCursors:
+    return [[cast(Cursor, start)]] if isinstance(start[0], int) else cast(ReadCursors, start)
 
 
 def _pool_and_row(cursor: Cursor, num_pools: int) -> tuple[int, int]:
@@ -161,9 +163,9 @@ def _rows_read(number: tf.Tensor, shards: Sequence[tuple[int, int]]) -> tf.Tenso
     """Number of a pool's rows that its shard had read, one of the shards that read together."""
     pools, rows = tf.unstack(tf.constant(shards, tf.int64), axis=1)
     shard = number % len(shards)
-    whole = tf.constant(tf.int32.max, tf.int64)
-    of_last_pool = tf.where(number == pools[shard], rows[shard], 0)
-    return tf.where(number < pools[shard], whole, of_last_pool)
+    all_rows = tf.constant(tf.int32.max, tf.int64)
+    rows_in_last = tf.where(number == pools[shard], rows[shard], 0)
+    return tf.where(number < pools[shard], all_rows, rows_in_last)
 
 
 @tf.autograph.experimental.do_not_convert

@@ -24,7 +24,7 @@ from bert_tf.pipelines.corpora.sources import Corpus, open_corpus
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from . import tfrecords
-from .dataset import RowOptions, batches_of_rows
+from .dataset import RowOptions, make_row_batches
 
 _BATCH = 256
 
@@ -53,7 +53,7 @@ def examples(
     source: Source, rows: RowOptions, shard: int = 0, num_shards: int = 1
 ) -> tf.data.Dataset:
     """The batches of a shard's examples, or of all."""
-    return batches_of_rows(
+    return make_row_batches(
         *open_source(source),
         rows,
         batch_size=_BATCH,
@@ -116,7 +116,7 @@ def write_on_beam(pipeline: Any, source: Source, rows: RowOptions, paths: Sequen
 
 
 @contextlib.contextmanager
-def named_together(paths: Sequence[str]) -> Iterator[list[str]]:
+def atomic_shards(paths: Sequence[str]) -> Iterator[list[str]]:
     """Gives paths to write all shards to, which get their names, all or none, after the block."""
     name = paths[0].rsplit("-", 3)[0]  # without the shard's number
     _check_new(name, paths)
@@ -134,8 +134,8 @@ def _check_new(name: str, paths: Sequence[str]) -> None:
         check_not_exists(path)
     folder, start = os.path.split(name)
     shard = re.compile(rf"{re.escape(start)}(-\d{{5}}-of-\d{{5}})?")
-    there = tf.io.gfile.listdir(folder or ".") if tf.io.gfile.isdir(folder or ".") else []
-    earlier = [each for each in sorted(there) if shard.fullmatch(each)]
+    existing = tf.io.gfile.listdir(folder or ".") if tf.io.gfile.isdir(folder or ".") else []
+    earlier = [each for each in sorted(existing) if shard.fullmatch(each)]
     if earlier := [each for each in earlier if not tf.io.gfile.isdir(os.path.join(folder, each))]:
         raise ValueError(
             f"{name}@{len(paths)}: {name}* would also match the earlier {listed(earlier, 2)}. "

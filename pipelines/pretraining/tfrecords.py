@@ -75,7 +75,7 @@ class Records:
     @functools.cached_property
     def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(N,) int64 each: a block's file, where it begins in bytes, how many records it has."""
-        per_file = _blocks_of(self.counts)
+        per_file = _count_blocks(self.counts)
         owners = np.repeat(np.arange(len(self.files)), per_file)
         firsts = np.concatenate([np.arange(blocks) for blocks in per_file]) * _RECORDS_PER_BLOCK
         return owners, self.offsets, np.minimum(self.counts[owners] - firsts, _RECORDS_PER_BLOCK)
@@ -86,17 +86,17 @@ class Records:
         for file, records, values in zip(self.files, self.counts, self.values, strict=True):
             for key, count in zip(GOOGLE_NAMES, values, strict=True):
                 if records and count != sizes[key]:
-                    kind = features.PRETRAINING_FEATURES[key]
-                    option = options.get(kind.dimensions)
+                    spec = features.PRETRAINING_FEATURES[key]
+                    option = options.get(spec.dimensions)
                     shell = f"(on the command line --{option}={count})"
                     advice = f": pass {option}={count} {shell}" if option else ""
                     raise ValueError(
                         f"{file.path}: feature {GOOGLE_NAMES[key]!r} has {count} values of type "
-                        f"{_stored_as(kind)} in the first record; expected {sizes[key]}{advice}."
+                        f"{_list_type(spec)} in the first record; expected {sizes[key]}{advice}."
                     )
 
 
-def _blocks_of(counts: np.ndarray) -> np.ndarray:
+def _count_blocks(counts: np.ndarray) -> np.ndarray:
     """Numbers of blocks of files, by the files' ``counts`` of records."""
     return -(-counts // _RECORDS_PER_BLOCK)
 
@@ -120,7 +120,7 @@ def _open(files: tuple[SourceFile, ...], cache_dir: str | None) -> Records:
     path = None if cache_dir is None else os.path.join(cache_dir, f"index-{key}.npz")
     records = None if path is None else _load(path, files)
     if records is None:
-        counts, values, offsets = zip(*in_threads(_find, files), strict=True)
+        counts, values, offsets = zip(*in_threads(_index_file, files), strict=True)
         arrays = {
             "counts": np.array(counts, np.int64),
             "values": np.array(values, np.int64),
@@ -142,7 +142,7 @@ def _load(path: str, files: tuple[SourceFile, ...]) -> Records | None:
         return None
     try:
         records = Records(files, **arrays)
-        per_file = _blocks_of(records.counts)
+        per_file = _count_blocks(records.counts)
         fits_files = (
             {each.dtype for each in arrays.values()} == {np.dtype(np.int64)}
             and records.counts.shape == (len(files),)
@@ -166,7 +166,7 @@ def match_files(patterns: Sequence[str]) -> list[str]:
     return sorted(paths)
 
 
-def _find(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
+def _index_file(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
     """A file's number of records, the values of each feature in the first, its blocks' offsets."""
     path, size = file.path, file.size
     limit = _REMOTE_READ_BYTES if local_path(path) is None else _READ_BYTES
@@ -177,14 +177,14 @@ def _find(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
             stream.seek(offset)
             # A file that ends within a length is cut short too.
             data = stream.read(limit).ljust(_LENGTH.size, b"\0")
-            place, last = 0, len(data) - _LENGTH.size
-            while place <= last:
+            position, last = 0, len(data) - _LENGTH.size
+            while position <= last:
                 if not count % _RECORDS_PER_BLOCK:
-                    offsets.append(offset + place)
+                    offsets.append(offset + position)
                 count += 1
-                start = place
-                place += _FRAME_BYTES + unpack(data, place)[0]
-            start, offset = offset + start, offset + place
+                start = position
+                position += _FRAME_BYTES + unpack(data, position)[0]
+            start, offset = offset + start, offset + position
         if offset > size:
             raise ValueError(
                 f"{path}: record {count - 1}, at byte {start}, would end at byte {offset}, but the "
@@ -194,11 +194,11 @@ def _find(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
         if count:
             stream.seek(0)
             (length,) = unpack(stream.read(_LENGTH.size))
-            values = _values_of(stream.read(4 + length)[4:], path)
+            values = _count_values(stream.read(4 + length)[4:], path)
     return count, values, np.array(offsets, np.int64)
 
 
-def _values_of(record: bytes, path: str) -> tuple[int, ...]:
+def _count_values(record: bytes, path: str) -> tuple[int, ...]:
     """Number of values of each feature in a file's first record."""
     try:
         example = tf.train.Example.FromString(record)
@@ -212,13 +212,13 @@ def _values_of(record: bytes, path: str) -> tuple[int, ...]:
             f"{path}: the records have no feature {missing[0]!r} but {listed(sorted(stored))}; "
             f"expected {', '.join(GOOGLE_NAMES.values())}."
         )
-    kinds = {key: _stored_as(features.PRETRAINING_FEATURES[key]) for key in GOOGLE_NAMES}
-    lists = (getattr(stored[GOOGLE_NAMES[key]], f"{kind}_list") for key, kind in kinds.items())
+    specs = {key: _list_type(features.PRETRAINING_FEATURES[key]) for key in GOOGLE_NAMES}
+    lists = (getattr(stored[GOOGLE_NAMES[key]], f"{spec}_list") for key, spec in specs.items())
     return tuple(len(each.value) for each in lists)
 
 
-def _stored_as(kind: features.Feature) -> str:
-    return "float" if kind.dtype == "float32" else "int64"
+def _list_type(spec: features.Feature) -> str:
+    return "float" if spec.dtype == "float32" else "int64"
 
 
 def fingerprint(records: Records) -> str:
@@ -254,15 +254,15 @@ def tfrecord_dataset(
     """
     records = files if isinstance(files, Records) else open_records(files)
     counts = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
-    kinds = features.PRETRAINING_FEATURES
-    value_counts = {key: counts[kind.dimensions] for key, kind in kinds.items()}
+    specs = features.PRETRAINING_FEATURES
+    value_counts = {key: counts[spec.dimensions] for key, spec in specs.items()}
     records.check_sizes(value_counts)
     paths = [file.path for file in records.files]
     owners, offsets, sizes = records.blocks
     plan = PoolPlan(sizes.size, math.ceil(sizes.size / _BLOCKS_PER_POOL))
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor, blocks: tf.Tensor) -> dict[str, tf.Tensor]:
-        numbers = plan.blocks_of(blocks, pool)
+        numbers = plan.pool_blocks(blocks, pool)
         records = _read_blocks(
             tf.gather(tf.constant(paths), tf.gather(tf.constant(owners), numbers)),
             tf.gather(tf.constant(offsets), numbers),
@@ -283,17 +283,17 @@ def tfrecord_dataset(
 
 def _parse_records(records: tf.Tensor, sizes: Mapping[str, int]) -> dict[str, tf.Tensor]:
     """Parses (R,) records, ``sizes`` of values each, in-graph: the features of R rows."""
-    kinds = {
+    specs = {
         GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
-            [] if kind.dimensions == "B" else [sizes[key]],
-            tf.float32 if kind.dtype == "float32" else tf.int64,
+            [] if spec.dimensions == "B" else [sizes[key]],
+            tf.float32 if spec.dtype == "float32" else tf.int64,
         )
-        for key, kind in features.PRETRAINING_FEATURES.items()
+        for key, spec in features.PRETRAINING_FEATURES.items()
     }
-    parsed = tf.io.parse_example(records, kinds)
+    parsed = tf.io.parse_example(records, specs)
     return {
-        key: tf.cast(parsed[GOOGLE_NAMES[key]], kind.dtype)
-        for key, kind in features.PRETRAINING_FEATURES.items()
+        key: tf.cast(parsed[GOOGLE_NAMES[key]], spec.dtype)
+        for key, spec in features.PRETRAINING_FEATURES.items()
     }
 
 

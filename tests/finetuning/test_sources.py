@@ -269,7 +269,7 @@ def test_smoothing_and_weights_reach_the_loss_or_the_examples(inputs, tmp_path):
     train = write_table(tmp_path / "train.tsv", [("good", "pos")] * 3 + [("bad", "neg")])
     task, _ = read_task(settings(inputs, tmp_path, train_file=train, class_weights="balanced"))
     examples = task.training_examples(BertTokenizer(list(VOCAB)), 16)
-    (_, labels, weights), _ = examples.whole_batch()
+    (_, labels, weights), _ = examples.single_batch()
     by_label = dict(zip(labels.numpy().tolist(), weights.numpy().tolist(), strict=True))
     assert by_label == {0: 2.0, 1: pytest.approx(2 / 3)}
 

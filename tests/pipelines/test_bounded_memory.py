@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.bounded_memory import in_blocks
+from bert_tf.pipelines.bounded_memory import map_blocks
 from bert_tf.pipelines.pretraining import pairing
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -49,7 +49,7 @@ def thirds(size):
             "texts": tf.as_string(numbers),
         }
 
-    return in_blocks(size, step), begins
+    return map_blocks(size, step), begins
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 7])

@@ -5,7 +5,7 @@ import threading
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.replicas import computed, traced_step
+from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 
 
 class Model:
@@ -25,7 +25,7 @@ def compute(model, rows, shift):
 
 
 def outputs(model, batches, shift):
-    step = traced_step(model, compute, batches.element_spec, shift)
+    step = get_traced_step(model, compute, batches.element_spec, shift)
     return [step(batch).numpy().tolist() for batch in batches]
 
 
@@ -55,13 +55,13 @@ def test_two_batches_are_computed_at_once_and_come_in_order():
         meeting.wait()  # for another, which runs beside it
         return -number
 
-    got = computed(step, batches())
+    got = compute_batches(step, batches())
     assert next(got) == (0, 0) and len(taken) <= 3  # no more of a set is in memory
     assert list(got) == [(number, -number) for number in range(1, 6)]
 
 
 def test_an_error_of_a_batch_comes_in_its_place():
-    got = computed(lambda number: 1 // number, iter([2, 1, 0, 5]))
+    got = compute_batches(lambda number: 1 // number, iter([2, 1, 0, 5]))
     assert [next(got), next(got)] == [(2, 0), (1, 1)]
     with pytest.raises(ZeroDivisionError):
         next(got)

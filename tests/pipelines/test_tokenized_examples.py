@@ -133,11 +133,11 @@ def test_refuses_bad_examples(lengths, message):
 
 
 def test_the_whole_batch_is_the_only_one_of_a_set_that_fits(examples):
-    batch, width = examples.whole_batch()
+    batch, width = examples.single_batch()
     ((indices, expected),) = _batches(examples.evaluation_batches(45, longest_first=True))
     assert batch["example_index"].numpy().tolist() == indices
     assert width == int(batch["width"]) == expected == 20
-    assert Examples(np.int32([9, 3]), 20, _make_batch).whole_batch()[1] == 16
+    assert Examples(np.int32([9, 3]), 20, _make_batch).single_batch()[1] == 16
 
 
 # 2,500 strings are three chunks, the last one smaller.

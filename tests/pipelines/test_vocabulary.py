@@ -4,7 +4,7 @@ import pytest
 
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.corpora.sources import from_documents
-from bert_tf.pipelines.pretraining.dataset import RowOptions, corpus_lines
+from bert_tf.pipelines.pretraining.dataset import RowOptions, describe_rows
 from bert_tf.pipelines.vocabulary import learn_vocabulary
 from bert_tf.pipelines.vocabulary_warnings import marks_note, markup_note, unknown_note
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -264,7 +264,7 @@ def test_more_unknown_words_than_one_in_fifty_are_told_with_the_likely_cause(
 
 
 def _lines(documents, **rows):
-    return corpus_lines(from_documents(documents), UNCASED, RowOptions(**rows))[1:]
+    return describe_rows(from_documents(documents), UNCASED, RowOptions(**rows))[1:]
 
 
 def test_documents_of_one_sentence_and_whole_words_of_chinese_are_told():
@@ -303,7 +303,7 @@ def test_marks_of_html_are_told(marked, told):
 
 def test_a_cased_vocabulary_on_lower_cased_text_is_told():
     cased = BertTokenizer([*SPECIALS, *LETTERS, "The"])
-    lines = corpus_lines(from_documents([["the top."] * 20] * 4), cased, RowOptions())
+    lines = describe_rows(from_documents([["the top."] * 20] * 4), cased, RowOptions())
     assert lines[1] == (
         "The vocabulary seems to be cased (pieces with capitals: 1, such as 'The'), and the text "
         "is lower-cased: pass --do_lower_case=false to keep its case."

@@ -127,7 +127,7 @@ def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypa
     run(settings)
     whole, results = weights(model_dir, 2), json.loads((model_dir / "results.json").read_text())
     # Nor is what the first run found of the same corpus and weights looked for again.
-    for name, found in (("corpus_lines", []), ("first_sentences", []),
+    for name, found in (("describe_rows", []), ("first_sentences", []),
                         ("fill_masks", results["filled_masks"])):  # fmt: skip
         monkeypatch.setattr(pretraining_run, name, lambda *_, found=found, **__: found)
     (model_dir / "results.json").unlink()

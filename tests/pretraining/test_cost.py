@@ -78,17 +78,17 @@ def test_a_long_step_is_timed_on_a_few_rows(monkeypatch):
         timed.append((rows, settings.gradient_accumulation_steps))
         return took[0]
 
-    monkeypatch.setattr(cost, "_rows_seconds", seconds)
+    monkeypatch.setattr(cost, "_measure_step", seconds)
     devices, phase = distribution.choose_strategy("one_device"), Phase(128, 0, 9, 32)
     # No more rows at once than a run has.
-    assert cost._step_seconds(settings, None, devices, phase) == 1.0 * 32 / 4
+    assert cost._estimate_step(settings, None, devices, phase) == 1.0 * 32 / 4
     took[0] = 0.1  # where that is quick, then the whole batch
-    assert cost._step_seconds(settings, None, devices, phase) == 0.1
+    assert cost._estimate_step(settings, None, devices, phase) == 0.1
     assert timed == [(4, 1), (4, 1), (32, 8)]
 
 
 def test_a_report(monkeypatch, capsys):
-    monkeypatch.setattr(cost, "_step_seconds", lambda *given: 0.5)
+    monkeypatch.setattr(cost, "_estimate_step", lambda *given: 0.5)
     flags = ("--bert_config=bert-mini", "--vocab_size=1000", "--input=a", "--train_batch_size=256")
     cost.report_cost(parse(*flags, "--num_train_steps=100")[0])
     printed = capsys.readouterr().out

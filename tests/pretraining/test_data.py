@@ -166,7 +166,7 @@ def test_other_processes_read_what_the_chief_kept_of_records(tmp_path, monkeypat
     run.check_inputs(chief.fingerprints)
     # Another process finds nothing itself.
     tfrecords._open.cache_clear()
-    monkeypatch.setattr(tfrecords, "_find", None)
+    monkeypatch.setattr(tfrecords, "_index_file", None)
     before = sorted(os.listdir(run.corpus))
     worker = open_data(settings, RunDirectory(settings.model_dir, is_chief=False))
     assert worker.fingerprints == chief.fingerprints

@@ -7,8 +7,8 @@ from absl import flags
 
 from bert_tf.pretraining.data import predictions_per_row
 from bert_tf.pretraining.model import read_config
-from bert_tf.pretraining.recipes import RECIPES, as_flags, settings_of_recipe
-from bert_tf.pretraining.settings import Phase, phases_of
+from bert_tf.pretraining.recipes import RECIPES, format_recipe, legacy_recipe_settings
+from bert_tf.pretraining.settings import Phase, make_phases
 
 from .commands import parse
 
@@ -28,14 +28,14 @@ def test_five_minutes():
         "learning_rate": 2e-3,
         "adam_beta_2": 0.98,
     }
-    assert phases_of(settings) == [
+    assert make_phases(settings) == [
         Phase(12, 0, 300, 160), Phase(32, 300, 690, 64), Phase(128, 690, 3000, 16)
     ]  # fmt: skip
 
 
 def test_an_hour():
     settings = parse("--recipe=hour", "--input=a")[0]
-    assert phases_of(settings) == [
+    assert make_phases(settings) == [
         Phase(12, 0, 360, 160), Phase(32, 360, 1440, 64), Phase(128, 1440, 36_000, 16)
     ]  # fmt: skip
     assert (settings.num_warmup_steps, settings.learning_rate) == (500, 2e-3)
@@ -53,7 +53,7 @@ def test_an_hour():
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_flags_that_are_printed_repeat_the_run(recipe):
     settings = parse(f"--recipe={recipe}", "--input=a")[0]
-    printed = [f"--{flag}" for flag in as_flags(recipe, settings.to_dict()).split("--")[1:]]
+    printed = [f"--{flag}" for flag in format_recipe(recipe, settings.to_dict()).split("--")[1:]]
     again = parse("--recipe=default", "--input=a", *map(str.strip, printed))[0]
     assert dataclasses.replace(again, recipe=recipe) == settings
 
@@ -62,8 +62,8 @@ def test_the_flags_that_are_printed_repeat_the_run(recipe):
 def test_what_a_recipes_name_decided_is_what_runs_of_it_still_have(recipe):
     now = parse(f"--recipe={recipe}", "--input=a")[0].to_dict()
     before = {name: now[name] for name in now.keys() - {"adam_beta_2", "equal_tokens"}}
-    assert {**before, **settings_of_recipe(before)} == now
-    assert settings_of_recipe({}) == settings_of_recipe(now) == {}
+    assert {**before, **legacy_recipe_settings(before)} == now
+    assert legacy_recipe_settings({}) == legacy_recipe_settings(now) == {}
 
 
 def test_the_defaults_are_those_of_a_corpus_of_ones_own():
@@ -80,7 +80,7 @@ def test_the_papers_pretraining(name, sizes):
     assert (config.num_hidden_layers, config.hidden_size, config.vocab_size) == (*sizes, 30522)
     assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.1
     expected = [Phase(128, 0, 900_000, 256, 20), Phase(512, 900_000, 1_000_000, 256, 76)]
-    assert phases_of(settings) == expected
+    assert make_phases(settings) == expected
     assert [predictions_per_row(settings, phase) for phase in expected] == [20, 76]
     assert (settings.train_batch_size, settings.learning_rate) == (256, 1e-4)
     assert (settings.num_warmup_steps, settings.weight_decay) == (10_000, 0.01)
@@ -93,7 +93,7 @@ def test_what_sets_the_same_takes_the_place_of_the_papers():
     assert parse(*paper, "--num_train_steps=100")[0].num_warmup_steps == 10
     assert parse(*paper, "--init_checkpoint=a")[0].bert_config == ""
     settings = parse(*paper, "--max_predictions_per_seq=9")[0]
-    assert predictions_per_row(settings, phases_of(settings)[1]) == 9
+    assert predictions_per_row(settings, make_phases(settings)[1]) == 9
     with pytest.raises(flags.Error, match="should be one of <default|bert_base|bert_large|"):
         parse("--recipe=paper")
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from bert_tf.pretraining.settings import Phase, parse_phases, phases_of
+from bert_tf.pretraining.settings import Phase, make_phases, parse_phases
 
 from .commands import parse
 
@@ -44,9 +44,9 @@ def test_shorter_phases_have_as_many_times_the_rows_as_fit():
     flags = ("--phases=12:0.25,32:0.25,128:0.5", "--num_train_steps=8", "--train_batch_size=3")
     phases = [Phase(12, 0, 2, 30), Phase(32, 2, 4, 12), Phase(128, 4, 8, 3)]
     settings = parse(*flags, "--recipe=five_minutes")[0]
-    assert phases_of(settings) == phases
+    assert make_phases(settings) == phases
     one = parse(*flags, "--recipe=default")[0]
-    assert phases_of(one) == [replace(phase, rows=3) for phase in phases]
+    assert make_phases(one) == [replace(phase, rows=3) for phase in phases]
 
 
 def test_defaults():

@@ -41,7 +41,7 @@ def shown(capsys, directory="x", is_temporary=False, **changes):
     """What is printed of results with such changes."""
     place = RunDirectory(directory)
     place.is_temporary = is_temporary
-    results.show({**RESULTS, **changes}, place)
+    results.print_results({**RESULTS, **changes}, place)
     return capsys.readouterr().out
 
 

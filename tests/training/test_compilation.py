@@ -25,7 +25,7 @@ ROWS, LENGTH, PREDICTIONS = 32, 512, 76
 
 
 @functools.cache
-def traced_step():
+def get_traced_step():
     """The graphs of a step of one block of 128 units: the shapes are those of larger ones."""
     config = BertConfig.from_preset("bert-tiny", num_hidden_layers=1)
     model = BertPretrainer(config, dtype="mixed_bfloat16")
@@ -63,7 +63,7 @@ def padded(graph):
 
 
 def test_no_large_array_is_padded_more_than_twofold():
-    found, count = padded(traced_step())
+    found, count = padded(get_traced_step())
     assert count > 500
     assert not found
     # As a CPU draws, words are in rows of one and halves of them in rows of two.
@@ -75,7 +75,7 @@ def test_no_large_array_is_padded_more_than_twofold():
 
 def test_the_step_has_static_shapes_and_nothing_that_a_tpu_lacks():
     kinds = {"NonZero", "Where", "Unique", "UniqueV2", "BooleanMask"}
-    for graph in graphs_of(traced_step()):
+    for graph in graphs_of(get_traced_step()):
         for operation in graph.get_operations():
             assert operation.type not in kinds and "String" not in operation.type, operation.name
             assert "Py" not in operation.type and "Scatter" not in operation.type, operation.name

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.io.wording import DifferenceWarning
-from bert_tf.pipelines.replicas import computed
+from bert_tf.pipelines.replicas import compute_batches
 from bert_tf.training import precision as precisions
 from tests.training.test_bfloat16 import needs_bfloat16
 
@@ -61,7 +61,7 @@ def test_the_precision_is_that_of_the_threads_of_a_call(restore_precision):
     batches = [None] * 3
     for precision, is_rounded in (("bfloat16", True), ("float32", False)):
         precisions.set_precision(precision, "CPU")
-        found = [rounded for _, rounded in computed(lambda _: _rounds(), batches)]
+        found = [rounded for _, rounded in compute_batches(lambda _: _rounds(), batches)]
         assert found == [is_rounded] * 3
 
 

@@ -24,7 +24,7 @@ from bert_tf.pipelines.answers import (
     BestColumns,
     answers_from_columns,
     best_columns,
-    character_places,
+    character_offsets,
     null_odds,
 )
 from bert_tf.pipelines.long_texts import (
@@ -114,7 +114,9 @@ def answer_questions(answers: Answers, threshold: float | None) -> Outputs:
 
 def _with_characters(answers: Outputs, context: tf.Tensor) -> Outputs:
     """The answers with ``start`` and ``end`` (B,), ``starts`` and ``ends`` (B, K) in characters."""
-    places = character_places(context, tf.concat([answers["byte_starts"], answers["byte_ends"]], 1))
+    places = character_offsets(
+        context, tf.concat([answers["byte_starts"], answers["byte_ends"]], 1)
+    )
     starts, ends = tf.split(places, 2, 1)
     is_answered = answers["byte_start"] >= 0
     start, end = (tf.where(is_answered, values[:, 0], -1) for values in (starts, ends))

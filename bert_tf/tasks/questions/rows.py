@@ -25,7 +25,7 @@ from bert_tf.pipelines.long_texts import (
     tokenize_questions,
 )
 from bert_tf.pipelines.packing import check_at_least
-from bert_tf.pipelines.replicas import computed, traced_step
+from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 from bert_tf.pipelines.tokenized_examples import Examples, packed_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -125,9 +125,9 @@ class QuestionExamples:
         dataset = self.examples.evaluation_batches(batch_size, longest_first=True)
         if isinstance(dataset.element_spec, tuple):
             dataset = dataset.map(lambda rows, labels: {**rows, **labels})
-        step = traced_step(model, _best_of_rows, dataset.element_spec, n_best)
+        step = get_traced_step(model, _best_of_rows, dataset.element_spec, n_best)
         collected: list[np.ndarray] = []
-        for _, outputs in computed(step, dataset):
+        for _, outputs in compute_batches(step, dataset):
             indices, *best = tf.nest.flatten(outputs)
             if not collected:
                 collected = [

@@ -22,7 +22,7 @@ from bert_tf.answering.signatures import (
     text_signature,
 )
 from bert_tf.modeling import BertFeatureTagger
-from bert_tf.pipelines.answers import characters_of, span_texts
+from bert_tf.pipelines.answers import decode_characters, span_texts
 from bert_tf.pipelines.bounded_memory import value_rows
 from bert_tf.pipelines.long_texts import tag_windows
 
@@ -168,7 +168,7 @@ def _find_entities(task: Task, served: Served, text: tf.Tensor) -> Outputs:
     # === Entities: (E,) vectors of those of all texts ===
     entities = join_words(answers["tags"], row, answers["scores"], read_labels(task.labels))
     texts, byte_starts, byte_ends = span_texts(
-        characters_of(text),
+        decode_characters(text),
         entities.text,
         tf.gather(byte_starts.values, tf.gather(first, entities.first)),
         tf.gather(byte_ends.values, tf.gather(last, entities.last)),

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.modeling.feature_based import frozen_states
-from bert_tf.pipelines.replicas import computed, traced_step
+from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 from bert_tf.pipelines.tokenized_examples import Examples, row_examples
 from bert_tf.training.progress import Progress, print_progress
 
@@ -99,8 +99,8 @@ def _encoded(
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Yields of each batch the states of its words, (words, L, H), and the words' other columns."""
     dataset = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
-    encode = traced_step(model, _states, dataset.element_spec)
-    for batch, states in computed(encode, dataset):
+    encode = get_traced_step(model, _states, dataset.element_spec)
+    for batch, states in compute_batches(encode, dataset):
         rows = {key: value.numpy() for key, value in _rows(batch).items()}
         is_word = rows[features.WORD_INDEX] >= 0
         small = {

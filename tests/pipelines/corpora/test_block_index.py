@@ -139,7 +139,7 @@ def test_an_index_is_of_the_files_as_they_are(folder, tmp_path, read, change):
 
 def test_many_small_indexes_are_joined_as_they_come(folder, tmp_path, monkeypatch):
     expected = open_index(folder, tmp_path / "cache")
-    monkeypatch.setattr(corpus_index, "_MAX_SMALL", 2)
+    monkeypatch.setattr(corpus_index, "_MAX_PENDING_INDEXES", 2)
     index = open_index(folder, tmp_path / "other")
     np.testing.assert_array_equal(index.table.fingerprints, expected.table.fingerprints)
     np.testing.assert_array_equal(index.blocks.block_files, expected.blocks.block_files)

@@ -140,7 +140,7 @@ def test_the_smallest_fingerprints_are_those_of_a_sort(monkeypatch):
         wanted = int(rng.integers(1, 20))
         looked_at = corpus._smallest(prints, wanted).tolist()
         with monkeypatch.context() as patched:
-            patched.setattr(corpus, "_LOOKED_AT", 1000)
+            patched.setattr(corpus, "_CANDIDATE_FACTOR", 1000)
             assert looked_at == corpus._smallest(prints, wanted).tolist()
 
 

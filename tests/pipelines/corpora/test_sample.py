@@ -154,7 +154,7 @@ def test_a_process_ahead_that_failed_is_made_good(program, installation, tmp_pat
         "Popen",
         lambda command, **options: popen([*command[:2], program], **options),
     )
-    sample_corpus.collect_ahead()
+    sample_corpus.collect_in_background()
     sample_corpus.write_sample_corpus(str(tmp_path / "corpus.txt"))
     assert (tmp_path / "corpus.txt").read_text().count("\n\n") == 6
 

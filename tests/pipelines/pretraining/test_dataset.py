@@ -12,7 +12,7 @@ from bert_tf.pipelines.corpora.sources import from_documents
 from bert_tf.pipelines.pretraining import dataset as pretraining
 from bert_tf.pipelines.pretraining.dataset import (
     RowOptions,
-    measure_share,
+    measure_coverage,
     pretraining_dataset,
     read_tokens,
 )
@@ -209,23 +209,25 @@ def _long_texts(count, words):
 @pytest.mark.parametrize(("count", "words"), [(60, 400), (200, 27)])
 def test_texts_without_full_stops_reach_rows_and_half_of_their_labels_are_random(count, words):
     corpus = from_documents(_long_texts(count, words))
-    share, tokens, random = measure_share(corpus, TOKENIZER, RowOptions(max_seq_length=16))
+    share, tokens, random = measure_coverage(corpus, TOKENIZER, RowOptions(max_seq_length=16))
     assert tokens == count * words and share > 0.85 and abs(random - 0.5) < 0.25
     labels = _rows(corpus, batch_size=64)["next_sentence_labels"]
     assert abs(labels.mean() - 0.5) < 3 * 0.5 / len(labels) ** 0.5
-    assert measure_share(corpus, TOKENIZER, RowOptions(max_seq_length=16, pairs=False))[0] == 1
+    assert measure_coverage(corpus, TOKENIZER, RowOptions(max_seq_length=16, pairs=False))[0] == 1
 
 
 def test_the_share_is_of_a_sample_and_counts_no_token_twice():
     # Two sentences fill a row, and a pair of them loses what is over 13 tokens.
     even = from_documents([["w1 " * 7, "w2 " * 6] * 2000, ["w3 " * 7, "w4 " * 6] * 2000])
-    assert measure_share(even, TOKENIZER, RowOptions(max_seq_length=16, short_seq_prob=0))[0] == 1
+    assert (
+        measure_coverage(even, TOKENIZER, RowOptions(max_seq_length=16, short_seq_prob=0))[0] == 1
+    )
     over = from_documents([["w1 " * 12, "w2 " * 12] * 2000, ["w3 " * 12, "w4 " * 12] * 2000])
-    share, *_ = measure_share(over, TOKENIZER, RowOptions(max_seq_length=16, short_seq_prob=0))
+    share, *_ = measure_coverage(over, TOKENIZER, RowOptions(max_seq_length=16, short_seq_prob=0))
     # Of a pair of 24 tokens 13 stay; of a random one A's 7 alone count, and its B comes back.
     np.testing.assert_allclose(share, 13 / 24, rtol=0.05)
     large = from_documents([["w1 " * 250_000]] * 10)
-    assert measure_share(large, TOKENIZER, RowOptions(max_seq_length=16, pairs=False)) == (
+    assert measure_coverage(large, TOKENIZER, RowOptions(max_seq_length=16, pairs=False)) == (
         1,
         1_000_000,
         0,

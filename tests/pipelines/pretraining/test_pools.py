@@ -105,7 +105,7 @@ def test_every_epoch_has_every_block_once_in_another_order():
     epochs = []
     for epoch in range(3):
         order = plan.order(1, epoch)
-        pools = [plan.blocks_of(order, pool).numpy().tolist() for pool in range(5)]
+        pools = [plan.pool_blocks(order, pool).numpy().tolist() for pool in range(5)]
         assert [len(pool) for pool in pools] == [4, 5, 4, 5, 5]
         epochs.append([*itertools.chain(*pools)])
         assert sorted(epochs[-1]) == list(range(23))

@@ -75,19 +75,19 @@ def test_names_of_shards():
 
 def test_no_shard_has_its_name_until_all_are_written(tmp_path):
     paths = command._shard_paths([f"{tmp_path}/out@3"])
-    with record_shards.named_together(paths) as written:
+    with record_shards.atomic_shards(paths) as written:
         for number, path in enumerate(written):
             pathlib.Path(path).write_text(str(number))
         assert not list(tmp_path.glob("out-*")) and len(list(tmp_path.iterdir())) == 1
     assert [pathlib.Path(path).read_text() for path in paths] == ["0", "1", "2"]
     expected = "-00001-of-00003 exists, and is never overwritten:"
     pathlib.Path(paths[0]).unlink()
-    with pytest.raises(ValueError, match=expected), record_shards.named_together(paths):
+    with pytest.raises(ValueError, match=expected), record_shards.atomic_shards(paths):
         pytest.fail("the work has begun")
     pathlib.Path(paths[1]).rename(tmp_path / "other")
     pathlib.Path(paths[2]).unlink()
     with pytest.raises(ValueError, match=expected):
-        with record_shards.named_together(paths) as written:
+        with record_shards.atomic_shards(paths) as written:
             pathlib.Path(written[0]).touch()
             (tmp_path / "other").rename(paths[1])
     assert [*map(str, tmp_path.iterdir())] == [paths[1]]
@@ -102,18 +102,18 @@ def test_shards_are_not_written_where_a_pattern_matches_earlier_ones(tmp_path, e
     (tmp_path / "x-held_out-00000-of-00002").touch()
     paths = command._shard_paths([f"{tmp_path}/x@2"])
     expected = rf"/x@2: .*/x\* would also match the earlier {', '.join(earlier)}\. Remove them"
-    with pytest.raises(ValueError, match=expected), record_shards.named_together(paths):
+    with pytest.raises(ValueError, match=expected), record_shards.atomic_shards(paths):
         pytest.fail("the work has begun")
     for name in earlier:
         (tmp_path / name).unlink()
     with pytest.raises(ValueError, match=expected):  # they came in between
-        with record_shards.named_together(paths) as written:
+        with record_shards.atomic_shards(paths) as written:
             for path in (*written, *(tmp_path / name for name in earlier)):
                 pathlib.Path(path).touch()
     assert not any(map(os.path.exists, paths))
     for name in earlier:
         (tmp_path / name).unlink()
-    with record_shards.named_together(paths) as written:
+    with record_shards.atomic_shards(paths) as written:
         for path in written:
             pathlib.Path(path).touch()
     assert all(map(os.path.exists, paths))

@@ -216,13 +216,13 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def read(monkeypatch):
     """The names of the files that were read."""
-    names, find = [], tfrecords._find
+    names, find = [], tfrecords._index_file
 
     def counted(file):
         names.append(os.path.basename(file.path))
         return find(file)
 
-    monkeypatch.setattr(tfrecords, "_find", counted)
+    monkeypatch.setattr(tfrecords, "_index_file", counted)
     return names
 
 

@@ -233,7 +233,7 @@ def test_words_with_blanks_are_written_as_json_lines(tmp_path):
 
 def test_the_loss_is_the_words_mean(model):
     task = TaggingTask("ner", random_sentences(12, longest=24), {}, {})
-    (batch, labels), _ = task.training_examples(TOKENIZER, 16).whole_batch()
+    (batch, labels), _ = task.training_examples(TOKENIZER, 16).single_batch()
     logs = tf.nn.log_softmax(model(batch, training=False)).numpy()
     words = np.argwhere(labels.numpy() >= 0)
     assert len(words) < labels.numpy().size

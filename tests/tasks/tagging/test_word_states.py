@@ -40,7 +40,7 @@ def model():
 def by_word(rows, model):
     """For each sentence and word, what a model's encoder gives at its first piece, and its tag."""
     found = {}
-    (batch, labels), _ = rows.whole_batch()
+    (batch, labels), _ = rows.single_batch()
     blocks = np.stack(model.encoder(batch)["encoder_outputs"], 2)
     words, sentences = batch["word_index"].numpy(), batch["example_index"].numpy()
     for row, place in np.argwhere(words >= 0):
@@ -75,7 +75,7 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
     expected = by_word(train, model)
     assert len(expected) == 14
     seen = 0
-    (batch, labels), _ = kept.whole_batch()
+    (batch, labels), _ = kept.single_batch()
     states, words = batch["word_states"].numpy(), batch["word_index"].numpy()
     assert states.shape == (*words.shape, 2, 16)
     np.testing.assert_array_equal(labels.numpy() == -1, words == -1)
@@ -89,7 +89,7 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
     # Another set has its own, and so has another variant.
     assert store.of(model, examples()) is not kept and len(runs) == 2
     other = BertFeatureTagger(CONFIG, num_classes=3, variant="last", lstm_units=2)
-    states = store.of(other, train).whole_batch()[0][0]["word_states"]
+    states = store.of(other, train).single_batch()[0][0]["word_states"]
     assert states.shape[2] == 1 and len(runs) == 3
     assert list(tmp_path.iterdir()) == []
 
@@ -106,7 +106,7 @@ def test_scores_are_those_of_the_tokens_and_the_loss_is_the_words_mean(tmp_path)
     assert kept.scores == pytest.approx(tokens.scores)
     losses = [[mistake.loss for mistake in one.mistakes] for one in (kept, tokens)]
     np.testing.assert_allclose(*losses, rtol=1e-4)
-    (batch, labels), _ = rows.whole_batch()
+    (batch, labels), _ = rows.single_batch()
     assert (labels.numpy() < 0).any()  # padding
     loss = loss_of(task, model, batch, labels, training=False)
     assert loss == pytest.approx(kept.scores["loss"], rel=1e-4)
@@ -117,7 +117,7 @@ def test_in_bfloat16(tmp_path):
         CONFIG, num_classes=3, variant="last", lstm_units=2, dtype="mixed_bfloat16"
     )
     kept = WordStates(str(tmp_path)).of(model, examples())
-    batch, _ = kept.whole_batch()
+    batch, _ = kept.single_batch()
     assert batch["word_states"].dtype.name == "bfloat16"
     row = int(np.argwhere(batch["example_index"].numpy() == 0)[0, 0])
     ids = np.array([[IDS["[CLS]"], IDS["a0"], IDS["a1"], IDS["[SEP]"]]], "int32")

@@ -85,7 +85,7 @@ def test_equals_a_plain_loop(model, tmp_path):
         np.testing.assert_allclose(np.float64(cells[: len(shares)]), shares, rtol=1e-4, atol=1e-6)
 
     # What is trained on is the same loss, and smoothed that of each row's own choices.
-    (features, targets), _ = task.training_examples(TOKENIZER, 32).whole_batch()
+    (features, targets), _ = task.training_examples(TOKENIZER, 32).single_batch()
     assert loss_of(task, model, features, targets, training=False) == pytest.approx(
         np.mean(losses), rel=1e-4
     )
