@@ -13,7 +13,7 @@ import numpy as np
 from bert_tf import api, load
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.pipelines.classification import similarity_examples
-from bert_tf.tasks.similarity.task import at_length_1
+from bert_tf.tasks.similarity.task import normalize_rows
 
 _PACKAGES = ("bert_tf", "tensorflow", "keras")
 
@@ -63,7 +63,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
         tokenizer, length = model.preprocessor.tokenizer, asked["max_seq_length"]
         examples = similarity_examples(tokenizer, [asked["texts"]], max_seq_length=length)
         inference = Inference(model, tokenizer, length, 64)
-        np.save(asked["output"], at_length_1(inference.in_order(examples)[:, 0]))
+        np.save(asked["output"], normalize_rows(inference.ordered_outputs(examples)[:, 0]))
     return {"times": clock.times, "threads": os.cpu_count()}
 
 

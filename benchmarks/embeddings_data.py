@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.evaluation.scores import spearman_correlation
 from bert_tf.readers.glue import read_glue
 from bert_tf.tasks.similarity.retrieval import compare_rankings, search
-from bert_tf.tasks.similarity.task import at_length_1
+from bert_tf.tasks.similarity.task import normalize_rows
 
 from .finetune_data import read_squad_articles
 
@@ -63,7 +63,7 @@ def _similar_sentences(folder: str, rows: int | None) -> Data:
     def score(vectors: np.ndarray) -> Scores:
         found, first = {}, 0
         for name, items in asked.items():
-            pairs = at_length_1(vectors[first : first + 2 * len(items)])
+            pairs = normalize_rows(vectors[first : first + 2 * len(items)])
             first += 2 * len(items)
             cosines = (pairs[::2] * pairs[1::2]).sum(1)
             true = np.array([float(item.label) for item in items])
@@ -83,7 +83,7 @@ def _questions(folder: str, rows: int | None) -> Data:
     relevant = [{paragraphs.index(item.context): 1.0} for item in dev]
 
     def score(vectors: np.ndarray) -> Scores:
-        ranked, _ = search(*np.split(at_length_1(vectors), [len(questions)]), 1000)
+        ranked, _ = search(*np.split(normalize_rows(vectors), [len(questions)]), 1000)
         judged = compare_rankings(ranked, relevant)
         return {name: 100 * value for name, value in judged.select(["ndcg@10", "accuracy"]).items()}
 
@@ -148,5 +148,5 @@ def _few(pool: Labelled, asked: Labelled, seed: int) -> Data:
 
 def same_vectors(one: Sequence[Any], other: Sequence[Any]) -> float:
     """The least cosine between two libraries' vectors of one text."""
-    pairs = (at_length_1(np.asarray(vectors)) for vectors in (one, other))
+    pairs = (normalize_rows(np.asarray(vectors)) for vectors in (one, other))
     return float(np.multiply(*pairs).sum(1).min())

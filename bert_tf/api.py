@@ -299,7 +299,7 @@ def fine_tune(
 
 def _give_data(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Rows]":
     """Sets the flags that name data; gives the rows that are in memory, by their names."""
-    from bert_tf.tasks.python_data import is_data, label_of, rows_of
+    from bert_tf.tasks.python_data import is_data, label_column_name, parse_rows
     from bert_tf.tasks.registry import KINDS
 
     tables: dict[str, Rows] = {}
@@ -317,9 +317,9 @@ def _give_data(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Row
                 f"task={given.get('task')}: data in memory are of one of {', '.join(KINDS)}."
             )
         label = given.get("label_column")
-        rows, texts = rows_of(value, kind, given.get("text_columns"), label, argument)
+        rows, texts = parse_rows(value, kind, given.get("text_columns"), label, argument)
         given |= {_DATA[argument]: f"<{argument}>", "text_columns": texts}
-        label = label_of(kind, label)
+        label = label_column_name(kind, label)
         good = (row for row in rows if isinstance(row, Mapping))
         if not kind.label_is_optional or any(label in row for row in good):
             given["label_column"] = label

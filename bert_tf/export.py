@@ -107,7 +107,7 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
     """The user's options, else those of the directory, else the defaults."""
     from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
     from bert_tf.tasks.signatures import classes_with
-    from bert_tf.tasks.task_file import export_options, task_of
+    from bert_tf.tasks.task_file import export_options, load_task_file
 
     if checkpoint.tokenization is None:
         raise ValueError(
@@ -134,7 +134,7 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
                 f"--allowed_batch_sizes={','.join(map(str, sizes))}: expected whole numbers such "
                 "as 8,16,32."
             ) from None
-    return dataclasses.replace(export_options(task_of(checkpoint)), **changes)
+    return dataclasses.replace(export_options(load_task_file(checkpoint)), **changes)
 
 
 def _report(exported: "Exported") -> None:

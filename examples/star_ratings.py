@@ -87,7 +87,7 @@ class StarsTask(Task):
             return self.display_texts(items[at]), f"{true[at]:g}", f"{stars[at]:.2f}"
 
         return Evaluation(
-            scores=self.scores_of(comparison),
+            scores=self.select_scores(comparison),
             comparison=comparison,
             constant=bool(np.ptp(stars) < 0.01 < np.ptp(true)),
             mistakes=worst_mistakes(items, errors, errors > 0.25, show),

@@ -27,7 +27,7 @@ from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.predicting.settings import PredictionSettings
 from bert_tf.pretraining.settings import PretrainingSettings
 from bert_tf.saved_models import ExportOptions
-from bert_tf.tasks.python_data import rows_of
+from bert_tf.tasks.python_data import parse_rows
 from bert_tf.tasks.registry import KINDS
 from bert_tf.training import loop
 from bert_tf.training.precision import preserved_arithmetic
@@ -188,11 +188,11 @@ def test_data_of_every_form_are_the_same_rows():
     ]
     forms += [getattr(module, make)(rows) for module, make in _frames()]
     for form in forms:
-        assert rows_of(form, kind, None, None, "train") == (rows, ["text"])
-    assert rows_of([("a", "b", "x")], kind, None, None, "train") == (
+        assert parse_rows(form, kind, None, None, "train") == (rows, ["text"])
+    assert parse_rows([("a", "b", "x")], kind, None, None, "train") == (
         [{"text_a": "a", "text_b": "b", "label": "x"}], ["text_a", "text_b"],
     )  # fmt: skip
-    assert rows_of([("a", 3.5)], kind, ["review"], "stars", "train") == (
+    assert parse_rows([("a", 3.5)], kind, ["review"], "stars", "train") == (
         [{"review": "a", "stars": 3.5}], ["review"],
     )  # fmt: skip
 
@@ -227,24 +227,26 @@ def test_data_that_only_look_like_rows_are_refused_with_what_to_pass():
     for sentence, wrong in sentences.items():
         for data in wrong:
             with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
-                rows_of(data, KINDS["classification"], None, None, "train")
+                parse_rows(data, KINDS["classification"], None, None, "train")
     batches = tf.data.Dataset.from_tensor_slices((words, words)).batch(2)
     with pytest.raises(ValueError, match="^train is batched"):
-        rows_of(batches, KINDS["tagging"], None, None, "train")
+        parse_rows(batches, KINDS["tagging"], None, None, "train")
     for good in ([two, two], (("a", "b"), ("c", "d"))):
-        assert len(rows_of(good, KINDS["classification"], None, None, "train")[0]) == 2
+        assert len(parse_rows(good, KINDS["classification"], None, None, "train")[0]) == 2
     expected = [{"words": two}, {"words": two}]
     ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([two, two]))
     in_bytes = np.array([b"a", b"b"], object)
     for good in ((two, two), [np.array(two), two], ragged, [in_bytes, in_bytes]):
-        assert rows_of(good, KINDS["tagging"], None, None, "x", is_label=str.isdigit)[0] == expected
+        assert (
+            parse_rows(good, KINDS["tagging"], None, None, "x", is_label=str.isdigit)[0] == expected
+        )
     given = KINDS["classification"], None, None, "data"
     pairs = [{"text_a": "a", "text_b": "b"}, {"text_a": "c", "text_b": "d"}]
     in_pairs = [["a", "b"], ["c", "d"]]
     for good in (in_pairs, tuple(in_pairs), tf.data.Dataset.from_tensor_slices(in_pairs)):
-        assert rows_of(good, *given, is_label=str.isdigit)[0] == pairs
+        assert parse_rows(good, *given, is_label=str.isdigit)[0] == pairs
     with pytest.raises(ValueError, match="^data is batched"):
-        rows_of(tf.data.Dataset.from_tensor_slices([[*"abc"]]), *given, is_label=str.isdigit)
+        parse_rows(tf.data.Dataset.from_tensor_slices([[*"abc"]]), *given, is_label=str.isdigit)
 
 
 def test_datasets_of_any_format_are_the_same_rows():
@@ -257,8 +259,8 @@ def test_datasets_of_any_format_are_the_same_rows():
     upper = data.with_transform(lambda batch: {**batch, "text": [t.upper() for t in batch["text"]]})
     for form in (None, "numpy", "pandas", "arrow", "tensorflow"):
         given = data.with_format(form), KINDS["classification"], None, None, "train"
-        assert rows_of(*given)[0] == rows
-    assert rows_of(upper, KINDS["classification"], None, None, "train")[0][0]["text"] == "A"
+        assert parse_rows(*given)[0] == rows
+    assert parse_rows(upper, KINDS["classification"], None, None, "train")[0][0]["text"] == "A"
 
 
 @pytest.mark.parity
@@ -268,24 +270,24 @@ def test_data_of_words_and_choices_and_what_is_missing():
         output_signature=(tf.TensorSpec([None], tf.string),) * 2,
     )
     rows = [{"words": ["in", "Paris"], "tags": ["O", "B-LOC"]}]
-    assert rows_of(words, KINDS["tagging"], None, None, "train") == (rows, ["words"])
+    assert parse_rows(words, KINDS["tagging"], None, None, "train") == (rows, ["words"])
     choices = [("It is", ["cold", "hot"], 1)]
-    assert rows_of(choices, KINDS["multiple_choice"], None, None, "train")[0] == [
+    assert parse_rows(choices, KINDS["multiple_choice"], None, None, "train")[0] == [
         {"context": "It is", "choices": ["cold", "hot"], "label": 1}
     ]
     # A list of words is a sentence; a tuple is the words, and their tags.
     tagging, words = KINDS["tagging"], ["in", "Paris"]
     expected = ([{"words": words}], ["words"])
-    assert rows_of([words], tagging, None, None, "data", is_label=str.isdigit) == expected
-    assert rows_of([(tuple(words), ("O", "B-LOC"))], tagging, None, None, "train")[0] == rows
+    assert parse_rows([words], tagging, None, None, "data", is_label=str.isdigit) == expected
+    assert parse_rows([(tuple(words), ("O", "B-LOC"))], tagging, None, None, "train")[0] == rows
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": ["a", None], "label": [1.0, float("nan")], "n": [1, 2]})
-    assert rows_of(frame, KINDS["regression"], None, None, "train")[0] == [
+    assert parse_rows(frame, KINDS["regression"], None, None, "train")[0] == [
         {"text": "a", "label": 1.0, "n": 1}, {"text": None, "label": None, "n": 2},
     ]  # fmt: skip
     twice = pandas.DataFrame([["a", 1.0, 2.0]], columns=["text", "label", "label"])
     with pytest.raises(ValueError, match="^train: expected each column once, got label more than"):
-        rows_of(twice, KINDS["regression"], None, None, "train")
+        parse_rows(twice, KINDS["regression"], None, None, "train")
 
 
 @pytest.mark.parametrize(
@@ -305,7 +307,7 @@ def test_data_of_words_and_choices_and_what_is_missing():
 )  # fmt: skip
 def test_a_text_too_many_to_predict_is_no_label(kind, columns, item, expected):
     given = [item], KINDS[kind], columns, None, "data"
-    ((row,), _) = rows_of(*given, is_label=lambda text: text in ("yes", "no"))
+    ((row,), _) = parse_rows(*given, is_label=lambda text: text in ("yes", "no"))
     assert str(row).startswith(expected) if isinstance(expected, str) else row == expected
 
 

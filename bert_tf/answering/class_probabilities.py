@@ -22,12 +22,12 @@ def log_probabilities(logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:
     return tf.nn.log_softmax(_calibrated(logits, temperature))
 
 
-def likeliest(logits: tf.Tensor, temperature: float = 1.0) -> tuple[tf.Tensor, tf.Tensor]:
+def most_likely(logits: tf.Tensor, temperature: float = 1.0) -> tuple[tf.Tensor, tf.Tensor]:
     """The most probable class, (...,) int64, and its probability, (...,) float64."""
     return tf.argmax(logits, -1), tf.reduce_max(probabilities(logits, temperature), -1)
 
 
-def probabilities_of_several(logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:
+def multilabel_probabilities(logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:
     """Probabilities of classes of which any number holds, (..., C) float64."""
     return tf.sigmoid(_calibrated(logits, temperature))
 

@@ -9,7 +9,7 @@ from bert_tf.pipelines.bounded_memory import map_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
 from . import embeddings
-from .rows import beginnings, fitted_rows, on_rows, text_rows
+from .rows import fit_rows, run_on_rows, text_rows, truncate_texts
 from .served import Outputs, Served
 from .signatures import STRINGS, Requests, Signature, Signatures, long_text, text_signature
 
@@ -83,7 +83,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     """
     tokenizer = served.tokenizer
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
-    whole, text = text, beginnings(served, text, _TOKENS_OF_MASK * served.max_seq_length)
+    whole, text = text, truncate_texts(served, text, _TOKENS_OF_MASK * served.max_seq_length)
     # [B, (parts)]: one more part than masks.
     parts = tf.strings.split(text, sep=MASK_TOKEN)
     part_number = tf.ragged.range(parts.row_lengths()).flat_values
@@ -94,14 +94,14 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     )
     ids = parts.with_values(tf.concat([mask_before, part_ids], 1)).merge_dims(1, 2)
 
-    rows, truncated = fitted_rows(served, ids)
+    rows, truncated = fit_rows(served, ids)
     # Only a literal mask has this id: tokenising text never gives it.
     is_mask = ids[:, : served.max_seq_length - 2] == tokenizer.mask_id
     # (B,)
     counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
     max_count = tf.maximum(tf.reduce_max(counts), 1)
     # (B, M, K)
-    scores, token_ids = on_rows(
+    scores, token_ids = run_on_rows(
         served, rows, lambda served, inputs: _guesses(served, inputs, max_count)
     )
     tokens = tf.gather(tf.constant(tokenizer.vocab), token_ids)
@@ -167,5 +167,5 @@ def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Output
         outputs = served.call({**inputs, features.MASKED_LM_POSITIONS: positions})
         return outputs[features.NEXT_SENTENCE_LOGITS]
 
-    logits = tf.cast(on_rows(served, rows, head), tf.float32)
+    logits = tf.cast(run_on_rows(served, rows, head), tf.float32)
     return {"probability": tf.nn.softmax(logits)[:, 0], "truncated": truncated}

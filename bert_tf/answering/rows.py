@@ -54,11 +54,11 @@ def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
     """Rows of texts or pairs of texts, (B,) string each, and ``truncated`` (B,) bool."""
     if len(texts) == 2:
         texts = check_equally_many(*texts)
-    cut = [beginnings(served, strings, served.max_seq_length) for strings in texts]
-    return fitted_rows(served, *(served.tokenizer.tokenize(strings) for strings in cut))
+    cut = [truncate_texts(served, strings, served.max_seq_length) for strings in texts]
+    return fit_rows(served, *(served.tokenizer.tokenize(strings) for strings in cut))
 
 
-def beginnings(served: Served, texts: tf.Tensor, limit: int) -> tf.Tensor:
+def truncate_texts(served: Served, texts: tf.Tensor, limit: int) -> tf.Tensor:
     """Cuts long texts, (B,) string, after a blank with more than the ``limit`` tokens before it."""
     # A blank ends a word whatever follows, so the tokens before it are those of the whole text.
     size = limit * _BYTES_PER_TOKEN
@@ -76,14 +76,14 @@ def beginnings(served: Served, texts: tf.Tensor, limit: int) -> tf.Tensor:
     return tf.cond(tf.reduce_any(is_long), cut, lambda: texts)
 
 
-def fitted_rows(served: Served, *segments: tf.RaggedTensor) -> tuple[Rows, tf.Tensor]:
+def fit_rows(served: Served, *segments: tf.RaggedTensor) -> tuple[Rows, tf.Tensor]:
     """Rows of one or two segments of ids, [B, (tokens)] int32 each, and ``truncated`` (B,) bool."""
     ids, ranges = join_segments(segments)
     fitted = fit_segments(ranges, served.max_seq_length, served.tokenizer)
     return Rows(ids, fitted.ranges), fitted.truncated
 
 
-def on_rows(
+def run_on_rows(
     served: Served,
     rows: Rows,
     head: Head,

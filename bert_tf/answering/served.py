@@ -114,15 +114,15 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     weights = Weights(copied)
     shared = (copied, traced_once(tokenizer), length, options)
 
-    def served_by(read: Read, plan: ComputePlan | None = None, are_whole: bool = False) -> Served:
-        return Served(*shared, **_graphs(copied, weights, read, plan, are_whole))
+    def served_by(read: Read, plan: ComputePlan | None = None, unpadded: bool = False) -> Served:
+        return Served(*shared, **_graphs(copied, weights, read, plan, unpadded))
 
     exact = served_by(weights.read)
     if weights.copies:
         quick = served_by(weights.read_quickly, ComputePlan())
     else:
         chains = TwoChains(weights.read_columns)
-        whole = served_by(weights.read, chains, are_whole=True)
+        whole = served_by(weights.read, chains, unpadded=True)
         quick = dataclasses.replace(served_by(weights.read, chains), whole=whole)
     return dataclasses.replace(
         exact,
@@ -270,13 +270,13 @@ class _Copy(tf.saved_model.experimental.TrackableResource):
 
 
 def encode(
-    encoder: BertEncoder, plan: ComputePlan, are_whole: bool, inputs: Mapping[str, tf.Tensor]
+    encoder: BertEncoder, plan: ComputePlan, unpadded: bool, inputs: Mapping[str, tf.Tensor]
 ) -> dict[str, Any]:
-    """The encoder's outputs at inference, 0 at padding; ``are_whole``: there is none."""
+    """The encoder's outputs at inference, 0 at padding; ``unpadded``: there is none."""
     mask = inputs[features.INPUT_MASK]
     embedded = encoder.embeddings(inputs[features.INPUT_WORD_IDS], inputs[features.INPUT_TYPE_IDS])
-    all_real = are_whole and not encoder.config.is_decoder
-    rows = TokenRows(mask, without_padding=not are_whole, all_real=all_real)
+    all_real = unpadded and not encoder.config.is_decoder
+    rows = TokenRows(mask, without_padding=not unpadded, all_real=all_real)
     matrix, states = rows.from_batch(embedded), [embedded]
     for block in encoder.blocks:
         matrix = block.transform(matrix, rows, plan)
@@ -285,14 +285,14 @@ def encode(
 
 
 def _graphs(
-    model: BertModel, weights: Weights, read: Read, plan: ComputePlan | None, are_whole: bool
+    model: BertModel, weights: Weights, read: Read, plan: ComputePlan | None, unpadded: bool
 ) -> dict[str, Any]:
     """The graphs of a ``Served``, by their names there.
 
-    By a plan states of padding are not computed; ``are_whole``: all rows have one length.
+    By a plan states of padding are not computed; ``unpadded``: all rows have one length.
     """
     encoder, table = model.encoder, weights.table
-    by_plan = functools.partial(encode, encoder, plan, are_whole) if plan else None
+    by_plan = functools.partial(encode, encoder, plan, unpadded) if plan else None
     encoded = _trace_model(encoder, read, weights.matrices, by_plan)
     call = encoded if model is encoder else _trace_model(model, read, table, encoded)
     graphs = {"encode": encoded, "call": call}

@@ -45,7 +45,7 @@ def text_signature(
 ) -> Signature:
     """Signature that takes ``text``, or a text or pair by other names."""
     names = names or ("text",)
-    requests = requests_of_texts(served, names)
+    requests = text_requests(served, names)
     return Signature(function, dict.fromkeys(names, STRINGS), requests, summary)
 
 
@@ -121,7 +121,7 @@ def odd_texts(served: Served) -> list[Any]:
     return ["", BEYOND_ASCII, NOT_UTF8, long_text(served)]
 
 
-def requests_of_texts(served: Served, names: Sequence[str]) -> Requests:
+def text_requests(served: Served, names: Sequence[str]) -> Requests:
     """Requests of texts or pairs, by the names of the inputs."""
     odd = odd_texts(served)
     ordinary = dict(zip(names, (TEXTS, SECOND_TEXTS), strict=False))

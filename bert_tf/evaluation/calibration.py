@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_tf.answering.class_probabilities import log_probabilities, probabilities_of_several
+from bert_tf.answering.class_probabilities import log_probabilities, multilabel_probabilities
 
 # The logarithm of the temperature is 0 give or take 1 before anything is seen: a few rows move it
 # little, and a model that is never wrong does not become infinitely sure.
@@ -129,7 +129,9 @@ class Calibration:
         }
 
 
-def of_classes(logits: NDArray[Any], labels: NDArray[Any], temperature: float) -> Calibration:
+def calibrate_classes(
+    logits: NDArray[Any], labels: NDArray[Any], temperature: float
+) -> Calibration:
     """Calibration of examples of one class each; logits (N, C), ids of classes (N,)."""
 
     def measure(divisor: float) -> Reliability:
@@ -144,13 +146,15 @@ def of_classes(logits: NDArray[Any], labels: NDArray[Any], temperature: float) -
     return Calibration(temperature, len(labels), measure(1.0), measure(temperature))
 
 
-def of_several(logits: NDArray[Any], holds: NDArray[Any], temperature: float) -> Calibration:
+def calibrate_multilabel(
+    logits: NDArray[Any], holds: NDArray[Any], temperature: float
+) -> Calibration:
     """Calibration of examples of any number of classes each; (N, C) both."""
 
     def measure(by: float) -> Reliability:
         scaled = logits.astype(np.float64) / by
         losses = np.logaddexp(0, np.where(holds == 1, -scaled, scaled))
-        probabilities = probabilities_of_several(logits, by).numpy()
+        probabilities = multilabel_probabilities(logits, by).numpy()
         return reliability(probabilities.ravel(), holds.ravel(), losses.mean())
 
     return Calibration(temperature, logits.size, measure(1.0), measure(temperature))

@@ -21,7 +21,7 @@ from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .calibration import Calibration, fit_temperature, of_classes
+from .calibration import Calibration, calibrate_classes, fit_temperature
 from .scores import Comparison, Confusion
 
 Thresholds = Mapping[str, float]
@@ -46,7 +46,7 @@ class Inference:
     batch_size: int
     cache: dict[str, Any] | None = None
 
-    def once(self, set_name: str, compute: Callable[[], T]) -> T:
+    def cached(self, set_name: str, compute: Callable[[], T]) -> T:
         """Outputs on a set, from memory or computed now."""
         if self.cache is None:
             return compute()
@@ -68,7 +68,7 @@ class Inference:
             rows = {key: value.numpy() for key, value in rows.items()}
             yield rows, np.nan_to_num(outputs.numpy())
 
-    def in_order(self, examples: Examples) -> np.ndarray:
+    def ordered_outputs(self, examples: Examples) -> np.ndarray:
         """The model's output for each example, (N, ...)."""
         batches = [(rows[features.EXAMPLE_INDEX], out) for rows, out in self.outputs(examples)]
         places, outputs = map(np.concatenate, zip(*batches, strict=True))
@@ -94,10 +94,10 @@ def _spec(part: tf.Tensor, width: int) -> tf.TensorSpec:
 
 
 def _rows_and_outputs(model: BertModel, rows: Any) -> tuple[Any, Any]:
-    return rows, model.activated(outputs_of(model, rows, training=False))
+    return rows, model.activated(run_model(model, rows, training=False))
 
 
-def outputs_of(model: Any, rows: Any, *, training: bool) -> Any:
+def run_model(model: Any, rows: Any, *, training: bool) -> Any:
     """A model's outputs for a batch; for texts that are read in windows their means.
 
     Of a model of embeddings they are the vectors of texts, (B, K, D) float32 of (B, K, S) ids.
@@ -137,15 +137,15 @@ class Mistake:
     @property
     def text(self) -> str:
         """All texts, with the mark between them."""
-        return joined(self.texts)
+        return join_texts(self.texts)
 
 
-def joined(texts: Mapping[str, str]) -> str:
+def join_texts(texts: Mapping[str, str]) -> str:
     """Named texts as one, with the mark between them."""
     return PAIR_MARK.join(texts.values())
 
 
-def temperature_of(thresholds: Thresholds | None, logits: np.ndarray, labels: np.ndarray) -> float:
+def get_temperature(thresholds: Thresholds | None, logits: np.ndarray, labels: np.ndarray) -> float:
     """The temperature that is given, or with ``None`` that of logits (N, C) and ids (N,)."""
     if thresholds is None:
         return fit_temperature(logits, labels)
@@ -169,16 +169,16 @@ class PredictedClasses(NamedTuple):
     fields: dict[str, Any]
 
 
-def predicted_classes(
+def predict_classes(
     logits: np.ndarray, true: np.ndarray, thresholds: Thresholds | None
 ) -> PredictedClasses:
     """Predicts one class each by logits (N, C), and compares with the true ids, (N,)."""
-    temperature = temperature_of(thresholds, logits, true)
+    temperature = get_temperature(thresholds, logits, true)
     logs = log_probabilities(logits).numpy()
     predicted = logs.argmax(1)
     fields = {
         "thresholds": {TEMPERATURE: temperature},
-        "calibrate": functools.partial(of_classes, logits, true, temperature),
+        "calibrate": functools.partial(calibrate_classes, logits, true, temperature),
         "constant": is_constant(true, predicted),
     }
     return PredictedClasses(predicted, -logs[np.arange(len(true)), true], logs, fields)
@@ -217,7 +217,7 @@ class Evaluation:
 
     Scores are fractions of 1, or 0 to 100 where the official script says so; ``comparison`` has
     those of each class. ``constant`` says that the run has collapsed: every prediction is the same
-    and should not be, or what ``constant_means`` says. ``confusion`` counts the pairs of an
+    and should not be, or what ``constant_description`` says. ``confusion`` counts the pairs of an
     expected and a predicted class. ``thresholds`` are those of the scores, by name, such as
     ``null``, that of no answer, and the temperature of the probabilities: decided on this set, or
     given. ``calibrate`` compares the probabilities with what is so.
@@ -228,6 +228,6 @@ class Evaluation:
     mistakes: Sequence[Mistake] = ()
     confusion: Confusion | None = None
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    constant_means: str = "every prediction is the same"
+    constant_description: str = "every prediction is the same"
     calibrate: Callable[[], Calibration] | None = None
     comparison: Comparison = dataclasses.field(default_factory=lambda: Comparison(0, {}))

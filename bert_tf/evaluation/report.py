@@ -43,7 +43,7 @@ def write_report(
 
 def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: str | None) -> str:
     parts, scores = [], evaluation.scores
-    if reason := collapsed or (evaluation.constant_means if evaluation.constant else None):
+    if reason := collapsed or (evaluation.constant_description if evaluation.constant else None):
         parts.append(
             f"<p class='warning'><b>Collapsed:</b> {html.escape(reason)}. Try another seed, "
             "a lower learning rate, or more steps.</p>"

@@ -12,7 +12,7 @@ from bert_tf.evaluation.evaluation import Inference
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.pipelines.classification import similarity_examples
 from bert_tf.readers.examples import ExampleSet, SimilarityExample
-from bert_tf.tasks.similarity.task import SimilarityTask, at_length_1
+from bert_tf.tasks.similarity.task import SimilarityTask, normalize_rows
 from bert_tf.tasks.task import Task
 from bert_tf.training.progress import print_progress
 
@@ -46,7 +46,7 @@ def few_shot_training(
 
     def fit() -> None:
         embedder = Inference(encoder, inference.tokenizer, length, inference.batch_size)
-        vectors = embedder.in_order(texts)[:, 0]
+        vectors = embedder.ordered_outputs(texts)[:, 0]
         head: Any = getattr(classifier, type(classifier).head)
         head.set_weights(fit_head(vectors, ids, len(task.labels)))
 
@@ -79,7 +79,7 @@ def fit_head(vectors: np.ndarray, ids: np.ndarray, classes: int) -> tuple[np.nda
     mean length as if it were 1. Nesterov's method, whose step the largest curvature bounds.
     """
     scale = np.linalg.norm(vectors, axis=1).mean()
-    directions = at_length_1(vectors)
+    directions = normalize_rows(vectors)
     rows = np.concatenate([directions, np.ones([len(vectors), 1])], 1).astype(np.float64)
     targets = np.eye(classes)[ids]
     penalty = np.append(np.ones(rows.shape[1] - 1), 0.0)[:, None]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.evaluation.evaluation import outputs_of
+from bert_tf.evaluation.evaluation import run_model
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.replicas import ReplicaShard
 from bert_tf.pipelines.tokenized_examples import Examples
@@ -45,7 +45,7 @@ class TaskObjective(Objective):
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """The loss by what the part counts in the batch."""
         share = ReplicaShard(batch)
-        outputs = outputs_of(self._model, share.rows["rows"], training=True)
+        outputs = run_model(self._model, share.rows["rows"], training=True)
         if self._compares_rows:
             outputs, counted, copies = share.all_gather(outputs), batch, share.num_replicas
         else:

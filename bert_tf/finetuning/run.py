@@ -11,7 +11,7 @@ from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.io.files import atomic_write, read_json, write_json
 from bert_tf.readers.table_formats import is_in_memory
 from bert_tf.saved_models.exporting import export, remove_export
-from bert_tf.tasks.task_file import export_options, task_of
+from bert_tf.tasks.task_file import export_options, load_task_file
 from bert_tf.training.distribution import Distribution, open_distribution
 from bert_tf.training.precision import is_rewritten
 from bert_tf.training.process import training_in_process
@@ -131,5 +131,5 @@ def export_best(directory: FineTuningDirectory, name: str) -> None:
     remove_export(directory.export)
     gc.collect()  # the trained model, which refers to itself
     checkpoint = open_checkpoint(directory.path)
-    model, options = bert_tf.load(checkpoint), export_options(task_of(checkpoint))
+    model, options = bert_tf.load(checkpoint), export_options(load_task_file(checkpoint))
     export(model, directory.export, options=options, name=name)

@@ -15,7 +15,7 @@ from bert_tf.cli import flag_fields as flag
 from bert_tf.evaluation.scores import CLASS_METRICS
 from bert_tf.io.wording import did_you_mean
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
-from bert_tf.tasks.kinds import is_table_of, option_fields, table_options
+from bert_tf.tasks.kinds import is_table_file, option_fields, table_options
 from bert_tf.tasks.options import GLUE_NAMES, NEEDS_DEV_SET, SHARE, evaluates
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
@@ -476,7 +476,7 @@ def _task(task: str | None, tfds: str | None) -> str:
 
 def _resolve_columns(values: dict[str, Any], given: Mapping[str, Any], kind: type[Task]) -> None:
     task = values["task"]
-    if kind.reads_own_form and not is_table_of(kind, values["train_file"] or ""):
+    if kind.reads_native_format and not is_table_file(kind, values["train_file"] or ""):
         columns_of = {"text_columns", "label_column", "id_column", *table_options(kind)}
         for name in sorted(columns_of & given.keys()):
             raise ValueError(

@@ -32,7 +32,7 @@ def training_summary(task: Task, examples: Examples, tokenizer: BertTokenizer) -
     labels = f", labels {listed(task.labels)}" if task.labels else ""
     evaluated = ", ".join(task.dev_sets) or "nothing"
     predicted = f"; predicted: {', '.join(task.test_sets)}" if task.test_sets else ""
-    count, *messages = task.training_lines(examples)
+    count, *messages = task.training_summary(examples)
     items = task.training_items()
     sample = items[:: -(-len(items) // _SAMPLE)]
     unknown = unknown_note([text for item in sample for text in texts_of(item)], tokenizer)

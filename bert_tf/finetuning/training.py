@@ -143,7 +143,7 @@ class FineTuningTrainer(Trainer):
         resumes = not self.has_ended()
         if resumes:
             self.directory.record_dropout_masks(self.loop.compilation.masks.name, self.step)
-            self.examples = self.task.prepared(self.model, self.examples)
+            self.examples = self.task.prepare_examples(self.model, self.examples)
             if self.loop.compilation.jit_compile:
                 lengths = ", ".join(map(str, self.examples.few_lengths()))
                 print_progress(
@@ -341,7 +341,7 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
         "thresholds": thresholds,
         "collapsed": describe_collapse(
             state.curve,
-            constant=evaluations[constant].constant_means if constant else None,
+            constant=evaluations[constant].constant_description if constant else None,
             set_name=constant,
         ),
         "best": {"step": state.best_step, "epoch": state.best_step / training.steps_per_epoch},

@@ -19,10 +19,10 @@ from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import RowOrError, in_memory_tables
 from bert_tf.readers.tables import TableFile, read_rows
 from bert_tf.tasks.kinds import saved_options
-from bert_tf.tasks.python_data import is_number, rows_of
+from bert_tf.tasks.python_data import is_number, parse_rows
 from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import predict
-from bert_tf.tasks.task_file import TaskFile, default_kind, kinds_for_class, task_of
+from bert_tf.tasks.task_file import TaskFile, default_kind, kinds_for_class, load_task_file
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import is_unfinished
 
@@ -108,7 +108,7 @@ class Predictor:
         task = _task(self._checkpoint, settings.max_seq_length)
         self.kind = KINDS[task.kind]
         self._thresholds = _thresholds(self._checkpoint, task, settings.threshold)
-        self._options = self.kind.options_of(task.options, self._thresholds)
+        self._options = self.kind.restore_options(task.options, self._thresholds)
         self.task = dataclasses.replace(task, options=saved_options(self.kind, self._options))
         # Classes have numbers where the source does not name them.
         count = self._checkpoint.model.arguments.get("num_classes", 0)
@@ -167,7 +167,7 @@ class Predictor:
         """The rows of examples in memory, and which columns have the texts."""
         columns = text_columns or self.task.columns.get("text_columns")
         data = [data] if _is_example(data) else data
-        return rows_of(data, self.kind, columns, None, "data", is_label=self._is_label)
+        return parse_rows(data, self.kind, columns, None, "data", is_label=self._is_label)
 
     def table_records(self, table: TableFile, settings: PredictionSettings) -> list[dict[str, Any]]:
         """The records of a table's rows, as a call gives them."""
@@ -301,7 +301,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
             "python -m bert_tf.finetune, or name a directory that this left."
         )
     positions = checkpoint.config.max_position_embeddings
-    task = task_of(checkpoint)
+    task = load_task_file(checkpoint)
     if task is None:
         kind = default_kind(kinds, multi_label=checkpoint.multi_label)
         task = TaskFile(kind.kind, path, default_max_length(checkpoint))
@@ -335,7 +335,7 @@ def _thresholds(
             f"--threshold={threshold:g} means nothing to {task.kind}: it is for "
             f"{' and '.join(supported)}."
         )
-    options = kind.options_of(task.options, checkpoint.thresholds)
+    options = kind.restore_options(task.options, checkpoint.thresholds)
     error = kind.check_threshold(threshold, options, checkpoint.path)
     if error:
         raise ValueError(f"--threshold={threshold:g}: {error}")

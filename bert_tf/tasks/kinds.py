@@ -28,12 +28,12 @@ def saved_options(kind: type[Task], options: Any) -> dict[str, Any]:
     return {name: getattr(options, name) for name, f in fields if f.metadata["saved_in_task_file"]}
 
 
-def is_table_of(kind: type[Task], path: str) -> bool:
+def is_table_file(kind: type[Task], path: str) -> bool:
     """True if a path's name is that of a table of the kind."""
     is_json = path.lower().removesuffix(".gz").endswith(".json")
-    return tables.is_table(path) and not (kind.reads_own_form and is_json)
+    return tables.is_table(path) and not (kind.reads_native_format and is_json)
 
 
 def trains(kind: type[Task], model_class: "type[BertModel]") -> bool:
     """True if a model of the class may have been trained for the kind."""
-    return model_class.__name__ in (kind.model, kind.other_model)
+    return model_class.__name__ in (kind.model, kind.alternative_model)

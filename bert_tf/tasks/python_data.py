@@ -27,7 +27,7 @@ _LABEL = "label"
 _OWN_FORMATS = (None, "custom")  # of a datasets.Dataset that gives rows as they are meant
 
 
-def rows_of(
+def parse_rows(
     data: Any,
     kind: type[Task],
     text_columns: Sequence[str] | None,
@@ -43,10 +43,10 @@ def rows_of(
     ``is_label``, whether a text behind an example's texts is its label, and no text too many; there
     a list of words is a sentence.
     """
-    label = label_of(kind, label_column)
+    label = label_column_name(kind, label_column)
     if isinstance(text_columns, str):
         text_columns = text_columns.split(",")
-    names = [tuple(text_columns)] if text_columns else list(kind.texts_in_python)
+    names = [tuple(text_columns)] if text_columns else list(kind.in_memory_columns)
     put_names = class_id_decoder(data)
     rows: list[RowOrError] = []
     _check_form(data, kind, what, to_predict=is_label is not None)
@@ -70,7 +70,7 @@ def rows_of(
     return rows, texts
 
 
-def label_of(kind: type[Task], label_column: str | None) -> str:
+def label_column_name(kind: type[Task], label_column: str | None) -> str:
     """Name of the column of labels."""
     return label_column or kind.default_label or _LABEL
 

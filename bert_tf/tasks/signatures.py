@@ -59,7 +59,7 @@ _CLASSES: dict[type[BertModel], ClassSignatures] = {
         fill_mask.transformers_outputs,
     ),
     BertClassifier: ClassSignatures(texts.text_signatures, ("pair",)),
-    BertRegressor: ClassSignatures(texts.text_signatures, ("pair",), texts.logits_of_regressor),
+    BertRegressor: ClassSignatures(texts.text_signatures, ("pair",), texts.regressor_logits),
     BertTokenClassifier: ClassSignatures(tagging.signatures),
     BertFeatureTagger: ClassSignatures(tagging.signatures, transformers=None),
     BertSpanPredictor: ClassSignatures(questions.signatures),
@@ -117,5 +117,5 @@ def _task_of(served: Served) -> Task | None:
         dev={},
         test={},
         labels=served.labels if kind.classes else (),
-        options=kind.options_of(options, model.thresholds),
+        options=kind.restore_options(options, model.thresholds),
     )

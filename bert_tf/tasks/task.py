@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ExampleSet = read.ExampleSet[Any]
 Items = Sequence[Any]
 # How groups are held out that are no more than equal texts.
-DRAWN = "drawn by the seed"
+RANDOM_SPLIT = "drawn by the seed"
 # The set that nothing is decided on, labelled or not.
 TEST = "test"
 
@@ -80,21 +80,21 @@ class Task(abc.ABC):
     # The name of its model's class, in ``modeling.MODEL_CLASSES``, and of another that may be
     # trained for it.
     model: str
-    other_model: ClassVar[str] = ""
+    alternative_model: ClassVar[str] = ""
     # The form of ``--text_columns``, the least and the most names in it, and those by default.
     text_form: ClassVar[str] = "A or A,B"
     num_texts: ClassVar[tuple[int, int]] = (1, 2)
     default_texts: ClassVar[Sequence[str]] = ()
     # Names of the columns of rows without names that are given in Python, by their number, and so
     # those of rows that have these names.
-    texts_in_python: ClassVar[Sequence[tuple[str, ...]]] = (("text",), ("text_a", "text_b"))
+    in_memory_columns: ClassVar[Sequence[tuple[str, ...]]] = (("text",), ("text_a", "text_b"))
     # True if a row's text is a list of words.
     reads_words: ClassVar[bool] = False
     # The column without ``--label_column``; there may be no such column where it is optional.
     default_label: ClassVar[str | None] = None
     label_is_optional: ClassVar[bool] = False
     # True if .json, and files that are no tables, are of the kind's published form.
-    reads_own_form: ClassVar[bool] = False
+    reads_native_format: ClassVar[bool] = False
     # Tokens of a row without ``--max_seq_length``.
     max_seq_length: ClassVar[int] = 128
     # The scores that ``--metric`` may name, of which data may lack some; and whether it may name
@@ -109,11 +109,11 @@ class Task(abc.ABC):
     # True if its models give vectors of texts, by a ``SentenceEmbedding``.
     embeds: ClassVar[bool] = False
     # Form of the printed size of the training set.
-    counted: ClassVar[str] = "{rows:,} examples"
+    size_format: ClassVar[str] = "{rows:,} examples"
     # True if the rows to evaluate on have labels, for a loss that is computed with the outputs.
-    evaluates_labelled: ClassVar[bool] = False
+    evaluates_with_labels: ClassVar[bool] = False
     # Line on examples of more tokens than a row, with {count} and {length}.
-    long_examples: str = (
+    truncation_note: str = (
         "{count:,} of the training examples have more than {length} tokens "
         "(--max_seq_length): they are cut."
     )
@@ -146,7 +146,7 @@ class Task(abc.ABC):
 
         The examples of a group are trained on together or, a ``fraction`` of all, held out.
         """
-        return (lambda item: tuple(cls.display_texts(item).values())), DRAWN
+        return (lambda item: tuple(cls.display_texts(item).values())), RANDOM_SPLIT
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
@@ -194,7 +194,7 @@ class Task(abc.ABC):
                 tokenizer,
                 self.sets[set_name].items,
                 max_seq_length,
-                labelled=self.evaluates_labelled and set_name in self.dev_sets,
+                labelled=self.evaluates_with_labels and set_name in self.dev_sets,
             )
         )
         self._apply(self.options)
@@ -286,17 +286,17 @@ class Task(abc.ABC):
         examples: Examples = self.rows(tokenizer, items, max_seq_length, labelled=True)
         return examples
 
-    def training_lines(self, examples: Examples) -> list[str]:
+    def training_summary(self, examples: Examples) -> list[str]:
         """Says how much ``training_examples`` gave, then what is not as it was in the file."""
         items = self.training_items()
-        lines = [self.counted.format(items=len(items), rows=len(examples))]
+        lines = [self.size_format.format(items=len(items), rows=len(examples))]
         sets = {"train": items, **{name: each.items for name, each in self.sets.items()}}
         samples = {name: every[:: 1 + len(every) // 1000] for name, every in sets.items()}
         lines += text_notes({name: map(self.all_texts, some) for name, some in samples.items()})
         if examples.num_too_long:
             count, length = examples.num_too_long, examples.max_seq_length
-            lines.append(self.long_examples.format(count=count, length=length))
-        if equal := self.nothing_to_learn():
+            lines.append(self.truncation_note.format(count=count, length=length))
+        if equal := self.describe_constant_targets():
             lines.append(
                 f"{equal}: there is nothing to learn; are these the columns to learn, and is the "
                 "file whole?"
@@ -306,17 +306,17 @@ class Task(abc.ABC):
             lines.append(f"The numbers to learn: mean {mean:.6g}, standard deviation {std:.6g}.")
         return lines
 
-    def nothing_to_learn(self) -> str:
+    def describe_constant_targets(self) -> str:
         """Sentence on targets that are the same in all training examples, or ""."""
         return ""
 
-    def classes_of(self, item: Any) -> Sequence[Any]:
+    def example_classes(self, item: Any) -> Sequence[Any]:
         """The classes of a labelled example."""
         return (item.label,)
 
     # === Running a model ===
 
-    def prepared(self, model: BertModel, examples: Examples) -> Examples:
+    def prepare_examples(self, model: BertModel, examples: Examples) -> Examples:
         """Examples as a model takes them; a subclass may run a frozen part of it once."""
         return examples
 
@@ -324,7 +324,7 @@ class Task(abc.ABC):
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
         """Predicts on a set and writes its files, by default ``SET.tsv``; gives their paths."""
-        from bert_tf.evaluation.evaluation import joined
+        from bert_tf.evaluation.evaluation import join_texts
         from bert_tf.evaluation.prediction_files import write_file
 
         records: Iterable[Record] = predict(self, inference, set_name, thresholds)
@@ -334,9 +334,11 @@ class Task(abc.ABC):
                 {
                     **{name: record[name] for name in ("id", "prediction")},
                     # Several classes are a list, as the predicted ones.
-                    "expected": list(self.classes_of(item)) if self.multi_label else item.label,
+                    "expected": list(self.example_classes(item))
+                    if self.multi_label
+                    else item.label,
                     **record,
-                    "text": joined(self.display_texts(item)),
+                    "text": join_texts(self.display_texts(item)),
                 }
                 for record, item in zip(records, items, strict=True)
             )
@@ -356,13 +358,13 @@ class Task(abc.ABC):
 
     def _outputs(self, inference: Inference, set_name: str) -> Any:
         """The model's output for each example, (N, ...) float32."""
-        return inference.in_order(tokenized(self, inference, set_name))
+        return inference.ordered_outputs(tokenized(self, inference, set_name))
 
     @abc.abstractmethod
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """Compares what the model says with the labels."""
 
-    def scores_of(self, comparison: Comparison) -> dict[str, float]:
+    def select_scores(self, comparison: Comparison) -> dict[str, float]:
         """Scores to report, the loss and the headline among them."""
         names = [name for name in self.displayed_scores or comparison.scores if name != LOSS]
         scores = comparison.select([*names, self.headline, LOSS])
@@ -399,7 +401,7 @@ class Task(abc.ABC):
     # === For predictions of a file ===
 
     @classmethod
-    def options_of(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
+    def restore_options(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
         """The options of a model that has thresholds, of those that ``task.json`` keeps."""
         return cls.Options(**options)
 
@@ -455,20 +457,20 @@ def _check_metric(task: Task, name: str) -> None:
     known = [metric for metric in task.metrics if metric not in task.unavailable_metrics]
     of_class = [f"{metric}_{label}" for label in classes for metric in CLASS_METRICS]
     if name not in (*known, *of_class):
-        of_classes = ""
+        class_forms = ""
         if classes:
             forms = ", ".join(f"{metric}_CLASS" for metric in CLASS_METRICS)
-            of_classes = f"; or {forms}, and the classes are {listed(classes)}"
+            class_forms = f"; or {forms}, and the classes are {listed(classes)}"
         raise ValueError(
             f"--metric={one_line(name)} is no score of {task.name}: expected "
-            f"{', '.join(known)}{of_classes}."
+            f"{', '.join(known)}{class_forms}."
         )
 
 
 def label_counts(task: Task, set_name: str | None) -> Mapping[str, int]:
     """Counts of the labels in a dev set, or (``None``) the training set; {} without labels."""
     items = task.training_items() if set_name is None else task.sets[set_name].items
-    names = map(task.classes_of, items if task.labels else ())
+    names = map(task.example_classes, items if task.labels else ())
     return collections.Counter(itertools.chain.from_iterable(names))
 
 
@@ -482,7 +484,7 @@ def tokenized(task: Task, inference: Inference, set_name: str) -> Any:
 
 def outputs(task: Task, inference: Inference, set_name: str) -> Any:
     """Predictions on a set, in the set's order."""
-    return inference.once(set_name, lambda: task._outputs(inference, set_name))
+    return inference.cached(set_name, lambda: task._outputs(inference, set_name))
 
 
 def evaluate(

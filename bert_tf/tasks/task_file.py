@@ -59,7 +59,7 @@ def to_json(task: TaskFile) -> dict[str, Any]:
     return {"format_version": _FORMAT_VERSION, **dataclasses.asdict(task)}
 
 
-def task_of(checkpoint: Checkpoint) -> TaskFile | None:
+def load_task_file(checkpoint: Checkpoint) -> TaskFile | None:
     """Contents of a checkpoint's ``task.json``; ``None`` without one."""
     task = checkpoint.task
     return None if task is None else read_task_file(task, checkpoint.path)

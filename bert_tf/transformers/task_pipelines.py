@@ -165,7 +165,7 @@ class TextClassificationPipeline(Pipeline):
 
 _FUNCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
     "none": lambda logits: logits,
-    "sigmoid": class_probabilities.probabilities_of_several,
+    "sigmoid": class_probabilities.multilabel_probabilities,
     "softmax": class_probabilities.probabilities,
 }
 

@@ -8,9 +8,9 @@ import pytest
 from bert_tf.evaluation import calibration
 from bert_tf.evaluation.calibration import (
     as_two_classes,
+    calibrate_classes,
+    calibrate_multilabel,
     fit_temperature,
-    of_classes,
-    of_several,
     reliability,
 )
 
@@ -49,10 +49,10 @@ def test_finds_what_the_logits_were_multiplied_by():
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
     given = sampled(5, 400, 3, 3.0)
-    temperature, found = fit_temperature(*given), of_classes(*given, 3.0)
+    temperature, found = fit_temperature(*given), calibrate_classes(*given, 3.0)
     monkeypatch.setattr(calibration, "_MAX_BLOCK", 90)
     assert fit_temperature(*given) == pytest.approx(temperature, rel=1e-12)
-    assert of_classes(*given, 3.0) == found
+    assert calibrate_classes(*given, 3.0) == found
 
 
 def test_few_rows_and_no_mistakes_move_it_little():
@@ -66,7 +66,7 @@ def test_few_rows_and_no_mistakes_move_it_little():
 
 def test_errors_and_bins_by_a_plain_loop():
     logits, labels = sampled(5, 400, 3, 3.0)
-    found = of_classes(logits, labels, 3.0)
+    found = calibrate_classes(logits, labels, 3.0)
     for side, temperature in ((found.raw, 1.0), (found.calibrated, 3.0)):
         odds = np.exp(logits / temperature)
         probabilities = odds / odds.sum(1, keepdims=True)
@@ -93,7 +93,7 @@ def test_several_classes_are_decisions_of_two():
     holds = (rng.random([3000, 4]) < 1 / (1 + np.exp(-logits))).astype(int)
     temperature = fit_temperature(as_two_classes(2.5 * logits), holds.ravel())
     assert temperature == pytest.approx(2.5, rel=0.05)
-    found = of_several(2.5 * logits, holds, temperature)
+    found = calibrate_multilabel(2.5 * logits, holds, temperature)
     assert found.count == 12_000
     assert found.calibrated.error < 0.02 < found.raw.error
     probabilities = 1 / (1 + np.exp(-2.5 * logits / temperature))

@@ -5,7 +5,7 @@ import html.parser
 
 import numpy as np
 
-from bert_tf.evaluation.calibration import of_classes
+from bert_tf.evaluation.calibration import calibrate_classes
 from bert_tf.evaluation.evaluation import Evaluation, Mistake
 from bert_tf.evaluation.report import write_report
 from bert_tf.evaluation.scores import Confusion, compare_classes
@@ -118,7 +118,7 @@ def test_names_that_nobody_should_see_as_they_are(tmp_path):
 def test_probabilities_and_classes_are_shown(tmp_path):
     logits, labels = np.array([[4.0, 0], [0, 3], [2, 0], [0, 1]]), np.array([0, 1, 1, 1])
     judged = compare_classes(labels, logits.argmax(1), [BAD, "neg"])
-    calibrate = functools.partial(of_classes, logits, labels, 2.0)
+    calibrate = functools.partial(calibrate_classes, logits, labels, 2.0)
     found = evaluation(thresholds={"temperature": 2.0}, comparison=judged, calibrate=calibrate)
     page, content = page_of(tmp_path, found, [BAD, "neg"])
     for shown in (

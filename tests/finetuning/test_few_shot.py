@@ -12,7 +12,7 @@ from bert_tf.finetuning.data import read_task
 from bert_tf.finetuning.few_shot import draw_pairs, fit_head
 from bert_tf.finetuning.run import run
 from bert_tf.saved_models import ExportOptions
-from bert_tf.tasks.task_file import export_options, task_of
+from bert_tf.tasks.task_file import export_options, load_task_file
 
 from .small_runs import sentences, settings, write_table
 
@@ -80,7 +80,7 @@ def test_few_examples_leave_a_classifier_as_any_other(run_dir):
     answers = model(model.preprocessor(texts), training=False).numpy().argmax(1)
     records = api.predict(str(run_dir), texts, verbose=False)
     assert [record["prediction"] for record in records] == [model.labels[at] for at in answers]
-    task = task_of(open_checkpoint(str(run_dir)))
+    task = load_task_file(open_checkpoint(str(run_dir)))
     assert len({*answers}) == 2 and export_options(task) == ExportOptions(16)
 
 

@@ -91,5 +91,5 @@ def test_outputs_and_losses_equal_a_plain_loops(kind):
             labels = np.array([item.label for item in items])
             assert loss == pytest.approx(np.mean((labels - expected) ** 2), rel=1e-4)
         rows = task.training_examples(TOKENIZER, LENGTH)
-        assert task.training_lines(rows)[1].endswith(SENTENCES[form]) and rows.num_too_long == 5
+        assert task.training_summary(rows)[1].endswith(SENTENCES[form]) and rows.num_too_long == 5
         assert saved_options(type(task), task.options) == {"long_text": form}

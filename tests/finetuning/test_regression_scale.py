@@ -75,7 +75,7 @@ def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):
 def test_the_scale_of_numbers(numbers, scale):
     items = [TextExample("0", "good", None, number) for number in numbers]
     task = text_task("own", examples_of(items), {}, {}, kind="regression")
-    lines = " ".join(task.training_lines(task.training_examples(TOKENIZER, 16)))
+    lines = " ".join(task.training_summary(task.training_examples(TOKENIZER, 16)))
     assert ("there is nothing to learn" in lines) == (len({*numbers}) == 1)
     np.testing.assert_allclose(task.target_scale, scale, rtol=1e-6, atol=1e-40)
 

@@ -158,7 +158,7 @@ def test_an_export_answers_as_they_do(name, signatures, tmp_path):
         **{key: tf.constant(values) for key, values in request.items()}
     )
     task = KINDS[kind](
-        "own", None, {}, {}, labels=model.labels, options=KINDS[kind].options_of(options, {})
+        "own", None, {}, {}, labels=model.labels, options=KINDS[kind].restore_options(options, {})
     )
     rows = [_as_task(name, row) for row in _examples(answers)]
     for record, found in zip(records, task.records(items, iter(rows)), strict=True):

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.answering import rows as rows_module
-from bert_tf.answering.rows import fitted_rows, on_rows
+from bert_tf.answering.rows import fit_rows, run_on_rows
 from bert_tf.modeling import BertEncoder
 
 from .conftest import VOCAB, make, serve
@@ -30,12 +30,12 @@ def packed(rows, width):
             key: tf.pad(value, [[0, 0], [0, width - sizes[-1][1]]]) for key, value in inputs.items()
         }
 
-    return on_rows(serve(make(BertEncoder)), rows, head), sizes
+    return run_on_rows(serve(make(BertEncoder)), rows, head), sizes
 
 
 def test_rows_of_one_segment(encoder):
     ids = tf.ragged.constant([[CAT, SAT], [], [THE, CAT, SAT, ON, THE, MAT]], dtype=tf.int32)
-    rows, truncated = fitted_rows(serve(encoder, 7), ids)
+    rows, truncated = fit_rows(serve(encoder, 7), ids)
     rows, sizes = packed(rows, 7)
     assert sizes == [(3, 7)]
     assert rows["input_word_ids"].numpy().tolist() == [
@@ -47,7 +47,7 @@ def test_rows_of_one_segment(encoder):
     assert not rows["input_type_ids"].numpy().any()
     assert truncated.numpy().tolist() == [False, False, True]
     # As wide as the longest needs, and no wider.
-    assert packed(fitted_rows(serve(encoder, 24), ids)[0], 24)[1] == [(3, 8)]
+    assert packed(fit_rows(serve(encoder, 24), ids)[0], 24)[1] == [(3, 8)]
 
 
 def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
@@ -55,7 +55,7 @@ def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
     monkeypatch.setattr(rows_module, "_FREE_PADDING", 6)
     lengths = [2, 8, 0, 1, 8, 3, 1, 2, 8, 2, 7]
     ids = tf.RaggedTensor.from_row_lengths(tf.range(5, 5 + sum(lengths)) % 10 + 5, lengths)
-    rows, _ = fitted_rows(serve(encoder, 12), ids)
+    rows, _ = fit_rows(serve(encoder, 12), ids)
     rows, sizes = packed(rows, 12)
     # Three rows of ten tokens are as many as there may be; the one of nine would be padded too
     # much with more than two others.
@@ -85,14 +85,14 @@ def test_rows_of_one_length_are_for_the_model_without_a_mask(
     monkeypatch.setattr(rows_module, "_TOKENS_CHUNK_SIZE", most)
     blocks, whole = serve(encoder, 12), serve(encoder, 12)
     ids = tf.RaggedTensor.from_row_lengths(tf.range(5, 5 + sum(lengths), dtype=tf.int32), lengths)
-    rows, _ = fitted_rows(blocks, ids)
+    rows, _ = fit_rows(blocks, ids)
     asked = []
 
     def head(served, inputs):
         asked.append(served)
         return tf.reduce_sum(inputs["input_word_ids"] * inputs["input_mask"], 1)
 
-    sums = on_rows(dataclasses.replace(blocks, whole=whole), rows, head)
+    sums = run_on_rows(dataclasses.replace(blocks, whole=whole), rows, head)
     assert {one is whole for one in asked} == {at_once}
     assert sums.numpy().tolist() == [sum(row) + CLS + SEP for row in ids.to_list()]
 
@@ -118,7 +118,7 @@ def test_long_texts_are_cut_where_no_token_is_lost(encoder, monkeypatch, bytes_p
     monkeypatch.setattr(rows_module, "_BYTES_PER_TOKEN", bytes_per_token)
     served = serve(encoder, 12)
     texts = tf.constant(LONG_TEXTS)
-    cut = rows_module.beginnings(served, texts, 12)
+    cut = rows_module.truncate_texts(served, texts, 12)
     sizes, whole = tf.strings.length(cut).numpy(), tf.strings.length(texts).numpy()
     assert (sizes[[0, 7]] < whole[[0, 7]]).all() == (bytes_per_token == 20)
     before, after = (served.tokenizer.tokenize(strings).to_list() for strings in (texts, cut))

@@ -39,9 +39,9 @@ def inputs(mask):
     return {name: tf.constant(values, tf.int32) for name, values in tensors.items()}
 
 
-def halved(encoder, given, are_whole):
+def halved(encoder, given, unpadded):
     plan = two_chains.TwoChains(lambda one, columns: columns.of(one.value))
-    return encode(encoder, plan, are_whole, given)
+    return encode(encoder, plan, unpadded, given)
 
 
 def same(got, expected, places=...):
@@ -56,14 +56,14 @@ def same(got, expected, places=...):
 def test_rows_with_padding(encoder):
     mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]])
     given = inputs(mask)
-    got = halved(encoder, given, are_whole=False)
+    got = halved(encoder, given, unpadded=False)
     same(got, encoder(given), places=mask == 1)
     assert not got["sequence_output"].numpy()[mask == 0].any()
 
 
 def test_rows_of_one_length(encoder):
     given = inputs(np.ones((2, 5)))
-    same(halved(encoder, given, are_whole=True), encoder(given))
+    same(halved(encoder, given, unpadded=True), encoder(given))
 
 
 def test_columns_are_those_of_each_group():

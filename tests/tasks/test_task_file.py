@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.tasks.registry import KINDS
-from bert_tf.tasks.task_file import TaskFile, task_of, to_json
+from bert_tf.tasks.task_file import TaskFile, load_task_file, to_json
 from tests.finetuning.small_runs import write_task_file
 
 TEXTS = {"text_columns": ["title", "text"], "label_separator": ";", "id_column": None}
@@ -27,7 +27,7 @@ def read_task_file(folder):
     """The task of a checkpoint whose directory has the file."""
     path = pathlib.Path(folder, "task.json")
     found = json.loads(path.read_text()) if path.exists() else None
-    return task_of(Checkpoint(str(folder), "bert_tf", None, None, {}, task=found))
+    return load_task_file(Checkpoint(str(folder), "bert_tf", None, None, {}, task=found))
 
 
 def test_what_is_written_is_read(tmp_path):

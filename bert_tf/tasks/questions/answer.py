@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.answering.rows import Rows, beginnings, check_equally_many, on_rows
+from bert_tf.answering.rows import Rows, check_equally_many, run_on_rows, truncate_texts
 from bert_tf.answering.served import Outputs, Served
 from bert_tf.answering.signatures import (
     BEYOND_ASCII,
@@ -126,7 +126,7 @@ def _with_characters(answers: Outputs, context: tf.Tensor) -> Outputs:
 def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[Answers, tf.Tensor]:
     """The best spans of each context, (B,) string, and whether the question was cut, (B,)."""
     limit = question_length(served)
-    question = beginnings(served, question, limit)
+    question = truncate_texts(served, question, limit)
     tokens = tokenize_questions(
         served.tokenizer.tokenize_with_offsets, question, context, tf.int32.max
     )
@@ -144,7 +144,7 @@ def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[A
         )
 
     answers = answers_from_columns(
-        on_rows(served, Rows(windows.tokens.ids, row_segments(windows)), head),
+        run_on_rows(served, Rows(windows.tokens.ids, row_segments(windows)), head),
         windows,
         context,
         max_answer_length=served.options.max_answer_length,

@@ -19,7 +19,7 @@ from bert_tf.cli.flag_fields import rule
 from bert_tf.evaluation.scores import LOSS, Comparison
 from bert_tf.features import NULL_THRESHOLD
 from bert_tf.readers.tables import TableFile
-from bert_tf.tasks.kinds import is_table_of
+from bert_tf.tasks.kinds import is_table_file
 from bert_tf.tasks.task import ExampleSet, FormReader, Items, Task, outputs, tokenized
 
 from .reader import read_questions, read_squad, squad_has_answers
@@ -47,7 +47,7 @@ _COUNTS = ("total", "thresh")
 
 
 def _holds_texts_alone(path: str) -> bool:
-    return is_table_of(QuestionTask, path) and not TableFile(path).has_typed_fields
+    return is_table_file(QuestionTask, path) and not TableFile(path).has_typed_fields
 
 
 _SAYS_WHERE = rule(
@@ -106,16 +106,16 @@ class QuestionTask(Task):
     text_form = "QUESTION,CONTEXT"
     num_texts = (2, 2)
     default_texts = ("question", "context")
-    texts_in_python = (("question", "context"),)
+    in_memory_columns = (("question", "context"),)
     default_label = "answers"
-    reads_own_form = True
+    reads_native_format = True
     max_seq_length = 384
     metrics = ("exact_match", "exact", "f1", "best_exact", "best_f1", LOSS)
     threshold = NULL_THRESHOLD
     unshared_text = "context"
-    counted = "{items:,} questions in {rows:,} windows"
-    evaluates_labelled = True
-    long_examples = (
+    size_format = "{items:,} questions in {rows:,} windows"
+    evaluates_with_labels = True
+    truncation_note = (
         "The contexts of {count:,} of the training questions are read in several windows of "
         "{length} tokens (--max_seq_length)."
     )
@@ -178,9 +178,9 @@ class QuestionTask(Task):
         return {NULL_THRESHOLD: self._threshold_of({})} if self._with_null else {}
 
     @classmethod
-    def options_of(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
+    def restore_options(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
         """A model with a threshold was trained with null, where nothing else says so."""
-        return super().options_of(
+        return super().restore_options(
             {"with_null": NULL_THRESHOLD in thresholds, **options}, thresholds
         )
 
@@ -208,10 +208,10 @@ class QuestionTask(Task):
         rows: QuestionExamples = self.rows(tokenizer, items, max_seq_length, labelled=True)
         return rows.examples
 
-    def training_lines(self, examples: Examples) -> list[str]:
+    def training_summary(self, examples: Examples) -> list[str]:
         """Lines on the training set, also on long texts if one in fifty has too many words."""
         items = self.training_items()
-        lines = super().training_lines(examples)
+        lines = super().training_summary(examples)
         if examples.num_lost:
             lines.append(
                 f"The answers to {examples.num_lost:,} of the training questions have no token, "
@@ -236,7 +236,7 @@ class QuestionTask(Task):
             )
         return lines
 
-    def nothing_to_learn(self) -> str:
+    def describe_constant_targets(self) -> str:
         return "" if any(i.answers for i in self.training_items()) else "No question has an answer"
 
     def rows(

@@ -53,7 +53,7 @@ def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
     return above | (equal & (equal.cumsum(1) <= room))
 
 
-def without_own(ranked: NDArray[np.intp], own: NDArray[np.intp]) -> NDArray[np.intp]:
+def drop_own_text(ranked: NDArray[np.intp], own: NDArray[np.intp]) -> NDArray[np.intp]:
     """Rankings (Q, K) without each query's own document, (Q,) numbers or -1; -1 stands behind."""
     is_own = ranked == own[:, None]
     order = np.argsort(is_own, axis=1, kind="stable")

@@ -17,9 +17,9 @@ from bert_tf.choices import BOTH_WAYS, COSENT, COSINE, ONE_WAY, SIMILARITY_LOSSE
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import Given, Values
 from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
-from bert_tf.tasks.task import DRAWN, Items, Task
+from bert_tf.tasks.task import RANDOM_SPLIT, Items, Task
 
-from .retrieval import RANKING_SCORES, compare_rankings, search, without_own
+from .retrieval import RANKING_SCORES, compare_rankings, drop_own_text, search
 
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Thresholds
@@ -133,7 +133,7 @@ class SimilarityTask(Task):
     model = "BertEncoder"
     text_form = "A,B or ANCHOR,POSITIVE,NEGATIVE"
     num_texts = (2, 3)
-    texts_in_python = (("text_a", "text_b"),)
+    in_memory_columns = (("text_a", "text_b"),)
     label_is_optional = True
     metrics = (*CORRELATIONS, *RANKING_SCORES)
     embeds = True
@@ -145,9 +145,9 @@ class SimilarityTask(Task):
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
         """Pairs of the same texts with scores; without, pairs that share a text."""
         if items[0].label is not None:
-            return (lambda item: tuple(sorted(item.texts))), DRAWN
+            return (lambda item: tuple(sorted(item.texts))), RANDOM_SPLIT
         groups = _sharing(items)
-        return (lambda item: groups[item.texts[1]]), DRAWN
+        return (lambda item: groups[item.texts[1]]), RANDOM_SPLIT
 
     @property
     def _prefixes(self) -> tuple[str, str]:
@@ -170,7 +170,7 @@ class SimilarityTask(Task):
         """Scores of the search for pairs with scores, and of cosines for other pairs."""
         return [*(RANKING_SCORES if self._has_scores else CORRELATIONS)]
 
-    def nothing_to_learn(self) -> str:
+    def describe_constant_targets(self) -> str:
         """Sentence if all scores are equal, or if no text is wrong for any anchor; else ""."""
         items = self.training_items()
         scores = {item.label for item in items}
@@ -226,7 +226,7 @@ class SimilarityTask(Task):
         from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
 
         texts, numbers = self._numbered(items)
-        vectors = at_length_1(outputs[:, 0])
+        vectors = normalize_rows(outputs[:, 0])
         if not self._has_scores:
             return self._score_search(items, texts, numbers, vectors)
         true = np.array([item.label for item in items], np.float64)
@@ -238,10 +238,10 @@ class SimilarityTask(Task):
 
         comparison = compare(CORRELATIONS, true, cosines)
         return Evaluation(
-            scores=self.scores_of(comparison),
+            scores=self.select_scores(comparison),
             comparison=comparison,
             constant=bool(np.ptp(cosines) < _MIN_SPREAD < np.ptp(true)),
-            constant_means="every two texts have the same cosine",
+            constant_description="every two texts have the same cosine",
             mistakes=worst_mistakes(items, errors, errors > 0, show),
         )
 
@@ -264,7 +264,7 @@ class SimilarityTask(Task):
             at = column_of_text.get(items[item].texts[0], -1)
             if at not in matches:
                 own[row] = at
-        ranked = without_own(ranked, own)
+        ranked = drop_own_text(ranked, own)
         comparison = compare_rankings(ranked, [*relevant.values()])
         own_best = [
             next((rank for rank, at in enumerate(row) if at in matches), len(documents))
@@ -282,10 +282,10 @@ class SimilarityTask(Task):
 
         losses = np.log2(1.0 + np.array(own_best))
         return Evaluation(
-            scores=self.scores_of(comparison),
+            scores=self.select_scores(comparison),
             comparison=comparison,
             constant=bool(len(documents) > 1 and np.ptp(scores) < _MIN_SPREAD),
-            constant_means="every two texts have the same cosine",
+            constant_description="every two texts have the same cosine",
             mistakes=worst_mistakes(anchors, losses, losses > 0, show),
         )
 
@@ -298,7 +298,7 @@ class SimilarityTask(Task):
     ) -> Iterator[Mapping[str, Any]]:
         """The cosines of each example's first text and its others."""
         _, numbers = self._numbered(items)
-        vectors = at_length_1(outputs[:, 0])
+        vectors = normalize_rows(outputs[:, 0])
         for row in numbers:
             yield {"similarity": (vectors[row[1:]] @ vectors[row[0]]).tolist()}
 
@@ -316,10 +316,10 @@ class SimilarityTask(Task):
         return {**record, "third": None} if has_third else record
 
 
-def at_length_1(vectors: np.ndarray) -> np.ndarray:
+def normalize_rows(vectors: np.ndarray) -> np.ndarray:
     """Vectors (N, D) at length 1; zeros stay zeros.
 
-    >>> at_length_1(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    >>> normalize_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
     array([[0.6, 0.8],
            [0. , 0. ]])
     """

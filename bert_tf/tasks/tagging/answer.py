@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.answering.answers import name_labels, to_float32
-from bert_tf.answering.class_probabilities import likeliest
-from bert_tf.answering.rows import Rows, dense, on_rows
+from bert_tf.answering.class_probabilities import most_likely
+from bert_tf.answering.rows import Rows, dense, run_on_rows
 from bert_tf.answering.served import Outputs, Served
 from bert_tf.answering.signatures import (
     ROWS_OF_STRINGS,
@@ -118,7 +118,7 @@ def answer_tags(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
 
     Returns ``tags``, their numbers, and ``scores``, their probabilities, (...) each.
     """
-    label, score = likeliest(logits, thresholds.get(features.TEMPERATURE, 1.0))
+    label, score = most_likely(logits, thresholds.get(features.TEMPERATURE, 1.0))
     return {"tags": label, "scores": score}
 
 
@@ -129,7 +129,7 @@ def signatures(served: Served, task: Task) -> Signatures:
     words = Signature(
         functools.partial(_tag_words, task),
         {"words": ROWS_OF_STRINGS},
-        _requests_of_words(served),
+        _word_requests(served),
         'Tags each word of a text that is already split; "" is no word.',
     )
     has_features = isinstance(served.model, BertFeatureTagger)
@@ -138,7 +138,7 @@ def signatures(served: Served, task: Task) -> Signatures:
     return {"serving_default": entities, "words": words, "tokens": tokens}
 
 
-def _requests_of_words(served: Served) -> Requests:
+def _word_requests(served: Served) -> Requests:
     ordinary = [
         ["Ada", "Brandt", "moved", "from", "Lisbon", "to", "Oslo", "."],
         ["The", "U.N.", "met", "in", "Geneva", "", "", ""],
@@ -245,5 +245,5 @@ def _answers(
         missing = [[0, 0], [0, width - tf.shape(inputs[features.INPUT_MASK])[1]]]
         return {key: tf.pad(to_float32(value), missing) for key, value in answers.items()}
 
-    answers = on_rows(served, rows, head, beside)
+    answers = run_on_rows(served, rows, head, beside)
     return {key: tf.gather_nd(value, columns) for key, value in answers.items()}

@@ -29,7 +29,15 @@ from bert_tf.evaluation.scores import (
 from bert_tf.io.wording import did_you_mean, quote
 from bert_tf.readers.tables import TableFile
 from bert_tf.tasks.options import NEEDS_DEV_SET, ClassWeights, parse_class_weights
-from bert_tf.tasks.task import DRAWN, FormReader, Items, Task, label_counts, predict, tokenized
+from bert_tf.tasks.task import (
+    RANDOM_SPLIT,
+    FormReader,
+    Items,
+    Task,
+    label_counts,
+    predict,
+    tokenized,
+)
 
 from .conll_reader import read_conll
 from .entities import Entity, find_all, find_odd_tags, find_scored, is_tag
@@ -154,18 +162,18 @@ class TaggingTask(Task):
     published = ("ner",)
     Options = _Options
     model = "BertTokenClassifier"
-    other_model = "BertFeatureTagger"
+    alternative_model = "BertFeatureTagger"
     text_form = "WORDS"
     num_texts = (1, 1)
     default_texts = ("words",)
-    texts_in_python = (("words",),)
+    in_memory_columns = (("words",),)
     reads_words = True
     default_label = "tags"
     metrics = (*ENTITY_SCORES, *TAG_SCORES, LOSS)
     class_metrics = True
     classes = "tags"
-    counted = "{items:,} sentences in {rows:,} rows"
-    long_examples = (
+    size_format = "{items:,} sentences in {rows:,} rows"
+    truncation_note = (
         "{count:,} of the training sentences are read in several rows of {length} tokens "
         "(--max_seq_length)."
     )
@@ -185,7 +193,7 @@ class TaggingTask(Task):
         # Of a handful of documents one would be too much; and a table's rows are one each.
         if fraction * documents >= 1 and documents < len(items):
             return (lambda item: item.document), "whole documents"
-        return (lambda item: item.words), DRAWN
+        return (lambda item: item.words), RANDOM_SPLIT
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
@@ -201,7 +209,7 @@ class TaggingTask(Task):
     def _apply(self, options: Any) -> None:
         variants = options.variants
         self._variant = variants[0] if variants else None
-        self.model = self.other_model if variants else type(self).model
+        self.model = self.alternative_model if variants else type(self).model
         super()._apply(options)
 
     @property
@@ -257,7 +265,7 @@ class TaggingTask(Task):
     def _has_entities(self) -> bool:
         return self._odd is not None
 
-    def nothing_to_learn(self) -> str:
+    def describe_constant_targets(self) -> str:
         if len(self.labels) == 1:  # of which Keras computes no loss
             tag = quote(self.labels[0])
             raise ValueError(f"{self.name}: every word has the tag {tag}: expected two or more.")
@@ -312,7 +320,7 @@ class TaggingTask(Task):
 
         return tf.reduce_sum(tf.cast(targets != features.NO_LABEL, tf.float32))
 
-    def classes_of(self, item: TaggedExample) -> Sequence[str]:
+    def example_classes(self, item: TaggedExample) -> Sequence[str]:
         return item.tags or ()
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
@@ -320,10 +328,10 @@ class TaggingTask(Task):
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
         """
-        from bert_tf.evaluation.evaluation import Evaluation, predicted_classes, worst_mistakes
+        from bert_tf.evaluation.evaluation import Evaluation, predict_classes, worst_mistakes
 
         true = np.concatenate([self._tag_ids(item) for item in items])
-        predicted, losses, _, fields = predicted_classes(outputs, true, thresholds)
+        predicted, losses, _, fields = predict_classes(outputs, true, thresholds)
         tags = self._tags_by_sentence(items, predicted)
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
         losses = np.bincount(sentence, losses)
@@ -335,7 +343,7 @@ class TaggingTask(Task):
 
         return Evaluation(
             **fields,
-            scores=self.scores_of(comparison),
+            scores=self.select_scores(comparison),
             mistakes=worst_mistakes(items, losses, ~np.asarray(comparison.right), describe),
             comparison=comparison,
             confusion=count_confusions(true, predicted),
@@ -441,7 +449,7 @@ class TaggingTask(Task):
         tags = iter(predicted.tolist())
         return [[self.labels[next(tags)] for _ in item.words] for item in items]
 
-    def prepared(self, model: Any, examples: Examples) -> Examples:
+    def prepare_examples(self, model: Any, examples: Examples) -> Examples:
         """The examples; for frozen features with the states of the model's encoder."""
         if self._variant is None:
             return examples
@@ -452,7 +460,7 @@ class TaggingTask(Task):
         items = self.sets[set_name].items
         begins = np.cumsum([0, *(len(item.words) for item in items)])
         logits_of_words = np.zeros([begins[-1], len(self.labels)], np.float32)
-        examples = self.prepared(inference.model, tokenized(self, inference, set_name))
+        examples = self.prepare_examples(inference.model, tokenized(self, inference, set_name))
         for batch, logits in inference.outputs(examples):
             tagged = batch[features.WORD_INDEX] >= 0
             sentences = np.broadcast_to(batch[features.EXAMPLE_INDEX][:, None], tagged.shape)

@@ -119,12 +119,12 @@ def _states(model: BertFeatureTagger, rows: Any) -> tf.Tensor:
     return tf.stack(frozen_states(model.variant, model.encoder, rows), 2)
 
 
-def _mapped(file: IO[bytes], shape: tuple[int, ...], bytes_each: int) -> tf.Tensor:
+def _mapped(file: IO[bytes], shape: tuple[int, ...], bytes_per_value: int) -> tf.Tensor:
     """A file as a tensor that is read where it lies, of integers as large as its numbers.
 
     Without Python: a batch in the making would wait for it for ever when the process ends.
     """
-    integers = np.memmap(file, f"u{bytes_each}", "r+", shape=shape)
+    integers = np.memmap(file, f"u{bytes_per_value}", "r+", shape=shape)
     with tf.device("CPU:0"):
         return tf.experimental.dlpack.from_dlpack(integers.__dlpack__())
 

@@ -18,11 +18,11 @@ from bert_tf.answering import class_probabilities
 from bert_tf.answering.answers import name_labels
 from bert_tf.answering.rows import (
     Rows,
-    beginnings,
     check_equally_many,
-    fitted_rows,
-    on_rows,
+    fit_rows,
+    run_on_rows,
     text_rows,
+    truncate_texts,
 )
 from bert_tf.answering.served import Outputs, Served
 from bert_tf.answering.signatures import (
@@ -33,7 +33,7 @@ from bert_tf.answering.signatures import (
     id_signature,
     model_outputs,
     odd_texts,
-    requests_of_texts,
+    text_requests,
     text_signature,
 )
 from bert_tf.choices import LONG_TEXTS
@@ -76,7 +76,7 @@ def answer_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     Returns ``chosen_labels`` (B, C), the most probable first, then -1; ``counts`` (B,), how many
     are chosen; and ``probabilities`` (B, C).
     """
-    probabilities = class_probabilities.probabilities_of_several(logits, _temperature(thresholds))
+    probabilities = class_probabilities.multilabel_probabilities(logits, _temperature(thresholds))
     threshold = thresholds.get(features.PROBABILITY_THRESHOLD, features.DEFAULT_THRESHOLD)
     counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
     num_classes = logits.shape[1]
@@ -109,7 +109,7 @@ def _temperature(thresholds: Thresholds) -> float:
 def text_signatures(served: Served, task: Task) -> Signatures:
     """Signatures of a ``BertClassifier`` or a ``BertRegressor``, with the answers of a task."""
     if isinstance(served.model, BertRegressor):
-        found, api, tokens = "the number", "Regress", id_signature(served, function=_number_of_ids)
+        found, api, tokens = "the number", "Regress", id_signature(served, function=_regress_ids)
     else:
         found = "the classes that hold" if served.model.multi_label else "the class"
         api, tokens = "Classify", id_signature(served)
@@ -138,25 +138,25 @@ def _outputs(
     if form == LONG_TEXTS[0] or text_pair is not None:
         texts = [text] if text_pair is None else [text, text_pair]
         rows, truncated = text_rows(served, *texts)
-        return on_rows(served, rows, Served.outputs), truncated
+        return run_on_rows(served, rows, Served.outputs), truncated
     room = served.max_seq_length - _SPECIAL_TOKENS
     ids = served.tokenizer.tokenize(text)
     if form == "head_tail":
-        rows, _ = fitted_rows(served, head_and_tail(ids, room))
-        return on_rows(served, rows, Served.outputs), ids.row_lengths() > room
+        rows, _ = fit_rows(served, head_and_tail(ids, room))
+        return run_on_rows(served, rows, Served.outputs), ids.row_lengths() > room
     begins, sizes = cut_windows(tf.cast(ids.row_lengths(), tf.int32), room)
     counts = begins.row_lengths()
     starts = begins.values + tf.repeat(tf.cast(ids.row_starts(), tf.int32), counts)
-    windows = on_rows(served, Rows(ids.values, [(starts, sizes.values)]), Served.outputs)
+    windows = run_on_rows(served, Rows(ids.values, [(starts, sizes.values)]), Served.outputs)
     return mean_of_windows(windows, counts), ids.row_lengths() > max_window_tokens(room)
 
 
-def logits_of_regressor(served: Served, **inputs: tf.Tensor) -> Outputs:
+def regressor_logits(served: Served, **inputs: tf.Tensor) -> Outputs:
     """Outputs of a ``BertRegressor`` on ids, (B, S) int32, as transformers has them: (B, 1)."""
     return {"logits": model_outputs(served, **inputs)["logits"][:, None]}
 
 
-def _number_of_ids(served: Served, **inputs: tf.Tensor) -> Outputs:
+def _regress_ids(served: Served, **inputs: tf.Tensor) -> Outputs:
     """The number of each row of ids, (B, S) int32: ``value`` (B,)."""
     return {"value": served.model.activated(model_outputs(served, **inputs)["logits"])}
 
@@ -181,7 +181,7 @@ def _example_signature(
     return Signature(
         on_examples,
         {"inputs": STRINGS},
-        [{"inputs": _serialized(columns)} for columns in requests_of_texts(served, names)],
+        [{"inputs": _serialized(columns)} for columns in text_requests(served, names)],
         f"For TensorFlow Serving's {api}: finds {found} of serialized tf.Examples with the "
         f"feature{'s' if len(names) > 1 else ''} {' and '.join(names)}.",
         reports_invalid_bytes=False,
@@ -247,7 +247,7 @@ def _choice_logits(
     shape = tf.shape(choices)
     ids, (contexts, choice_ranges) = join_segments(
         [
-            served.tokenizer.tokenize(beginnings(served, texts, served.max_seq_length))
+            served.tokenizer.tokenize(truncate_texts(served, texts, served.max_seq_length))
             for texts in (context, tf.reshape(choices, [-1]))
         ]
     )
@@ -262,7 +262,9 @@ def _choice_logits(
         return served.call({key: value[:, None] for key, value in inputs.items()})[:, 0]
 
     # (B * K,) -> (B, K)
-    logits = tf.cast(tf.reshape(on_rows(served, Rows(ids, fitted.ranges), head), shape), tf.float32)
+    logits = tf.cast(
+        tf.reshape(run_on_rows(served, Rows(ids, fitted.ranges), head), shape), tf.float32
+    )
     is_choice = tf.not_equal(choices, "")
     truncated = tf.reduce_any(tf.reshape(fitted.truncated, shape) & is_choice, 1)
     return tf.where(is_choice, logits, NO_CHOICE), truncated

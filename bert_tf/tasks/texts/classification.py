@@ -119,14 +119,14 @@ class ClassificationTask(TextTask):
         return np.array([self._ids[item.label] for item in items], np.int32)
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf.evaluation.evaluation import Evaluation, predicted_classes
+        from bert_tf.evaluation.evaluation import Evaluation, predict_classes
 
         true = self._targets(items)
-        predicted, losses, logs, fields = predicted_classes(outputs, true, thresholds)
+        predicted, losses, logs, fields = predict_classes(outputs, true, thresholds)
         comparison = compare_classes(true, predicted, self.labels, losses)
         return Evaluation(
             **fields,
-            scores=self.scores_of(comparison),
+            scores=self.select_scores(comparison),
             mistakes=self._mistakes(items, losses, true != predicted, true, predicted, logs),
             confusion=count_confusions(true, predicted),
             comparison=comparison,

@@ -86,24 +86,24 @@ class MultiLabelTask(TextTask):
             ]
         return list(parse_class_weights(weights, self.labels, counts).values())
 
-    def classes_of(self, item: TextExample) -> Sequence[Any]:
+    def example_classes(self, item: TextExample) -> Sequence[Any]:
         return item.label if isinstance(item.label, tuple) else ()
 
     def _targets(self, items: Items) -> np.ndarray:
         """(N, C) int32, 1 where a class holds."""
         targets = np.zeros([len(items), len(self.labels)], np.int32)
         for row, item in zip(targets, items, strict=True):
-            row[[self._ids[name] for name in self.classes_of(item)]] = 1
+            row[[self._ids[name] for name in self.example_classes(item)]] = 1
         return targets
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         from bert_tf.answering import class_probabilities
-        from bert_tf.evaluation.calibration import as_two_classes, of_several
-        from bert_tf.evaluation.evaluation import Evaluation, is_constant, temperature_of
+        from bert_tf.evaluation.calibration import as_two_classes, calibrate_multilabel
+        from bert_tf.evaluation.evaluation import Evaluation, get_temperature, is_constant
 
         true, logits = self._targets(items), outputs.astype(np.float64)
-        temperature = temperature_of(thresholds, as_two_classes(logits), true.ravel())
-        probabilities = class_probabilities.probabilities_of_several(logits, temperature).numpy()
+        temperature = get_temperature(thresholds, as_two_classes(logits), true.ravel())
+        probabilities = class_probabilities.multilabel_probabilities(logits, temperature).numpy()
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:
@@ -126,13 +126,13 @@ class MultiLabelTask(TextTask):
             "the predictions are no better than one answer for all texts"
         )
         return Evaluation(
-            scores=self.scores_of(comparison),
+            scores=self.select_scores(comparison),
             constant=never or is_constant(true, predicted),
-            constant_means=means if never else Evaluation.constant_means,
+            constant_description=means if never else Evaluation.constant_description,
             comparison=comparison,
             mistakes=self._mistakes(items, losses, wrong, true, predicted),
             thresholds={PROBABILITY_THRESHOLD: threshold, TEMPERATURE: temperature},
-            calibrate=functools.partial(of_several, logits, true, temperature),
+            calibrate=functools.partial(calibrate_multilabel, logits, true, temperature),
         )
 
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:

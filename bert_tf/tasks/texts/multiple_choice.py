@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_tf.evaluation.scores import CHOICE_SCORES, LOSS, compare
 from bert_tf.tasks.options import Smoothing
-from bert_tf.tasks.task import DRAWN, ExampleSet, FormReader, Items, Task
+from bert_tf.tasks.task import RANDOM_SPLIT, ExampleSet, FormReader, Items, Task
 
 from .multiple_choice_reader import read_choices, read_swag, swag_has_labels
 
@@ -34,7 +34,7 @@ class MultipleChoiceTask(Task):
     model = "BertMultipleChoice"
     text_form = "CONTEXT,CHOICE,..."
     num_texts = (2, 100)
-    texts_in_python = (("context", "choices"),)
+    in_memory_columns = (("context", "choices"),)
     metrics = (*CHOICE_SCORES, LOSS)
     default_metric = "accuracy"
     read = staticmethod(read_choices)
@@ -42,7 +42,7 @@ class MultipleChoiceTask(Task):
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
         """Keeps the choices for one context together."""
-        return (lambda item: item.context), DRAWN
+        return (lambda item: item.context), RANDOM_SPLIT
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
@@ -81,10 +81,10 @@ class MultipleChoiceTask(Task):
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf.evaluation.evaluation import Evaluation, predicted_classes, worst_mistakes
+        from bert_tf.evaluation.evaluation import Evaluation, predict_classes, worst_mistakes
 
         labels = np.array([item.label for item in items])
-        chosen, losses, logs, fields = predicted_classes(outputs, labels, thresholds)
+        chosen, losses, logs, fields = predict_classes(outputs, labels, thresholds)
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
             choices = items[at].choices
@@ -93,7 +93,7 @@ class MultipleChoiceTask(Task):
         comparison = compare(CHOICE_SCORES, labels, chosen, losses)
         return Evaluation(
             **fields,
-            scores=self.scores_of(comparison),
+            scores=self.select_scores(comparison),
             comparison=comparison,
             mistakes=worst_mistakes(items, losses, chosen != labels, show, logs),
         )

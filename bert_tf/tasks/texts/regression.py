@@ -61,10 +61,10 @@ class RegressionTask(TextTask):
         errors = (true - predicted) ** 2
         comparison = compare(NUMBER_SCORES, true, predicted, errors)
         return Evaluation(
-            scores=self.scores_of(comparison),
+            scores=self.select_scores(comparison),
             comparison=comparison,
             constant=bool(predicted.std() < _MIN_SPREAD * true.std()),
-            constant_means="the predictions differ by less than 1% of what the labels do",
+            constant_description="the predictions differ by less than 1% of what the labels do",
             mistakes=self._mistakes(items, errors, errors > 0, true, predicted),
         )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bert_tf.io.wording import quote
 from bert_tf.readers.glue import GLUE_TASKS, GlueTask, write_glue_submission
 from bert_tf.tasks.options import LongTexts
-from bert_tf.tasks.task import DRAWN, Items, Task, predict
+from bert_tf.tasks.task import RANDOM_SPLIT, Items, Task, predict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,10 +56,10 @@ class TextTask(Task):
         super()._apply(options)
         from bert_tf.pipelines.long_texts import MAX_WINDOWS
 
-        line = _TOO_LONG.get(getattr(options, "long_text", ""), type(self).long_examples)
-        self.long_examples = line.replace("{most}", str(MAX_WINDOWS))
+        line = _TOO_LONG.get(getattr(options, "long_text", ""), type(self).truncation_note)
+        self.truncation_note = line.replace("{most}", str(MAX_WINDOWS))
 
-    def nothing_to_learn(self) -> str:
+    def describe_constant_targets(self) -> str:
         labels = {item.label for item in self.training_items()}
         return f"Every example has the label {quote(labels.pop())}" if len(labels) == 1 else ""
 
@@ -120,7 +120,7 @@ class TextTask(Task):
         """Equal texts, and equal pairs in either order."""
         pairs = {(item.text_a, item.text_b) for item in items}
         swapped = {pair: min(pair, pair[::-1]) for pair in pairs if pair[::-1] in pairs}
-        return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), DRAWN
+        return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), RANDOM_SPLIT
 
     @staticmethod
     def display_texts(item: TextExample) -> dict[str, str]:

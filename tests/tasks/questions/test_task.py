@@ -233,7 +233,7 @@ def test_what_there_is_to_train_on_in_words():
     task = task_on(items, max_answer_length=18)
     rows = task.training_examples(TOKENIZER, 24)
     assert len(rows) == 11  # 20 of 30 tokens fit into a row with the question; the next begin 4 on
-    assert task.training_lines(rows) == [
+    assert task.training_summary(rows) == [
         "4 questions in 11 windows",
         "The contexts of 2 of the training questions are read in several windows of 24 tokens "
         "(--max_seq_length).",
@@ -242,11 +242,11 @@ def test_what_there_is_to_train_on_in_words():
         "1 of the questions are cut: they are longer than --max_query_length=6.",
         "1 of the answers are never predicted: they are longer than --max_answer_length=18.",
     ]
-    assert task.training_lines(task.training_examples(TOKENIZER, 48))[0] == (
+    assert task.training_summary(task.training_examples(TOKENIZER, 48))[0] == (
         "4 questions in 4 windows"
     )
     task = task_on([question("none", "a0", "b0 b1")], with_null=True)
-    assert task.training_lines(task.training_examples(TOKENIZER, 24))[1:] == [
+    assert task.training_summary(task.training_examples(TOKENIZER, 24))[1:] == [
         "No question has an answer: there is nothing to learn; are these the columns to learn, and "
         "is the file whole?"
     ]
@@ -263,7 +263,7 @@ def test_what_there_is_to_train_on_in_words():
 )
 def test_answers_without_spaces_cause_a_warning(answers, count):
     task = task_on([question(str(n), "a0", f"{text} c0", text) for n, text in enumerate(answers)])
-    warnings = [line for line in task.training_lines(task.training_examples(TOKENIZER, 24))
+    warnings = [line for line in task.training_summary(task.training_examples(TOKENIZER, 24))
                 if "without spaces" in line]  # fmt: skip
     assert warnings == [
         f"{count} of the answers are written without spaces: f1 counts such a text as one word. "

@@ -268,5 +268,5 @@ def test_data_without_anything_to_learn_are_told(rows, scores, sentence):
         for row, score in zip(rows, scores or [None] * len(rows), strict=True)
     ]
     task = SimilarityTask("m", examples_of(items), {}, {})
-    _, *notes = task.training_lines(task.training_examples(TOKENIZER, 32))
+    _, *notes = task.training_summary(task.training_examples(TOKENIZER, 32))
     assert len(notes) == (sentence is not None) and all(n.startswith(sentence) for n in notes)

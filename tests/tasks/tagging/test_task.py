@@ -249,16 +249,16 @@ def test_what_there_is_to_train_on_in_words():
     task = TaggingTask("ner", examples_of(items, TAGS), {}, {})
     rows = task.training_examples(TOKENIZER, 16)
     assert len(rows) > 3
-    assert task.training_lines(rows) == [
+    assert task.training_summary(rows) == [
         f"3 sentences in {len(rows)} rows",
         "1 of the training sentences are read in several rows of 16 tokens (--max_seq_length).",
     ]
-    assert task.training_lines(task.training_examples(TOKENIZER, 32)) == ["3 sentences in 3 rows"]
+    assert task.training_summary(task.training_examples(TOKENIZER, 32)) == ["3 sentences in 3 rows"]
     wrong = [dataclasses.replace(item, words=("It\x92s", *item.words[1:])) for item in items]
-    said = TaggingTask("ner", examples_of(wrong, TAGS), {}, {}).training_lines(rows)
+    said = TaggingTask("ner", examples_of(wrong, TAGS), {}, {}).training_summary(rows)
     assert said[1] == (
         "train: 3 of 3 texts contain control characters, which the tokenizer deletes, such as "
         "'It\\x92s'. Pass --encoding=cp1252 instead of latin-1, or correct the file."
     )
     with pytest.raises(ValueError, match="ner: every word has the tag 'O': expected two or more"):
-        TaggingTask("ner", examples_of(items, ["O"]), {}, {}).training_lines(rows)
+        TaggingTask("ner", examples_of(items, ["O"]), {}, {}).training_summary(rows)

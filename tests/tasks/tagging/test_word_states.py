@@ -100,8 +100,8 @@ def test_scores_are_those_of_the_tokens_and_the_loss_is_the_words_mean(tmp_path)
     keras.utils.set_random_seed(0)
     model = BertFeatureTagger(CONFIG, **task.model_arguments)
     kept = evaluate(task, inference(model, max_seq_length=16), "again")
-    rows = task.prepared(model, task.training_examples(TOKENIZER, 16))
-    task.prepared = lambda model, rows: rows
+    rows = task.prepare_examples(model, task.training_examples(TOKENIZER, 16))
+    task.prepare_examples = lambda model, rows: rows
     tokens = evaluate(task, inference(model, max_seq_length=16), "again")
     assert kept.scores == pytest.approx(tokens.scores)
     losses = [[mistake.loss for mistake in one.mistakes] for one in (kept, tokens)]

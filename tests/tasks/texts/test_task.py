@@ -152,7 +152,7 @@ def test_targets_of_batches(kind):
 )
 def test_texts_of_one_label_are_told(kind, labels, sentence):
     task = make_task(kind, labels)
-    _, *said = task.training_lines(task.training_examples(TOKENIZER, 32))
+    _, *said = task.training_summary(task.training_examples(TOKENIZER, 32))
     assert len(said) == (sentence is not None) and all(s.startswith(sentence) for s in said)
 
 
