@@ -15,7 +15,7 @@ from .signatures import STRINGS, Requests, Signature, Signatures, long_text, tex
 
 _GUESSES = 5  # for each [MASK]
 # The literal mask would be this many tokens at most, if it did not stand for one.
-_TOKENS_OF_MASK = 2 + len("MASK")
+_MASK_TOKEN_LENGTH = 2 + len("MASK")
 # Logits that are computed at once: 32 MB.
 _LOGITS_CHUNK_SIZE = 1 << 23
 
@@ -26,8 +26,8 @@ def signatures(served: Served) -> Signatures:
     One without the masked-LM head, or a causal one, whose head fills no masks, answers embeddings
     by default.
     """
-    of_encoder = embeddings.signatures(served)
-    by_name = {"serving_default": of_encoder["serving_default"]}
+    encoder_signatures = embeddings.signatures(served)
+    by_name = {"serving_default": encoder_signatures["serving_default"]}
     if served.model.masked_lm is not None and not served.model.config.is_decoder:
         filling = Signature(
             fill_masks,
@@ -37,7 +37,7 @@ def signatures(served: Served) -> Signatures:
             "[MASK] a meaning.",
         )
         by_name = {"serving_default": filling, "embed": by_name["serving_default"]}
-    by_name["tokens"] = of_encoder["tokens"]
+    by_name["tokens"] = encoder_signatures["tokens"]
     if served.model.nsp:
         summary = "Judges whether the second text follows the first in some document."
         names = ("first", "second")
@@ -60,8 +60,8 @@ def transformers_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
     """Outputs on ids, (B, S) int32, of every position, by transformers' names."""
     ids = inputs[features.INPUT_WORD_IDS]
     if served.model.mlm:
-        places = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
-        inputs[features.MASKED_LM_POSITIONS] = places
+        positions = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+        inputs[features.MASKED_LM_POSITIONS] = positions
     names = {
         features.MASKED_LM_LOGITS: "prediction_logits",
         features.NEXT_SENTENCE_LOGITS: "seq_relationship_logits",
@@ -83,7 +83,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     """
     tokenizer = served.tokenizer
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
-    whole, text = text, truncate_texts(served, text, _TOKENS_OF_MASK * served.max_seq_length)
+    full_text, text = text, truncate_texts(served, text, _MASK_TOKEN_LENGTH * served.max_seq_length)
     # [B, (parts)]: one more part than masks.
     parts = tf.strings.split(text, sep=MASK_TOKEN)
     part_number = tf.ragged.range(parts.row_lengths()).flat_values
@@ -109,14 +109,16 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
 
     best = tf.strings.regex_replace(tokens[:, :, 0], f"^{CONTINUATION_PREFIX}", "")
     part_rows = value_rows(parts.row_splits)
-    place = tf.stack([part_rows, tf.maximum(part_number - 1, 0)], 1)
+    answer_index = tf.stack([part_rows, tf.maximum(part_number - 1, 0)], 1)
     is_answered = part_number <= tf.gather(tf.cast(counts, tf.int64), part_rows)
     # A mask that was cut off has no place among the answers, and stays as it was written.
-    guess = tf.gather_nd(best, tf.where(is_answered[:, None], place, tf.zeros_like(place)))
+    guess = tf.gather_nd(
+        best, tf.where(is_answered[:, None], answer_index, tf.zeros_like(answer_index))
+    )
     filler = tf.where(is_answered, guess, MASK_TOKEN)
     pieces = tf.where(part_number > 0, filler, "") + parts.flat_values
     # The rest of the text: masks in it are cut off.
-    rest = tf.strings.substr(whole, tf.strings.length(text), tf.strings.length(whole))
+    rest = tf.strings.substr(full_text, tf.strings.length(text), tf.strings.length(full_text))
     return {
         "tokens": tf.where(answered, tokens, ""),
         "token_ids": tf.where(answered, token_ids, -1),
@@ -129,13 +131,16 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
 
 def _guesses(served: Served, inputs: Outputs, max_count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Scores and ids of the best pieces for each mask of N packed rows, (N, M, K); 0 if padded."""
-    places = tf.where(inputs[features.INPUT_WORD_IDS] == served.tokenizer.mask_id)
-    states = tf.gather_nd(served.encode(inputs)[features.SEQUENCE_OUTPUT], places)
+    positions = tf.where(inputs[features.INPUT_WORD_IDS] == served.tokenizer.mask_id)
+    states = tf.gather_nd(served.encode(inputs)[features.SEQUENCE_OUTPUT], positions)
     scores, ids = best_pieces(served, states)
 
     def dense(values: tf.Tensor) -> tf.Tensor:
         ragged = tf.RaggedTensor.from_value_rowids(
-            values, places[:, 0], tf.shape(inputs[features.INPUT_MASK], tf.int64)[0], validate=False
+            values,
+            positions[:, 0],
+            tf.shape(inputs[features.INPUT_MASK], tf.int64)[0],
+            validate=False,
         )
         return ragged.to_tensor(shape=tf.stack([-1, max_count, scores.shape[1]]))
 
@@ -145,10 +150,10 @@ def _guesses(served: Served, inputs: Outputs, max_count: tf.Tensor) -> tuple[tf.
 def best_pieces(served: Served, states: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The probabilities of the best pieces for P states, (P, H), and their ids, (P, K) each."""
     size = served.tokenizer.vocab_size
-    top_k, at_once = min(_GUESSES, size), max(_LOGITS_CHUNK_SIZE // size, 1)
+    top_k, chunk_size = min(_GUESSES, size), max(_LOGITS_CHUNK_SIZE // size, 1)
 
     def step(begin: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        end = begin + at_once
+        end = begin + chunk_size
         # Rows of the table beyond the vocabulary stand for no piece.
         logits = served.guess(states[begin:end])[:, :size]
         return end, tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))

@@ -87,34 +87,42 @@ def run_on_rows(
     served: Served,
     rows: Rows,
     head: Head,
-    beside: Mapping[str, tf.Tensor] = MappingProxyType({}),
+    extra_features: Mapping[str, tf.Tensor] = MappingProxyType({}),
 ) -> Any:
     """Packs R rows and runs a head on them, in blocks of rows that are about as long as each other.
 
     The head takes the encoder's inputs of some rows, (N, S) int32 each, and their part of
-    ``beside``, (R, longest S); it returns tensors (N, ...) whose other sizes do not depend on S.
+    ``extra_features``, (R, longest S); it returns tensors (N, ...) whose other sizes do not
+    depend on S.
     """
     lengths = rows.lengths
-    if served.whole is None:
-        return _in_blocks(served, rows, lengths, head, beside)
-    whole = served.whole
+    if served.unmasked is None:
+        return _in_blocks(served, rows, lengths, head, extra_features)
+    unmasked = served.unmasked
     # One text, most often.
     size, width = tf.size(lengths), tf.reduce_max(lengths)
     fits = (size * width <= _TOKENS_CHUNK_SIZE) | (size == 1)
 
-    def at_once() -> Any:
-        packed = pack(rows.ids, rows.segments, width, whole.tokenizer)
-        return head(whole, {**packed, **{key: values[:, :width] for key, values in beside.items()}})
+    def run_unpadded() -> Any:
+        packed = pack(rows.ids, rows.segments, width, unmasked.tokenizer)
+        return head(
+            unmasked,
+            {**packed, **{key: values[:, :width] for key, values in extra_features.items()}},
+        )
 
     return tf.cond(
         (size > 0) & tf.reduce_all(lengths == width) & fits,
-        at_once,
-        lambda: _in_blocks(served, rows, lengths, head, beside),
+        run_unpadded,
+        lambda: _in_blocks(served, rows, lengths, head, extra_features),
     )
 
 
 def _in_blocks(
-    served: Served, rows: Rows, lengths: tf.Tensor, head: Head, beside: Mapping[str, tf.Tensor]
+    served: Served,
+    rows: Rows,
+    lengths: tf.Tensor,
+    head: Head,
+    extra_features: Mapping[str, tf.Tensor],
 ) -> Any:
     table = token_table(rows.ids, served.tokenizer)
     size = tf.size(lengths)
@@ -128,15 +136,15 @@ def _in_blocks(
         width = tf.reduce_max(lengths[begin : begin + 1])
         width = tf.maximum(width, 1 + len(rows.segments))
         limit = tf.minimum(tf.maximum(_TOKENS_CHUNK_SIZE // width, 1), size - begin)
-        places = width * (1 + tf.range(limit))
+        num_positions = width * (1 + tf.range(limit))
         real = tokens_before[begin + 1 : begin + 1 + limit] - tokens_before[begin]
-        fits = (2 * real >= places) | (places - real <= _FREE_PADDING)
+        fits = (2 * real >= num_positions) | (num_positions - real <= _FREE_PADDING)
         end = begin + tf.math.count_nonzero(fits, dtype=tf.int32)
         block = order[begin:end]
         segments = [tuple(tf.gather(part, block) for part in segment) for segment in rows.segments]
-        others = {key: tf.gather(values, block)[:, :width] for key, values in beside.items()}
+        extra = {key: tf.gather(values, block)[:, :width] for key, values in extra_features.items()}
         packed = pack_from_table(table, segments, width, served.tokenizer.second_type)
-        return end, head(served, {**packed, **others})
+        return end, head(served, {**packed, **extra})
 
     outputs = map_blocks(size, step)
     back = tf.argsort(order)

@@ -70,7 +70,7 @@ class Served:
     weights: Mapping[str, tf.Variable] = dataclasses.field(default_factory=dict)
     resources: tuple[Any, ...] = ()
     quick: "Served | None" = None
-    whole: "Served | None" = None
+    unmasked: "Served | None" = None
 
     def outputs(self, inputs: Mapping[str, tf.Tensor]) -> Any:
         """The outputs for some rows: ``call``, for a caller that is told which model to ask."""
@@ -114,16 +114,16 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     weights = Weights(copied)
     shared = (copied, traced_once(tokenizer), length, options)
 
-    def served_by(read: Read, plan: ComputePlan | None = None, unpadded: bool = False) -> Served:
+    def make_served(read: Read, plan: ComputePlan | None = None, unpadded: bool = False) -> Served:
         return Served(*shared, **_graphs(copied, weights, read, plan, unpadded))
 
-    exact = served_by(weights.read)
+    exact = make_served(weights.read)
     if weights.copies:
-        quick = served_by(weights.read_quickly, ComputePlan())
+        quick = make_served(weights.read_quickly, ComputePlan())
     else:
         chains = TwoChains(weights.read_columns)
-        whole = served_by(weights.read, chains, unpadded=True)
-        quick = dataclasses.replace(served_by(weights.read, chains), whole=whole)
+        unmasked = make_served(weights.read, chains, unpadded=True)
+        quick = dataclasses.replace(make_served(weights.read, chains), unmasked=unmasked)
     return dataclasses.replace(
         exact,
         quick=quick,
@@ -184,8 +184,8 @@ class Weights:
     def __init__(self, model: BertModel) -> None:
         encoder = model.encoder
         read_in_float32 = (encoder.embeddings, encoder.sentence_dense)
-        others = {id(v) for layer in read_in_float32 if layer is not None for v in layer.weights}
-        matrices = [v for v in encoder.weights if len(v.shape) == 2 and id(v) not in others]
+        excluded = {id(v) for layer in read_in_float32 if layer is not None for v in layer.weights}
+        matrices = [v for v in encoder.weights if len(v.shape) == 2 and id(v) not in excluded]
         table = [] if model.masked_lm is None else [encoder.embeddings.word_embeddings]
         dtype = model.compute_dtype
         self.matrices, self.table = (
@@ -255,7 +255,7 @@ class _Copy(tf.saved_model.experimental.TrackableResource):
 
     def _value(self) -> tf.Tensor:
         value = tf.cast(self.stored.read_value(), self._dtype)
-        return value if self._columns is None else self._columns.of(value)
+        return value if self._columns is None else self._columns.select(value)
 
     def _create_resource(self) -> Any:
         return tf.raw_ops.VarHandleOp(
@@ -292,8 +292,8 @@ def _graphs(
     By a plan states of padding are not computed; ``unpadded``: all rows have one length.
     """
     encoder, table = model.encoder, weights.table
-    by_plan = functools.partial(encode, encoder, plan, unpadded) if plan else None
-    encoded = _trace_model(encoder, read, weights.matrices, by_plan)
+    planned_encode = functools.partial(encode, encoder, plan, unpadded) if plan else None
+    encoded = _trace_model(encoder, read, weights.matrices, planned_encode)
     call = encoded if model is encoder else _trace_model(model, read, table, encoded)
     graphs = {"encode": encoded, "call": call}
     if model.masked_lm is not None:

@@ -75,9 +75,9 @@ def id_signature(
         features.INPUT_TYPE_IDS: [[0, 0, 0, 1, 1]],
         features.WORD_INDEX: [[-1, 0, -1, 1, -1]],
     }
-    of_choices = len(contract[features.INPUT_WORD_IDS].dimensions) > 2
+    has_choices = len(contract[features.INPUT_WORD_IDS].dimensions) > 2
     requests = [
-        {key: [rows[key]] if of_choices else rows[key] for key in contract}
+        {key: [rows[key]] if has_choices else rows[key] for key in contract}
         for rows in (ordinary, pair)
     ]
     inputs = {
@@ -144,15 +144,20 @@ def bind_all(
     SavedModels of transformers' class had; ``None``: there was no such class.
     """
     if served.options.transformers_signature and transformers is not None:
-        of_ids = {
+        id_signatures = {
             name: _transformers_signature(served, transformers, by_name["tokens"], dtype)
             for name, dtype in ((SERVING_DEFAULT, tf.int32), (INT64_SERVING, tf.int64))
         }
-        by_name = {**of_ids, TEXT_SERVING: by_name[SERVING_DEFAULT], **by_name, **of_ids}
-    each = {id(signature): _bind(signature, served) for signature in by_name.values()}
+        by_name = {
+            **id_signatures,
+            TEXT_SERVING: by_name[SERVING_DEFAULT],
+            **by_name,
+            **id_signatures,
+        }
+    bound = {id(signature): _bind(signature, served) for signature in by_name.values()}
     default = by_name[SERVING_DEFAULT]
-    each[id(default)] = _bind(default, served.quick or served)
-    return {name: each[id(signature)] for name, signature in by_name.items()}
+    bound[id(default)] = _bind(default, served.quick or served)
+    return {name: bound[id(signature)] for name, signature in by_name.items()}
 
 
 _TRANSFORMERS_NAMES = {
@@ -194,7 +199,7 @@ def _bind(signature: Signature, served: Served) -> Signature:
         function = functools.partial(_report_invalid_bytes, function)
     if options.max_rows is not None or (takes_strings and options.max_bytes is not None):
         function = functools.partial(_within_limits, options, function)
-    requests = fitting(options, signature.samples)
+    requests = select_samples(options, signature.samples)
     return dataclasses.replace(signature, function=function, samples=requests)
 
 
@@ -221,25 +226,25 @@ def _within_limits(
     checks = []
     if options.max_rows is not None:
         rows = tf.shape(next(iter(inputs.values())))[0]
-        checks.append(_at_most(options.max_rows, rows, "The request has", "rows"))
+        checks.append(_check_limit(options.max_rows, rows, "The request has", "rows"))
     strings = [value for value in inputs.values() if value.dtype == tf.string]
     if options.max_bytes is not None:
         for value in strings:
             size = tf.strings.length(value)
             size = tf.reduce_sum(size, 1) if value.shape.rank == 2 else size
             longest = tf.reduce_max(tf.concat([size, [0]], 0))  # 0 for an empty request
-            checks.append(_at_most(options.max_bytes, longest, "A row has", "bytes"))
+            checks.append(_check_limit(options.max_bytes, longest, "A row has", "bytes"))
     with tf.control_dependencies(checks):
         return function(**{name: tf.identity(value) for name, value in inputs.items()})
 
 
-def _at_most(limit: int, count: tf.Tensor, subject: str, unit: str) -> Any:
+def _check_limit(limit: int, count: tf.Tensor, subject: str, unit: str) -> Any:
     number = tf.strings.as_string(count)
-    sentence = tf.strings.join([subject, " ", number, f" {unit}, and the most is {limit}."])
-    return tf.debugging.Assert(count <= limit, [sentence])
+    message = tf.strings.join([subject, " ", number, f" {unit}, and the most is {limit}."])
+    return tf.debugging.Assert(count <= limit, [message])
 
 
-def fitting(options: ExportOptions, requests: Requests) -> Requests:
+def select_samples(options: ExportOptions, requests: Requests) -> Requests:
     """Sample requests without the rows that would be refused; a request of none is left out."""
     limit = options.max_bytes
     fits = []

@@ -24,7 +24,7 @@ class Columns(NamedTuple):
     begin: int
     end: int
 
-    def of(self, values: tf.Tensor) -> tf.Tensor:
+    def select(self, values: tf.Tensor) -> tf.Tensor:
         """(..., groups * W) -> (..., groups * (end - begin))."""
         *rows, width = values.shape
         grouped = tf.reshape(values, [*rows, self.groups, width // self.groups])

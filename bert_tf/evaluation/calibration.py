@@ -43,11 +43,11 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
         """Sums over rows of the mean, of the mean square and of the squared mean."""
         values = shifted(block)
         odds = np.exp(inverse * values)
-        shares = odds / odds.sum(1, keepdims=True)
-        means = (shares * values).sum(1)
-        return np.array([means.sum(), (shares * values**2).sum(), (means**2).sum()])
+        probabilities = odds / odds.sum(1, keepdims=True)
+        means = (probabilities * values).sum(1)
+        return np.array([means.sum(), (probabilities * values**2).sum(), (means**2).sum()])
 
-    own = sum(
+    true_logits = sum(
         shifted(block)[np.arange(len(labels[block])), labels[block]].sum() for block in blocks
     )
     # In the logarithm of 1 / temperature.
@@ -56,9 +56,9 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
     for _ in range(_STEPS):
         inverse = np.exp(x)
         mean, squares, squared = np.sum([moments(b, inverse) for b in blocks], axis=0)
-        slope = inverse * (mean - own) + x
+        slope = inverse * (mean - true_logits) + x
         curvature = inverse**2 * (squares - squared)
-        curvature += inverse * (mean - own) + 1
+        curvature += inverse * (mean - true_logits) + 1
         low, high = (low, x) if slope > 0 else (x, high)
         step = x - slope / curvature if curvature > 0 else low
         following = step if low < step < high else (low + high) / 2
@@ -79,7 +79,7 @@ class Bin(NamedTuple):
 
     decisions: int
     confidence: float
-    share: float
+    fraction: float
 
 
 class Reliability(NamedTuple):
@@ -96,15 +96,15 @@ class Reliability(NamedTuple):
 
 def reliability(probabilities: NDArray[Any], holds: NDArray[Any], loss: float) -> Reliability:
     """Puts decisions into bins: what each was given, (N,), and whether it is so, (N,)."""
-    places = np.minimum((probabilities * BINS).astype(int), BINS - 1)
-    counts = np.bincount(places, minlength=BINS)
-    sums, hits = (np.bincount(places, values, BINS) for values in (probabilities, holds * 1.0))
+    indices = np.minimum((probabilities * BINS).astype(int), BINS - 1)
+    counts = np.bincount(indices, minlength=BINS)
+    sums, hits = (np.bincount(indices, values, BINS) for values in (probabilities, holds * 1.0))
     bins = tuple(
         Bin(int(count), float(total / count), float(hit / count))
         for count, total, hit in zip(counts, sums, hits, strict=True)
         if count
     )
-    error = sum(one.decisions * abs(one.confidence - one.share) for one in bins) / len(places)
+    error = sum(one.decisions * abs(one.confidence - one.fraction) for one in bins) / len(indices)
     return Reliability(float(error), float(loss), bins)
 
 
@@ -135,13 +135,13 @@ def calibrate_classes(
     """Calibration of examples of one class each; logits (N, C), ids of classes (N,)."""
 
     def measure(divisor: float) -> Reliability:
-        greatest, is_right, own = np.zeros([3, len(labels)])
+        greatest, is_right, true_logits = np.zeros([3, len(labels)])
         for block in _blocks(logits):
             logs = log_probabilities(logits[block], divisor).numpy()
             greatest[block] = logs.max(1)
             is_right[block] = logs.argmax(1) == labels[block]
-            own[block] = logs[np.arange(len(logs)), labels[block]]
-        return reliability(np.exp(greatest), is_right, -own.mean())
+            true_logits[block] = logs[np.arange(len(logs)), labels[block]]
+        return reliability(np.exp(greatest), is_right, -true_logits.mean())
 
     return Calibration(temperature, len(labels), measure(1.0), measure(temperature))
 
@@ -151,10 +151,10 @@ def calibrate_multilabel(
 ) -> Calibration:
     """Calibration of examples of any number of classes each; (N, C) both."""
 
-    def measure(by: float) -> Reliability:
-        scaled = logits.astype(np.float64) / by
+    def measure(divisor: float) -> Reliability:
+        scaled = logits.astype(np.float64) / divisor
         losses = np.logaddexp(0, np.where(holds == 1, -scaled, scaled))
-        probabilities = multilabel_probabilities(logits, by).numpy()
+        probabilities = multilabel_probabilities(logits, divisor).numpy()
         return reliability(probabilities.ravel(), holds.ravel(), losses.mean())
 
     return Calibration(temperature, logits.size, measure(1.0), measure(temperature))

@@ -71,8 +71,8 @@ class Inference:
     def ordered_outputs(self, examples: Examples) -> np.ndarray:
         """The model's output for each example, (N, ...)."""
         batches = [(rows[features.EXAMPLE_INDEX], out) for rows, out in self.outputs(examples)]
-        places, outputs = map(np.concatenate, zip(*batches, strict=True))
-        return outputs[np.argsort(places)]
+        indices, outputs = map(np.concatenate, zip(*batches, strict=True))
+        return outputs[np.argsort(indices)]
 
 
 def _batches(examples: Examples, batch_size: int) -> tuple[Iterable[Any], Any]:
@@ -198,16 +198,16 @@ def worst_mistakes(
     ``losses`` has what was expected.
     """
 
-    def probabilities(at: int) -> tuple[float, float] | None:
+    def probabilities(index: int) -> tuple[float, float] | None:
         if log_probabilities is None:
             return None
-        return math.exp(-losses[at]), math.exp(log_probabilities[at].max())
+        return math.exp(-losses[index]), math.exp(log_probabilities[index].max())
 
     numbers = np.flatnonzero(wrong)
     order = np.argsort(-losses[numbers], kind="stable")[:_MAX_MISTAKES]
     return [
-        Mistake(items[at].id, *show(at), float(losses[at]), probabilities(at))
-        for at in numbers[order]
+        Mistake(items[index].id, *show(index), float(losses[index]), probabilities(index))
+        for index in numbers[order]
     ]
 
 

@@ -38,16 +38,16 @@ _HOLDS: Mapping[str, Callable[[str], bool]] = {
 }
 
 
-def check_words(suffix: str, texts: Iterable[str], where: str) -> None:
+def check_words(suffix: str, texts: Iterable[str], source: str) -> None:
     """Checks that a form of files (".tsv", ".conll", ".jsonl") gives words back as written.
 
-    ``where`` is what they are of, for the error.
+    ``source`` is what they are of, for the error.
     """
     for text in texts:
         if not _HOLDS[suffix](text):
             others = [name for name, holds in _HOLDS.items() if holds(text)]
             raise ValueError(
-                f"{where}: {quote(text)} would not be one word when a {suffix} file is read: name "
+                f"{source}: {quote(text)} would not be one word when a {suffix} file is read: name "
                 f"an --output that ends in {' or '.join(others)}."
             )
 
@@ -240,8 +240,10 @@ def _table(
     names: dict[str, None] = {}  # a class has a column, of which there may be many thousands
     if columns is not None:
         # Of all rows: the first may be a bad one, and an object of JSON need not have every key.
-        of_rows = None if rows is None else dict.fromkeys(name for row in rows() for name in row)
-        names = dict.fromkeys(with_columns(of_rows, dict(_cells(columns))))
+        row_columns = (
+            None if rows is None else dict.fromkeys(name for row in rows() for name in row)
+        )
+        names = dict.fromkeys(with_columns(row_columns, dict(_cells(columns))))
         yield _table_line(names, suffix)
     for row, record in pairs:
         cells = with_columns(row and _row_cells(row, suffix), dict(_cells(record)))

@@ -49,8 +49,8 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
             "a lower learning rate, or more steps.</p>"
         )
     parts.append(_figures({name: score_text(name, scores[name], scores) for name in scores}))
-    if sentences := " ".join(_sentences(evaluation, labels)):
-        parts.append(f"<p class='note'>{html.escape(sentences)}</p>")
+    if notes := " ".join(_notes(evaluation, labels)):
+        parts.append(f"<p class='note'>{html.escape(notes)}</p>")
     thresholds = {n: f"{v:.4g}" for n, v in evaluation.thresholds.items() if n != TEMPERATURE}
     if thresholds:
         parts.append(f"<h2>Thresholds</h2>{_figures(thresholds)}")
@@ -73,7 +73,7 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
     return template.substitute(title=html.escape(one_line(title)), body="\n".join(parts))
 
 
-def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
+def _notes(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
     """Sentences above the scores: the number of rows, the accuracy of a constant answer."""
     if evaluation.comparison.count:
         yield f"{evaluation.comparison.count:,} rows were judged."
@@ -81,11 +81,11 @@ def _sentences(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
         counts = np.bincount(evaluation.confusion.true, evaluation.confusion.counts).astype(int)
         most_common, total = int(counts.argmax()), counts.sum()
         # Tags have a row for a sentence, and are counted by words.
-        of = "" if evaluation.comparison.count == total else " tags"
+        unit = "" if evaluation.comparison.count == total else " tags"
         yield (
             f"To beat: always saying “{one_line(labels[most_common])}”, the most frequent, is "
             f"right in {counts[most_common] / total:.1%} "
-            f"({counts[most_common]:,} of {total:,}{of})."
+            f"({counts[most_common]:,} of {total:,}{unit})."
         )
 
 
@@ -120,8 +120,8 @@ def _matrix(counts: np.ndarray, labels: Sequence[str]) -> str:
     for at, label in enumerate(labels):
         cells = "".join(_cell(counts, labels, at, column) for column in range(len(labels)))
         ends = (f"{expected[at]:,}", _percent(right[at], expected[at]))
-        of_row = "".join(f"<td class='small'>{end}</td>" for end in ends)
-        rows.append(f"<tr>{_heading_cell(label)}{cells}{of_row}</tr>")
+        row_totals = "".join(f"<td class='small'>{end}</td>" for end in ends)
+        rows.append(f"<tr>{_heading_cell(label)}{cells}{row_totals}</tr>")
     foot = [f"<td>{count:,}</td>" for count in predicted]
     shares = [f"<td>{_percent(*pair)}</td>" for pair in zip(right, predicted, strict=True)]
     return _table(
@@ -163,9 +163,9 @@ def _confusions(confusion: Confusion, labels: Sequence[str]) -> str:
     return _table("Confusions", note, "list", head, rows)
 
 
-def _percent(part: int, whole: int, digits: int = 0) -> str:
+def _percent(part: int, total: int, digits: int = 0) -> str:
     """A percentage; a dash where there is nothing to take a share of."""
-    return f"{part / whole:.{digits}%}" if whole else "–"
+    return f"{part / total:.{digits}%}" if total else "–"
 
 
 def _calibration(calibration: Calibration) -> str:
@@ -174,14 +174,14 @@ def _calibration(calibration: Calibration) -> str:
     for name, side in sides.items():
         figures[f"calibration error, {name}"] = f"{side.error:.3f}"
         figures[f"loss, {name}"] = f"{side.loss:.4g}"
-    by_place = [
+    bins_by_index = [
         {min(int(BINS * b.confidence), BINS - 1): b for b in side.bins} for side in sides.values()
     ]
     rows = [
-        f"<tr><th>{round(place / BINS, 2)} to {round((place + 1) / BINS, 2)}</th>"
-        f"{''.join(_bin_cells(bins.get(place)) for bins in by_place)}</tr>"
-        for place in range(BINS)
-        if any(place in bins for bins in by_place)
+        f"<tr><th>{round(index / BINS, 2)} to {round((index + 1) / BINS, 2)}</th>"
+        f"{''.join(_bin_cells(bins.get(index)) for bins in bins_by_index)}</tr>"
+        for index in range(BINS)
+        if any(index in bins for bins in bins_by_index)
     ]
     note = (
         f"{_figures(figures)}<p class='note'>{calibration.count:,} decisions, grouped by "
@@ -196,11 +196,11 @@ def _calibration(calibration: Calibration) -> str:
 def _bin_cells(values: Bin | None) -> str:
     if values is None:
         return "<td></td><td></td>"
-    style = f"--share:{values.share:.3f};--said:{values.confidence:.3f}"
-    title = f"{values.confidence:.3f} said, {values.share:.3f} so"
+    style = f"--share:{values.fraction:.3f};--said:{values.confidence:.3f}"
+    title = f"{values.confidence:.3f} said, {values.fraction:.3f} so"
     return (
         f"<td>{values.decisions:,}</td>"
-        f"<td class='said' style='{style}' title='{title}'>{values.share:.3f}</td>"
+        f"<td class='said' style='{style}' title='{title}'>{values.fraction:.3f}</td>"
     )
 
 

@@ -1,6 +1,6 @@
 """Scores of a whole set's predictions: of classes, of numbers, of tags.
 
-A score is one row of ``CLASS_SCORES``, ``BINARY_SCORES``, ``SEVERAL_SCORES``, ``ERRORS`` or
+A score is one row of ``CLASS_SCORES``, ``BINARY_SCORES``, ``MULTILABEL_SCORES``, ``ERRORS`` or
 ``NUMBER_SCORES``: what ``--metric`` may name, what an evaluation reports and what is better follow
 from it. All are computed in float64, not averaged over batches, of labels and predictions in that
 order, (N,) each, N at least 1. A correlation or R2 is undefined, NaN, if all labels are equal: no
@@ -226,7 +226,7 @@ def _mean_f1(classes: Collection[ClassScore]) -> float:
     return float(np.mean([one.f1 for one in classes]))
 
 
-SEVERAL_SCORES: Mapping[str, Callable[[Collection[ClassScore]], float]] = {
+MULTILABEL_SCORES: Mapping[str, Callable[[Collection[ClassScore]], float]] = {
     "micro_f1": lambda classes: total(classes).f1,
     "macro_f1": _mean_f1,
 }
@@ -235,7 +235,7 @@ HALF = 0.5
 AT_HALF = f"_at_{HALF}"
 
 
-def compare_several(
+def compare_multilabel(
     true: NDArray[Any],
     predicted: NDArray[Any],
     labels: Sequence[str],
@@ -245,7 +245,7 @@ def compare_several(
     """Compares any number of classes each, (N, C), 1 = holds; ``suffix`` ends scores' names."""
     counts = np.stack([true, predicted, true * predicted], 2).astype(np.int64).sum(0)
     classes = _classes(labels, counts)
-    scores = {name + suffix: score(classes.values()) for name, score in SEVERAL_SCORES.items()}
+    scores = {name + suffix: score(classes.values()) for name, score in MULTILABEL_SCORES.items()}
     return Comparison(len(true), scores | _mean_loss(losses), classes)
 
 
@@ -288,10 +288,10 @@ def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The rank of each number, from 1; of equal ones the mean of theirs."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     # The last rank of each distinct number, less half the way to its first.
     means: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
-    return means[places]
+    return means[inverse]
 
 
 def _numbers(labels: ArrayLike, predictions: ArrayLike) -> list[NDArray[np.float64]]:
@@ -338,11 +338,11 @@ def compare_entities(
             for entity in part:
                 counts.setdefault(entity.type, np.zeros(3, np.int64))[column] += 1
     classes = {name: ClassScore(*counts[name].tolist()) for name in sorted(counts)}
-    every = total(classes.values())
+    overall = total(classes.values())
     scores = {
-        **{name: getattr(every, name) for name in ENTITY_SCORES},
+        **{name: getattr(overall, name) for name in ENTITY_SCORES},
         **{f"f1_{name}": score.f1 for name, score in classes.items()},
-        **_of_words(true, predicted, losses),
+        **_word_scores(true, predicted, losses),
     }
     return Comparison(len(true), scores, classes, np.array([g == f for g, f in entities]))
 
@@ -355,12 +355,12 @@ def compare_tags(true: Tags, predicted: Tags, losses: NDArray[Any] | None = None
         np.array([ids[tag] for tags in rows for tag in tags]) for rows in (true, predicted)
     )
     classes = compare_classes(gold, predictions, names).classes
-    scores = {**_of_words(true, predicted, losses), "macro_f1": _mean_f1(classes.values())}
+    scores = {**_word_scores(true, predicted, losses), "macro_f1": _mean_f1(classes.values())}
     right = [list(row) == list(other) for row, other in zip(true, predicted, strict=True)]
     return Comparison(len(true), scores, classes, np.array(right))
 
 
-def _of_words(true: Tags, predicted: Tags, losses: NDArray[Any] | None) -> dict[str, float]:
+def _word_scores(true: Tags, predicted: Tags, losses: NDArray[Any] | None) -> dict[str, float]:
     pairs = zip(true, predicted, strict=True)
     right = [one == other for row in pairs for one, other in zip(*row, strict=True)]
     scores = {"accuracy": sum(right) / len(right)}

@@ -16,7 +16,7 @@ from bert_tf.evaluation.scores import CLASS_METRICS
 from bert_tf.io.wording import did_you_mean
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
 from bert_tf.tasks.kinds import is_table_file, option_fields, table_options
-from bert_tf.tasks.options import GLUE_NAMES, NEEDS_DEV_SET, SHARE, evaluates
+from bert_tf.tasks.options import FRACTION, GLUE_NAMES, NEEDS_DEV_SET, evaluates
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
 
@@ -239,7 +239,7 @@ class FineTuningSettings:
         None,
         "Drop this share of hidden values, of attention weights and of the head's inputs, instead "
         "of the checkpoint's share.",
-        rules=[SHARE],
+        rules=[FRACTION],
         advanced=True,
     )
     freeze: int = flag.integer(

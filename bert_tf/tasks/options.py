@@ -16,7 +16,7 @@ from bert_tf.readers.glue import GLUE_TASKS, glue_task
 # GLUE's tasks as the command line spells them, with their published spellings.
 GLUE_NAMES = {task.tfds_config: name for name, task in GLUE_TASKS.items()}
 
-SHARE = within(lambda value: 0 <= value < 1, "from 0 to below 1")
+FRACTION = within(lambda value: 0 <= value < 1, "from 0 to below 1")
 
 
 def evaluates(values: Values) -> bool:
@@ -67,7 +67,7 @@ class Smoothing:
         0.0,
         "Train towards 1 - SHARE + SHARE / CLASSES for the right class, and SHARE / CLASSES for "
         "each other one.",
-        rules=[SHARE],
+        rules=[FRACTION],
         advanced=True,
     )
 

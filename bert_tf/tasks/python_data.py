@@ -24,7 +24,7 @@ from bert_tf.readers.table_formats import RowOrError, check_unique_columns, clas
 from .task import Task
 
 _LABEL = "label"
-_OWN_FORMATS = (None, "custom")  # of a datasets.Dataset that gives rows as they are meant
+_PYTHON_FORMATS = (None, "custom")  # of a datasets.Dataset that gives rows as they are meant
 
 
 def parse_rows(
@@ -32,14 +32,14 @@ def parse_rows(
     kind: type[Task],
     text_columns: Sequence[str] | None,
     label_column: str | None,
-    what: str,
+    argument: str,
     *,
     is_label: Callable[[str], bool] | None = None,
 ) -> tuple[list[RowOrError], list[str]]:
     """The rows of some data, and which columns have the texts; in place of a bad row its error.
 
     ``text_columns`` and ``label_column`` are how columns without names are called, the kind's own
-    names where they are ``None``; ``what`` is the argument, for errors. Data to predict have an
+    names where they are ``None``; ``argument`` is the argument, for errors. Data to predict have an
     ``is_label``, whether a text behind an example's texts is its label, and no text too many; there
     a list of words is a sentence.
     """
@@ -49,14 +49,14 @@ def parse_rows(
     names = [tuple(text_columns)] if text_columns else list(kind.in_memory_columns)
     put_names = class_id_decoder(data)
     rows: list[RowOrError] = []
-    _check_form(data, kind, what, to_predict=is_label is not None)
-    for item in _items(data, what):
+    _check_form(data, kind, argument, to_predict=is_label is not None)
+    for item in _items(data, argument):
         try:
             rows.append(put_names(_row(item, names, label, kind, is_label)))
         except BadRowError as error:
             rows.append(error)
     if not rows:
-        raise ValueError(f"{what} is empty: expected at least one example.")
+        raise ValueError(f"{argument} is empty: expected at least one example.")
     first = next((row for row in rows if isinstance(row, Mapping)), None)
     if first is None:
         return rows, list(names[0])
@@ -64,7 +64,7 @@ def parse_rows(
     if texts is None:
         forms = " or ".join(", ".join(columns) for columns in names)
         raise ValueError(
-            f"{what} has the columns {', '.join(map(str, first))}, and none is known to be the "
+            f"{argument} has the columns {', '.join(map(str, first))}, and none is known to be the "
             f"text: call them {forms}, or pass text_columns."
         )
     return rows, texts
@@ -89,7 +89,7 @@ def is_data(value: Any) -> bool:
     return value is not None and not isinstance(value, str) and not hasattr(value, "__fspath__")
 
 
-def _check_form(data: Any, kind: type[Task], what: str, *, to_predict: bool) -> None:
+def _check_form(data: Any, kind: type[Task], argument: str, *, to_predict: bool) -> None:
     """Refuses columns apart, (X, y), tables by name, and batches, which look like rows."""
     parts = [part for part in data if _is_column(part)] if isinstance(data, list | tuple) else []
     apart = 2 <= len(parts) == len(data) <= 3 and len({*map(len, parts)}) == 1
@@ -97,13 +97,13 @@ def _check_form(data: Any, kind: type[Task], what: str, *, to_predict: bool) -> 
     is_long = apart and len(parts[0]) > kind.num_texts[1] + 1 and not kind.reads_words
     if apart and (is_long or (isinstance(data, tuple) and not to_predict)):
         raise ValueError(
-            f"{what} is {len(parts)} lists, as (X, y) is: pass rows, list(zip(X, y)), or columns, "
-            '{"text": X, "label": y}; if each is a row, pass a list of tuples.'
+            f"{argument} is {len(parts)} lists, as (X, y) is: pass rows, list(zip(X, y)), or "
+            'columns, {"text": X, "label": y}; if each is a row, pass a list of tuples.'
         )
     tables = data.values() if isinstance(data, Mapping) else ()
     if tables and all(hasattr(t, "columns") or hasattr(t, "column_names") for t in tables):
         raise ValueError(
-            f"{what} holds the tables {listed(data)}, as a DatasetDict does: pass one of them, "
+            f"{argument} holds the tables {listed(data)}, as a DatasetDict does: pass one of them, "
             f"data[{next(iter(data))!r}]."
         )
     if hasattr(data, "element_spec"):  # tf.data's
@@ -115,21 +115,24 @@ def _check_form(data: Any, kind: type[Task], what: str, *, to_predict: bool) -> 
         is_row = specs == [data.element_spec] and ranks == [1]
         is_row = is_row and (specs[0].shape[0] or math.inf) <= kind.num_texts[1]
         if ranks and min(ranks) > kind.reads_words and not is_row:
-            raise ValueError(f"{what} is batched: pass its elements, {what}.unbatch().")
+            raise ValueError(f"{argument} is batched: pass its elements, {argument}.unbatch().")
 
 
 def _is_column(value: Any) -> bool:
     return isinstance(value, list) or bool(getattr(value, "shape", ()))
 
 
-def _items(data: Any, what: str) -> Iterator[Any]:
-    if hasattr(data, "with_format") and getattr(data, "format", {}).get("type") not in _OWN_FORMATS:
+def _items(data: Any, argument: str) -> Iterator[Any]:
+    if (
+        hasattr(data, "with_format")
+        and getattr(data, "format", {}).get("type") not in _PYTHON_FORMATS
+    ):
         data = data.with_format(None)  # rows of tensors or frames, of datasets
     if hasattr(data, "as_numpy_iterator"):  # tf.data's
         return iter(data.as_numpy_iterator())
     names = getattr(data, "column_names", None) or getattr(data, "columns", None)
     if not isinstance(data, Mapping) and names is not None:  # a frame, which may have one twice
-        check_unique_columns([name for name in names if isinstance(name, Hashable)], what)
+        check_unique_columns([name for name in names if isinstance(name, Hashable)], argument)
     for method in ("to_pylist", "to_dicts"):  # Arrow's, polars'
         if hasattr(data, method):
             return iter(getattr(data, method)())
@@ -139,18 +142,18 @@ def _items(data: Any, what: str) -> Iterator[Any]:
         for name, column in data.items():
             if isinstance(column, str) or not isinstance(column, Iterable):
                 raise ValueError(
-                    f"{what}[{name!r}] is {quoted(column)}: expected a column's values."
+                    f"{argument}[{name!r}] is {quoted(column)}: expected a column's values."
                 )
         names, columns = list(data), [list(column) for column in data.values()]
         if len({len(column) for column in columns}) > 1:
             sizes = ", ".join(f"{name} {len(c)}" for name, c in zip(names, columns, strict=True))
-            raise ValueError(f"The columns of {what} differ in length: {sizes}.")
+            raise ValueError(f"The columns of {argument} differ in length: {sizes}.")
         return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
     if isinstance(data, Iterable) and not isinstance(data, bytes):
         return iter(data)
     raise ValueError(
-        f"{what} is of the type {type(data).__name__}: expected a path, a list of examples or a "
-        "frame."
+        f"{argument} is of the type {type(data).__name__}: expected a path, a list of examples or "
+        "a frame."
     )
 
 

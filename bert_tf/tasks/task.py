@@ -186,8 +186,8 @@ class Task(abc.ABC):
                 raise ValueError(f"{name} has no labels: expected the names of the {self.classes}.")
         self._ids: dict[Any, int] = {label: number for number, label in enumerate(self.labels)}
         for set_name, examples in labelled.items():
-            for fault in filter(None, map(self.check_example, examples.items)):
-                raise ValueError(f"{name}, {set_name}: {fault}.")
+            for problem in filter(None, map(self.check_example, examples.items)):
+                raise ValueError(f"{name}, {set_name}: {problem}.")
         #: The rows of a set, by tokenizer, name and length of rows; copies share them.
         self.tokenized = functools.cache(
             lambda tokenizer, set_name, max_seq_length: self.rows(
@@ -455,8 +455,8 @@ def with_options(task: TaskT, options: Any) -> TaskT:
 def _check_metric(task: Task, name: str) -> None:
     classes = task.scored_classes
     known = [metric for metric in task.metrics if metric not in task.unavailable_metrics]
-    of_class = [f"{metric}_{label}" for label in classes for metric in CLASS_METRICS]
-    if name not in (*known, *of_class):
+    class_metrics = [f"{metric}_{label}" for label in classes for metric in CLASS_METRICS]
+    if name not in (*known, *class_metrics):
         class_forms = ""
         if classes:
             forms = ", ".join(f"{metric}_CLASS" for metric in CLASS_METRICS)

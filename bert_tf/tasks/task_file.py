@@ -87,12 +87,12 @@ def read_task_file(contents: Mapping[str, Any], directory: str) -> TaskFile:
             f"{path}: kind is {quote(name)}, expected one of {', '.join(KINDS)}: give the command "
             "to the program that registers it, or fine-tune again."
         )
-    for key, expectation in _faults(KINDS[name], values):
+    for key, expectation in _find_problems(KINDS[name], values):
         raise ValueError(f"{path}: {key}, expected {expectation}; fine-tune again.")
     return TaskFile(**values)
 
 
-def _faults(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_problems(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields each value that is wrong, and the expected form."""
     length = values["max_seq_length"]
     if not isinstance(values["name"], str):
@@ -114,13 +114,15 @@ def _faults(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, 
             f"a list of {minimum} to {maximum:,} columns' names",
         )
     fields = option_fields(kind)
-    of_tables = {name: fields[name] for name in table_options(kind)}
-    kept = {name: field for name, field in fields.items() if field.metadata["saved_in_task_file"]}
-    yield from _value_faults(values["columns"], {**_COLUMNS, **of_tables})
-    yield from _value_faults(values["options"], kept)
+    table_fields = {name: fields[name] for name in table_options(kind)}
+    saved_fields = {
+        name: field for name, field in fields.items() if field.metadata["saved_in_task_file"]
+    }
+    yield from _find_value_problems(values["columns"], {**_COLUMNS, **table_fields})
+    yield from _find_value_problems(values["options"], saved_fields)
 
 
-def _value_faults(
+def _find_value_problems(
     values: Mapping[str, Any], fields: Mapping[str, dataclasses.Field[Any]]
 ) -> Iterator[tuple[str, str]]:
     for key, value in values.items():

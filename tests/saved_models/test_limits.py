@@ -63,7 +63,7 @@ def test_without_limits_nothing_changes(classifier):
     for signature in model_signatures(serve(classifier)).values():
         assert getattr(signature.function, "func", None) is not signatures._within_limits
     requests = ({"text": ["a", b"\xff"]}, {"ids": [[[1], [2]]], "words": [["a", ""]]})
-    assert signatures.fitting(ExportOptions(), requests) == requests
+    assert signatures.select_samples(ExportOptions(), requests) == requests
     assert serving_files.limits(ExportOptions()) == ""
 
 

@@ -92,7 +92,7 @@ def test_rows_of_one_length_are_for_the_model_without_a_mask(
         asked.append(served)
         return tf.reduce_sum(inputs["input_word_ids"] * inputs["input_mask"], 1)
 
-    sums = run_on_rows(dataclasses.replace(blocks, whole=whole), rows, head)
+    sums = run_on_rows(dataclasses.replace(blocks, unmasked=whole), rows, head)
     assert {one is whole for one in asked} == {at_once}
     assert sums.numpy().tolist() == [sum(row) + CLS + SEP for row in ids.to_list()]
 

@@ -106,14 +106,14 @@ def test_the_quick_model_is_the_same_without_padding(case):
 def test_rows_of_one_length_need_no_mask(served_once):
     copied = served_once("float32")
     inputs = {**INPUTS, "input_mask": tf.ones_like(INPUTS["input_mask"])}
-    expected, outputs = copied.encode(inputs), copied.quick.whole.encode(inputs)
+    expected, outputs = copied.encode(inputs), copied.quick.unmasked.encode(inputs)
     for wanted, got in zip(expected["encoder_outputs"], outputs["encoder_outputs"], strict=True):
         np.testing.assert_allclose(got, wanted, atol=2e-6)
     # The mask is not read: so only rows without padding may come here.
     np.testing.assert_array_equal(
-        copied.quick.whole.encode(INPUTS)["sequence_output"], outputs["sequence_output"]
+        copied.quick.unmasked.encode(INPUTS)["sequence_output"], outputs["sequence_output"]
     )
-    assert served_once("bfloat16").quick.whole is None
+    assert served_once("bfloat16").quick.unmasked is None
 
 
 def test_a_pretrained_models_heads_are_near():

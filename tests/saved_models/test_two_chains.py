@@ -40,7 +40,7 @@ def inputs(mask):
 
 
 def halved(encoder, given, unpadded):
-    plan = two_chains.TwoChains(lambda one, columns: columns.of(one.value))
+    plan = two_chains.TwoChains(lambda one, columns: columns.select(one.value))
     return encode(encoder, plan, unpadded, given)
 
 
@@ -68,5 +68,5 @@ def test_rows_of_one_length(encoder):
 
 def test_columns_are_those_of_each_group():
     values = tf.constant([[0, 1, 2, 3, 4, 5, 6, 7, 8]])
-    assert two_chains.Columns(3, 1, 3).of(values).numpy().tolist() == [[1, 2, 4, 5, 7, 8]]
-    assert two_chains.Columns(1, 0, 2).of(values[0]).numpy().tolist() == [0, 1]
+    assert two_chains.Columns(3, 1, 3).select(values).numpy().tolist() == [[1, 2, 4, 5, 7, 8]]
+    assert two_chains.Columns(1, 0, 2).select(values[0]).numpy().tolist() == [0, 1]

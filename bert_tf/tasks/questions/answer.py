@@ -54,8 +54,8 @@ def signatures(served: Served, task: Task) -> Signatures:
     def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
         question, context = check_equally_many(question, context)
         answers, truncated = _answers(served, question, context)
-        own = task.answer(answers, served.model.thresholds)
-        return {**_with_characters(own, context), "truncated": truncated}
+        result = task.answer(answers, served.model.thresholds)
+        return {**_with_characters(result, context), "truncated": truncated}
 
     answers = Signature(
         answer,
@@ -114,10 +114,10 @@ def answer_questions(answers: Answers, threshold: float | None) -> Outputs:
 
 def _with_characters(answers: Outputs, context: tf.Tensor) -> Outputs:
     """The answers with ``start`` and ``end`` (B,), ``starts`` and ``ends`` (B, K) in characters."""
-    places = character_offsets(
+    positions = character_offsets(
         context, tf.concat([answers["byte_starts"], answers["byte_ends"]], 1)
     )
-    starts, ends = tf.split(places, 2, 1)
+    starts, ends = tf.split(positions, 2, 1)
     is_answered = answers["byte_start"] >= 0
     start, end = (tf.where(is_answered, values[:, 0], -1) for values in (starts, ends))
     return {**answers, "start": start, "end": end, "starts": starts, "ends": ends}

@@ -21,7 +21,7 @@ _KINDS: dict[type, str] = {list: "list", str: "string"}
 class _Question(NamedTuple):
     """A question of SQuAD's layout, an object with any fields."""
 
-    place: str  # in the file
+    location: str  # in the file
     title: str
     context: Any
     fields: dict[str, Any]
@@ -39,10 +39,10 @@ def _questions(path: str, document: Any) -> Iterator[_Question]:
                 if type(fields.get("id")) is int:
                     fields["id"] = str(fields["id"])
                 title = str(article.get("title", ""))
-                place = (
+                location = (
                     f"article {number} {quote(title)}, question {one_line(str(fields.get('id')))}"
                 )
-                yield _Question(place, title, paragraph.get("context"), fields)
+                yield _Question(location, title, paragraph.get("context"), fields)
 
 
 def _required_field(value: Any, key: str, kind: type, where: str) -> Any:
@@ -92,7 +92,7 @@ def read_squad(
             fields.get("is_impossible"),
         )
 
-    rows = ((question.place, question) for question in _questions(path, document))
+    rows = ((question.location, question) for question in _questions(path, document))
     return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
 
 
@@ -205,10 +205,10 @@ def _find_answer(answer: Any, context: str) -> Answer:
         )
     text = read.non_empty_text(answer.get("text"), "an answer's 'text'")
     start = read.integer(answer.get("answer_start"), "'answer_start'", len(context))
-    there = context[start : start + len(text)]
-    if there != text:
+    actual = context[start : start + len(text)]
+    if actual != text:
         raise BadRowError(
             f"expected the answer {read.quoted(text)} at character {start} of the context, got "
-            f"{read.quoted(there)}"
+            f"{read.quoted(actual)}"
         )
     return Answer(text, start if context.isascii() else len(context[:start].encode()))

@@ -39,16 +39,20 @@ def _find_tokens(
     around it; here the tokens' offsets say which of them the answer's bytes belong to.
     """
     limits = tokens.context_starts + tokens.context_lengths
-    places = tf.ragged.range(tokens.context_starts, limits)
-    questions = value_rows(places.row_splits)
+    positions = tf.ragged.range(tokens.context_starts, limits)
+    questions = value_rows(positions.row_splits)
 
     def count(condition: tf.Tensor) -> tf.Tensor:
         return tf.math.unsorted_segment_sum(
             tf.cast(condition, tf.int32), questions, tf.size(byte_starts)
         )
 
-    first = count(tf.gather(tokens.byte_ends, places.values) <= tf.gather(byte_starts, questions))
-    last = count(tf.gather(tokens.byte_starts, places.values) < tf.gather(byte_ends, questions)) - 1
+    first = count(
+        tf.gather(tokens.byte_ends, positions.values) <= tf.gather(byte_starts, questions)
+    )
+    last = (
+        count(tf.gather(tokens.byte_starts, positions.values) < tf.gather(byte_ends, questions)) - 1
+    )
     has_tokens = (byte_starts >= 0) & (first <= last)
     return tf.where(has_tokens, first, -1), tf.where(has_tokens, last, -1)
 
@@ -59,9 +63,9 @@ def _window_spans(
     """The answer's columns in each window's row, (W,) int32; 0 where it is not wholly in it."""
     first = tf.gather(firsts, windows.questions)
     last = tf.gather(lasts, windows.questions)
-    inside = (first >= windows.firsts) & (last < windows.firsts + windows.lengths)
+    is_in_window = (first >= windows.firsts) & (last < windows.firsts + windows.lengths)
     shift = context_columns(windows) - windows.firsts
-    return tf.where(inside, first + shift, 0), tf.where(inside, last + shift, 0)
+    return tf.where(is_in_window, first + shift, 0), tf.where(is_in_window, last + shift, 0)
 
 
 # Answers are put together for this many windows at once: some 100 MB.
@@ -125,7 +129,7 @@ class QuestionExamples:
         dataset = self.examples.evaluation_batches(batch_size, longest_first=True)
         if isinstance(dataset.element_spec, tuple):
             dataset = dataset.map(lambda rows, labels: {**rows, **labels})
-        step = get_traced_step(model, _best_of_rows, dataset.element_spec, n_best)
+        step = get_traced_step(model, _best_row_columns, dataset.element_spec, n_best)
         collected: list[np.ndarray] = []
         for _, outputs in compute_batches(step, dataset):
             indices, *best = tf.nest.flatten(outputs)
@@ -134,8 +138,8 @@ class QuestionExamples:
                     np.empty([len(self.examples), *column.shape[1:]], column.dtype.as_numpy_dtype)
                     for column in best
                 ]
-            for whole, column in zip(collected, best, strict=True):
-                whole[indices.numpy()] = column.numpy()
+            for collected_column, column in zip(collected, best, strict=True):
+                collected_column[indices.numpy()] = column.numpy()
         return collected
 
     def _chunks(self) -> Iterator[tuple[slice, slice]]:
@@ -150,7 +154,9 @@ class QuestionExamples:
             begin = end
 
 
-def _best_of_rows(model: Any, rows: Any, n_best: int) -> tuple[tf.Tensor, BestColumns, tf.Tensor]:
+def _best_row_columns(
+    model: Any, rows: Any, n_best: int
+) -> tuple[tf.Tensor, BestColumns, tf.Tensor]:
     logits = model(rows, training=False)
     best = best_columns(
         logits[features.START_LOGITS],
@@ -165,8 +171,8 @@ def _best_of_rows(model: Any, rows: Any, n_best: int) -> tuple[tf.Tensor, BestCo
         for key in (features.START_LOGITS, features.END_LOGITS)
         if key in rows
     ]
-    none = tf.zeros(tf.shape(rows[features.EXAMPLE_INDEX]))
-    return rows[features.EXAMPLE_INDEX], best, sum(losses, none) / max(len(losses), 1)
+    zeros = tf.zeros(tf.shape(rows[features.EXAMPLE_INDEX]))
+    return rows[features.EXAMPLE_INDEX], best, sum(losses, zeros) / max(len(losses), 1)
 
 
 def question_examples(

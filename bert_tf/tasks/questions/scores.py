@@ -34,7 +34,7 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 # === Predictions ===
 
 
-def answers_by(
+def apply_threshold(
     texts: Mapping[str, str], null_odds: Mapping[str, float] | None, threshold: float
 ) -> dict[str, str]:
     """Texts by question id, "" where the odds of "no answer" are above the threshold."""
@@ -55,7 +55,7 @@ class SquadPredictions:
     # The score of "no answer" less that of the best text; None in version 1.1.
     null_odds: Mapping[str, float] | None
     # The first byte of the best text in its context, and the one after its last; none for "".
-    places: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    byte_spans: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     def probability(self, name: str, answer: str) -> float:
         """Probability of a question's answer, among the entries of its n-best list."""
@@ -65,7 +65,7 @@ class SquadPredictions:
 
     def answers(self, null_threshold: float = 0.0) -> dict[str, str]:
         """The answer by question id: "" where the odds are above the threshold (2.0 alone)."""
-        return answers_by(self.texts, self.null_odds, null_threshold)
+        return apply_threshold(self.texts, self.null_odds, null_threshold)
 
     def write(self, folder: str, null_threshold: float = 0.0) -> list[str]:
         """Writes ``predictions.json``, ``nbest_predictions.json``, in 2.0 ``null_odds.json``."""
@@ -97,20 +97,20 @@ def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) 
     texts: dict[str, str] = {}
     n_best: dict[str, list[dict[str, Any]]] = {}
     null_odds: dict[str, float] = {}
-    places: dict[str, tuple[int, int]] = {}
+    byte_spans: dict[str, tuple[int, int]] = {}
     for row, name in enumerate(ids):
         if name in texts:
             raise ValueError(f"Two questions have the id {name}: expected ids that name one each.")
         spans = _spans(columns, row)
         texts[name] = spans[0].text if spans else ""
         if spans:
-            places[name] = int(columns.byte_starts[row, 0]), int(columns.byte_ends[row, 0])
+            byte_spans[name] = int(columns.byte_starts[row, 0]), int(columns.byte_ends[row, 0])
         if with_null:
             null = columns.null_start_logits[row], columns.null_end_logits[row]
             null_odds[name] = odds[row] if spans else _CERTAINLY_NULL
             spans = _with_null(spans, _Span("", *map(float, null)), columns.texts.shape[1])
         n_best[name] = _entries(spans or [_Span("", 0.0, 0.0)])
-    return SquadPredictions(texts, n_best, null_odds if with_null else None, places)
+    return SquadPredictions(texts, n_best, null_odds if with_null else None, byte_spans)
 
 
 class _Span(NamedTuple):
@@ -132,8 +132,8 @@ def _spans(answers: Answers, row: int) -> list[_Span]:
 
 def _with_null(spans: list[_Span], null: _Span, limit: int) -> list[_Span]:
     """Puts "no answer" after the spans that score as much; it is never left out."""
-    place = sum(span.score >= null.score for span in spans)
-    return [*spans[:place], null, *spans[place:]][: max(limit, place + 1, 2)]
+    index = sum(span.score >= null.score for span in spans)
+    return [*spans[:index], null, *spans[index:]][: max(limit, index + 1, 2)]
 
 
 def _entries(spans: list[_Span]) -> list[dict[str, Any]]:
@@ -210,7 +210,7 @@ def score_predictions(
     Predictions of questions whose odds are above ``null_threshold`` count as ""; without it they
     are taken as they are, where the official evaluation takes 1.0, as for probabilities.
     """
-    answers = answers_by(predictions, null_odds, null_threshold)
+    answers = apply_threshold(predictions, null_odds, null_threshold)
     by_name = {name: score_answer(answers[name], texts, version) for name, texts in gold.items()}
     if version == "1.1":
         return _means([*by_name.values()], exact_name="exact_match")
@@ -254,14 +254,14 @@ def tune_null_threshold(
     sums = silent.sum(axis=0) + np.concatenate(
         [np.zeros((1, 2)), np.cumsum(answered - silent, axis=0)]
     )
-    none_kept = 0.0 if odds[0] > 0 else odds[0] - 1.0
-    thresholds = np.concatenate([[none_kept], odds])
+    no_answer_threshold = 0.0 if odds[0] > 0 else odds[0] - 1.0
+    thresholds = np.concatenate([[no_answer_threshold], odds])
     reachable = np.append(thresholds[1:] > thresholds[:-1], True)
     sums, thresholds = sums[reachable], thresholds[reachable]
     best = {}
     for column, name in enumerate(("best_exact", "best_f1")):
         # Rounded, or of two equal sums the one added up in another order may look higher.
-        place = sums[:, column].round(9).argmax()
-        best[name] = float(100 * sums[place, column] / len(gold))
-        best[f"{name}_thresh"] = float(thresholds[place])
+        index = sums[:, column].round(9).argmax()
+        best[name] = float(100 * sums[index, column] / len(gold))
+        best[f"{name}_thresh"] = float(thresholds[index])
     return best

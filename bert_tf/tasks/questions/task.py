@@ -41,17 +41,17 @@ _UNSPACED = re.compile(
 _OUTPUTS = (features.START_LOGITS, features.END_LOGITS)
 _NO_ANSWER = "(no answer)"
 # Keys of an answer in a record, besides its text.
-_NOWHERE = {"score": None, "start": None, "end": None}
+_NO_SPAN = {"score": None, "start": None, "end": None}
 # The keys of ``score_predictions`` that are no scores.
 _COUNTS = ("total", "thresh")
 
 
-def _holds_texts_alone(path: str) -> bool:
+def _has_only_texts(path: str) -> bool:
     return is_table_file(QuestionTask, path) and not TableFile(path).has_typed_fields
 
 
-_SAYS_WHERE = rule(
-    lambda column, values: not column and _holds_texts_alone(values["train_file"]),
+_NEEDS_ANSWER_START = rule(
+    lambda column, values: not column and _has_only_texts(values["train_file"]),
     "--task={task} needs --{flag}, the column of {train_file} with the character of the context "
     "where the answer begins (a .jsonl may have SQuAD's lists of answers instead).",
 )
@@ -64,7 +64,7 @@ class _Options(QuestionOptions):
         "squad: find in this column the character of the context where the answer begins, counted "
         "from 0.",
         only="tables",
-        rules=[_SAYS_WHERE],
+        rules=[_NEEDS_ANSWER_START],
         advanced=True,
     )
     title_column: str | None = flag_fields.string(
@@ -175,7 +175,7 @@ class QuestionTask(Task):
     @property
     def default_thresholds(self) -> Thresholds:
         """The threshold that the user names, or Google's default."""
-        return {NULL_THRESHOLD: self._threshold_of({})} if self._with_null else {}
+        return {NULL_THRESHOLD: self._get_threshold({})} if self._with_null else {}
 
     @classmethod
     def restore_options(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
@@ -199,7 +199,7 @@ class QuestionTask(Task):
         cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
     ) -> Record:
         """Columns of the answer's place and probability, and of the null odds of version 2.0."""
-        record = {**super().record_columns((), items, columns, options), **_NOWHERE}
+        record = {**super().record_columns((), items, columns, options), **_NO_SPAN}
         return {**record, "null_odds": None} if options.with_null else record
 
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
@@ -277,18 +277,18 @@ class QuestionTask(Task):
         version = "2.0" if self._with_null else "1.1"
         outputs, window_losses = outputs
         gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
-        scores_by = functools.partial(
+        score_at = functools.partial(
             score_predictions, gold, outputs.texts, version, outputs.null_odds
         )
 
-        threshold = self._threshold_of(thresholds or {})
-        scores = scores_by(threshold)
+        threshold = self._get_threshold(thresholds or {})
+        scores = score_at(threshold)
         at_default = {}
         if thresholds is None and self._with_null and self._null_threshold is None:
             # Score by the tuned threshold, as the predictions are written by it.
             at_default = {f"{name}_at_0": scores[name] for name in ("exact", "f1")}
             threshold = scores["best_f1_thresh"]
-            scores = scores_by(threshold)
+            scores = score_at(threshold)
         scores = {name: value for name, value in scores.items() if not name.endswith(_COUNTS)}
         scores |= at_default
         if thresholds is not None:
@@ -324,10 +324,10 @@ class QuestionTask(Task):
     ) -> Iterator[Mapping[str, Any]]:
         """The answer to each question, as the files of predictions have it."""
         predictions, _ = outputs
-        answers = predictions.answers(self._threshold_of(thresholds))
+        answers = predictions.answers(self._get_threshold(thresholds))
         for item in items:
             answer = answers[item.id]
-            start, end = predictions.places[item.id] if answer else (-1, -1)
+            start, end = predictions.byte_spans[item.id] if answer else (-1, -1)
             yield {
                 "answer": answer,
                 "probability": predictions.probability(item.id, answer),
@@ -337,7 +337,7 @@ class QuestionTask(Task):
             }
 
     def record(self, item: QuestionExample, answer: Mapping[str, Any]) -> dict[str, Any]:
-        record = {"prediction": answer["answer"], **_NOWHERE, "score": answer["probability"]}
+        record = {"prediction": answer["answer"], **_NO_SPAN, "score": answer["probability"]}
         if answer["answer"]:
             record |= _characters(item.context, answer["byte_start"], answer["byte_end"])
         return {**record, "null_odds": answer["null_odds"]} if self._with_null else record
@@ -357,10 +357,10 @@ class QuestionTask(Task):
         from bert_tf.evaluation.prediction_files import write_file
 
         predictions, _ = outputs(self, inference, set_name)
-        paths = predictions.write(folder, self._threshold_of(thresholds))
+        paths = predictions.write(folder, self._get_threshold(thresholds))
         if set_name in self.dev_sets:
             paths.append(os.path.join(folder, f"{set_name}.jsonl"))
-            answers = predictions.answers(self._threshold_of(thresholds))
+            answers = predictions.answers(self._get_threshold(thresholds))
             write_file(
                 paths[-1],
                 (
@@ -375,7 +375,7 @@ class QuestionTask(Task):
             )
         return paths
 
-    def _threshold_of(self, thresholds: Thresholds) -> float:
+    def _get_threshold(self, thresholds: Thresholds) -> float:
         return thresholds.get(NULL_THRESHOLD, self._null_threshold or 0.0)
 
     def _outputs(self, inference: Inference, set_name: str) -> tuple[SquadPredictions, np.ndarray]:
@@ -395,10 +395,10 @@ class QuestionTask(Task):
         return squad_predictions(ids, answers, with_null=self._with_null), losses
 
 
-def _characters(context: str, *places: int) -> dict[str, int]:
+def _characters(context: str, *byte_spans: int) -> dict[str, int]:
     """Start and end of an answer, in characters of the context and not in bytes."""
     text = context.encode()
-    start, end = (len(text[:place].decode()) for place in places)
+    start, end = (len(text[:place].decode()) for place in byte_spans)
     return {"start": start, "end": end}
 
 

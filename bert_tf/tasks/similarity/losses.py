@@ -27,9 +27,9 @@ class _VectorLoss(keras.losses.Loss):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The losses, (B,), or (1,) where a batch has one."""
-        return self.of_directions(y_true, normalize(y_pred))
+        return self.compute_loss(y_true, normalize(y_pred))
 
-    def of_directions(self, labels: Any, vectors: Any) -> Any:
+    def compute_loss(self, labels: Any, vectors: Any) -> Any:
         """The losses of vectors of length 1."""
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ class InBatchNegatives(_VectorLoss):
         super().__init__(name=name, **kwargs)
         self.scale, self.both_ways = scale, both_ways
 
-    def of_directions(self, labels: Any, vectors: Any) -> Any:
+    def compute_loss(self, labels: Any, vectors: Any) -> Any:
         """The labels (B, K) and directions (B, K, D) of texts -> the loss of each anchor, (B,)."""
         anchors, own = vectors[:, 0], vectors[:, 1]
         # (C, D), the texts that belong to the anchors first, and their numbers (C,).
@@ -67,9 +67,9 @@ class InBatchNegatives(_VectorLoss):
         numbers = ops.reshape(ops.transpose(labels[:, 1:]), (-1,))
         # (B, B): of the same anchor; (B, C): the same text. A text is right for an anchor where
         # some row has the two, or it is the anchor's.
-        of_anchor = ops.cast(labels[:, 0][:, None] == labels[:, 0][None], vectors.dtype)
+        same_anchor = ops.cast(labels[:, 0][:, None] == labels[:, 0][None], vectors.dtype)
         is_text = ops.cast(labels[:, 1][:, None] == numbers[None], vectors.dtype)
-        is_right = ops.matmul(of_anchor, is_text) > 0
+        is_right = ops.matmul(same_anchor, is_text) > 0
         is_right = is_right | (labels[:, 0][:, None] == numbers[None])
         losses = self._cross_entropy(anchors, texts, is_right)
         if self.both_ways:
@@ -102,7 +102,7 @@ class CosineError(_VectorLoss):
     def __init__(self, name: str = "cosine_error", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
 
-    def of_directions(self, labels: Any, vectors: Any) -> Any:
+    def compute_loss(self, labels: Any, vectors: Any) -> Any:
         """The scores (B,) and directions (B, 2, D) of pairs -> the loss of each, (B,)."""
         return ops.square(ops.sum(vectors[:, 0] * vectors[:, 1], axis=1) - labels)
 
@@ -121,7 +121,7 @@ class CosineOrder(_VectorLoss):
         super().__init__(name=name, **kwargs)
         self.scale = scale
 
-    def of_directions(self, labels: Any, vectors: Any) -> Any:
+    def compute_loss(self, labels: Any, vectors: Any) -> Any:
         """The scores (B,) and directions (B, 2, D) of pairs -> the loss of all, (1,)."""
         cosines = self.scale * ops.sum(vectors[:, 0] * vectors[:, 1], axis=1)
         # (B, B): how far the cosine of the row's pair is above that of the column's.

@@ -36,11 +36,11 @@ def search(
         is_best = _are_greatest(scores, count)
         shape = len(scores), -1
         _, columns = np.nonzero(is_best)
-        places, best = columns.reshape(shape), scores[is_best].reshape(shape)
+        indices, best = columns.reshape(shape), scores[is_best].reshape(shape)
         order = np.argsort(-best, axis=1, kind="stable")
-        blocks.append([np.take_along_axis(values, order, 1) for values in (places, best)])
-    places, scores = zip(*blocks, strict=True)
-    return np.concatenate(places), np.concatenate(scores)
+        blocks.append([np.take_along_axis(values, order, 1) for values in (indices, best)])
+    indices, scores = zip(*blocks, strict=True)
+    return np.concatenate(indices), np.concatenate(scores)
 
 
 def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
@@ -49,8 +49,8 @@ def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
         return np.ones(scores.shape, bool)
     minimum = -np.partition(-scores, count - 1, axis=1)[:, count - 1 : count]
     above, equal = scores > minimum, scores == minimum
-    room = count - above.sum(1, keepdims=True)
-    return above | (equal & (equal.cumsum(1) <= room))
+    num_equal = count - above.sum(1, keepdims=True)
+    return above | (equal & (equal.cumsum(1) <= num_equal))
 
 
 def drop_own_text(ranked: NDArray[np.intp], own: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -103,9 +103,9 @@ def compare_rankings(
     ranked = ranked[:, :_RANKS]
     gains, ideal = np.zeros(ranked.shape), np.zeros([len(ranked), 10])
     counts = np.zeros(len(ranked))
-    for row, (places, gain_of) in enumerate(zip(ranked, relevant, strict=True)):
-        gains[row] = [gain_of.get(int(place), 0.0) for place in places]
-        best = sorted((gain for gain in gain_of.values() if gain > 0), reverse=True)
+    for row, (indices, gains_by_document) in enumerate(zip(ranked, relevant, strict=True)):
+        gains[row] = [gains_by_document.get(int(place), 0.0) for place in indices]
+        best = sorted((gain for gain in gains_by_document.values() if gain > 0), reverse=True)
         counts[row] = len(best)
         ideal[row, : len(best)] = best[:10]
     scores = {name: score(gains, ideal, counts).mean() for name, score in RANKING_SCORES.items()}

@@ -79,7 +79,7 @@ def read_similarity(
 _MIN_SPREAD = 1e-3
 
 
-def _has_others(name: str, values: Values, given_flags: Given) -> str:
+def _check_batch_size(name: str, values: Values, given_flags: Given) -> str:
     """Refuses steps and parts in which a pair has nothing to be compared with."""
     size, parts = values["train_batch_size"], values["gradient_accumulation_steps"]
     if values[name] == COSINE:  # the error of a cosine is that of one pair
@@ -113,7 +113,7 @@ class _Options:
         "similarity: learn from scores their order (cosent, the default) or their values "
         "(cosine), and without scores each anchor's own text (one_way, the default) or also each "
         "text's own anchor (both_ways).",
-        rules=[_has_others],
+        rules=[_check_batch_size],
         advanced=True,
     )
 
@@ -146,7 +146,7 @@ class SimilarityTask(Task):
         """Pairs of the same texts with scores; without, pairs that share a text."""
         if items[0].label is not None:
             return (lambda item: tuple(sorted(item.texts))), RANDOM_SPLIT
-        groups = _sharing(items)
+        groups = _group_by_shared_text(items)
         return (lambda item: groups[item.texts[1]]), RANDOM_SPLIT
 
     @property
@@ -266,7 +266,7 @@ class SimilarityTask(Task):
                 own[row] = at
         ranked = drop_own_text(ranked, own)
         comparison = compare_rankings(ranked, [*relevant.values()])
-        own_best = [
+        first_relevant = [
             next((rank for rank, at in enumerate(row) if at in matches), len(documents))
             for row, matches in zip(ranked.tolist(), relevant.values(), strict=True)
         ]
@@ -280,7 +280,7 @@ class SimilarityTask(Task):
             best = texts[documents[ranked[at, 0]]].removeprefix(document_prefix)
             return {"": query}, expected, best
 
-        losses = np.log2(1.0 + np.array(own_best))
+        losses = np.log2(1.0 + np.array(first_relevant))
         return Evaluation(
             scores=self.select_scores(comparison),
             comparison=comparison,
@@ -349,14 +349,14 @@ def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
     return list(number_of), np.array(numbers, np.int32)
 
 
-def _sharing(items: Sequence[SimilarityExample]) -> dict[str, str]:
+def _group_by_shared_text(items: Sequence[SimilarityExample]) -> dict[str, str]:
     """The least text of a pair's group, which shares texts, by the pair's second text.
 
     A question's other answers, and an answer's other questions, are known once one was trained on.
 
     >>> pairs = [("q", "b"), ("q", "a"), ("r", "b"), ("s", "c")]
     >>> from bert_tf.readers.examples import SimilarityExample
-    >>> _sharing([SimilarityExample("", pair, None) for pair in pairs])
+    >>> _group_by_shared_text([SimilarityExample("", pair, None) for pair in pairs])
     {'b': 'a', 'a': 'a', 'c': 'c'}
     """
     root_of: dict[str, str] = {}

@@ -74,8 +74,8 @@ def read_labels(names: Sequence[str]) -> Labels:
         matches = [_ENTITY_TAG.fullmatch(name) for name in names]
     types = []
     for name, match in zip(names, matches, strict=True):
-        other = "" if name == OUTSIDE else name
-        types.append(match[2] if match else other)
+        type_name = "" if name == OUTSIDE else name
+        types.append(match[2] if match else type_name)
     return Labels(
         types,
         [
@@ -197,22 +197,22 @@ def _tag_words(task: Task, served: Served, words: tf.Tensor) -> Outputs:
     shape = tf.shape(words)
     is_word = words != ""
     pieces = tokenizer.tokenize(tf.reshape(words, [-1]))
-    stands_as_unknown = tf.reshape(is_word, [-1]) & (pieces.row_lengths() == 0)
+    becomes_unknown = tf.reshape(is_word, [-1]) & (pieces.row_lengths() == 0)
     unknown = tf.RaggedTensor.from_row_lengths(
-        tf.repeat(tokenizer.unk_id, tf.math.count_nonzero(stands_as_unknown)),
-        tf.cast(stands_as_unknown, tf.int64),
+        tf.repeat(tokenizer.unk_id, tf.math.count_nonzero(becomes_unknown)),
+        tf.cast(becomes_unknown, tf.int64),
     )
     pieces = tf.concat([pieces, unknown], 1)
     # (B, W)
     lengths = tf.reshape(pieces.row_lengths(), shape)
     ids = tf.RaggedTensor.from_row_lengths(pieces.values, tf.reduce_sum(lengths, 1))
     # (W, 2)
-    places = tf.where(is_word)
+    positions = tf.where(is_word)
     first = tf.boolean_mask(pieces.row_starts(), tf.reshape(is_word, [-1]))
-    answers = name_labels(_answers(task, served, ids, first, places[:, 0]), task.labels)
+    answers = name_labels(_answers(task, served, ids, first, positions[:, 0]), task.labels)
     return {
-        "tags": tf.tensor_scatter_nd_update(tf.zeros_like(words), places, answers["tags"]),
-        "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), places, answers["scores"]),
+        "tags": tf.tensor_scatter_nd_update(tf.zeros_like(words), positions, answers["tags"]),
+        "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), positions, answers["scores"]),
         "counts": tf.math.count_nonzero(is_word, 1, dtype=tf.int32),
         "truncated": tf.zeros(shape[:1], tf.bool),
     }
@@ -228,16 +228,16 @@ def _answers(
     first, text, bounds = (tf.cast(v, tf.int32) for v in (first, text, ids.row_splits))
     windows = tag_windows(first, text, bounds, served.max_seq_length - 2)
     rows = Rows(ids.values, [(windows.starts, windows.lengths)])
-    place = first - tf.gather(windows.starts, windows.rows) + 1
-    columns = tf.stack([windows.rows, place], 1)
+    position = first - tf.gather(windows.starts, windows.rows) + 1
+    columns = tf.stack([windows.rows, position], 1)
     # As wide as the longest row; the maximum over no rows is the least integer.
     width = tf.maximum(tf.reduce_max(rows.lengths), 2)
-    beside = {}
+    extra_features = {}
     if isinstance(served.model, BertFeatureTagger):
         # (R, S): which words are read between these, not which they are, counts.
         nowhere = tf.fill(tf.stack([tf.size(rows.lengths), width]), -1)
         number = tf.range(tf.shape(columns)[0])
-        beside[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, columns, number)
+        extra_features[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, columns, number)
 
     def head(served: Served, inputs: Outputs) -> Outputs:
         # (N, S) each
@@ -245,5 +245,5 @@ def _answers(
         missing = [[0, 0], [0, width - tf.shape(inputs[features.INPUT_MASK])[1]]]
         return {key: tf.pad(to_float32(value), missing) for key, value in answers.items()}
 
-    answers = run_on_rows(served, rows, head, beside)
+    answers = run_on_rows(served, rows, head, extra_features)
     return {key: tf.gather_nd(value, columns) for key, value in answers.items()}

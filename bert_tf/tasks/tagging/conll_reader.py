@@ -28,16 +28,16 @@ class _Sentence(NamedTuple):
     first_line: int
     document: int
     rows: list[list[str]]  # for each word its columns
-    tag_before: str  # the last one of the document's sentence before this
+    previous_tag: str  # the last one of the document's sentence before this
 
     def tags(self) -> list[str]:
         return [row[-1] for row in self.rows]
 
-    def fault(self, scheme: Scheme) -> tuple[int, str] | None:
+    def invalid(self, scheme: Scheme) -> tuple[int, str] | None:
         """The index of the first tag that cannot be where it is, and why."""
         tags = self.tags()
         kind = tags[0].removeprefix("I-")
-        if scheme == "IOB2" and kind != tags[0] and self.tag_before[1:] == f"-{kind}":
+        if scheme == "IOB2" and kind != tags[0] and self.previous_tag[1:] == f"-{kind}":
             tags[0] = f"B-{kind}"
         return find_invalid_tag(tags, scheme)
 
@@ -67,13 +67,15 @@ def read_conll(
         raise ValueError(
             f"{path}, line {sentences[0].first_line}: expected a word and its tag, got one column."
         )
-    file_scheme = _likeliest_scheme(sentences) if labelled else None
+    file_scheme = _most_likely_scheme(sentences) if labelled else None
     scheme: Scheme = file_scheme or "IOB2"
     marks_ends = not {name[0] for name in labels or prefixes(scheme)} <= {"O", "B", "I"}
     # Those of a sentence with a fault are not looked at.
-    spelt = [s.tags() if file_scheme and not s.fault(file_scheme) else [] for s in sentences]
+    tags_by_sentence = [
+        s.tags() if file_scheme and not s.invalid(file_scheme) else [] for s in sentences
+    ]
     if not marks_ends:
-        spelt, scheme = as_iob2(spelt), "IOB2"
+        tags_by_sentence, scheme = as_iob2(tags_by_sentence), "IOB2"
 
     def make_example(row: tuple[int, _Sentence]) -> TaggedExample:
         number, sentence = row
@@ -82,11 +84,11 @@ def read_conll(
         _check_columns(sentence, width if labelled else None)
         tags = None
         if file_scheme is not None:
-            tags = _checked_tags(sentence, spelt[number], file_scheme, labels)
+            tags = _checked_tags(sentence, tags_by_sentence[number], file_scheme, labels)
         return TaggedExample(str(number), words, tags, sentence.document)
 
-    places = (sentence.first_line for sentence in sentences)
-    items = bad.collect(zip(places, enumerate(sentences), strict=True), make_example)
+    lines = (sentence.first_line for sentence in sentences)
+    items = bad.collect(zip(lines, enumerate(sentences), strict=True), make_example)
     known_labels = labels or entity_labels(
         (tag for item in items for tag in item.tags or ()), scheme
     )
@@ -95,7 +97,7 @@ def read_conll(
 
 def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
     document, document_is_empty = 0, True
-    tag_before = "O"
+    previous_tag = "O"
     rows: list[list[str]] = []
     line = 0
     for line, text in read_lines(path, encoding):
@@ -105,14 +107,14 @@ def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
             rows.append(columns)
             continue
         if rows:
-            yield _Sentence(line - len(rows), document, rows, tag_before)
-            tag_before = rows[-1][-1]
+            yield _Sentence(line - len(rows), document, rows, previous_tag)
+            previous_tag = rows[-1][-1]
             rows, document_is_empty = [], False
         if starts_document and not document_is_empty:
             document, document_is_empty = document + 1, True
-            tag_before = "O"
+            previous_tag = "O"
     if rows:
-        yield _Sentence(line + 1 - len(rows), document, rows, tag_before)
+        yield _Sentence(line + 1 - len(rows), document, rows, previous_tag)
 
 
 def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
@@ -148,21 +150,21 @@ def _check_columns(sentence: _Sentence, width: int | None) -> None:
             )
 
 
-def _likeliest_scheme(sentences: Sequence[_Sentence]) -> Scheme:
+def _most_likely_scheme(sentences: Sequence[_Sentence]) -> Scheme:
     """The scheme in which fewest sentences are invalid: the first of equals."""
-    faults = {
-        scheme: sum(sentence.fault(scheme) is not None for sentence in sentences)
+    num_invalid = {
+        scheme: sum(sentence.invalid(scheme) is not None for sentence in sentences)
         for scheme in SCHEMES
     }
-    return min(SCHEMES, key=lambda scheme: faults[scheme])
+    return min(SCHEMES, key=lambda scheme: num_invalid[scheme])
 
 
 def _checked_tags(
     sentence: _Sentence, tags: Sequence[str], scheme: Scheme, labels: Collection[str] | None
 ) -> tuple[str, ...]:
-    fault = sentence.fault(scheme)
-    if fault is not None:
-        raise BadRowError(fault[1].rstrip("."), sentence.first_line + fault[0])
+    invalid = sentence.invalid(scheme)
+    if invalid is not None:
+        raise BadRowError(invalid[1].rstrip("."), sentence.first_line + invalid[0])
     for line, tag in enumerate(tags, start=sentence.first_line):
         if labels is not None and tag not in labels:
             raise BadRowError(f"expected one of {listed(labels)}, got the tag {quote(tag)}", line)

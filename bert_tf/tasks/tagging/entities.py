@@ -26,7 +26,7 @@ _LAST: Mapping[Scheme, str] = {"BIOES": "E", "BILOU": "L"}
 _SINGLE: Mapping[Scheme, str] = {"BIOES": "S", "BILOU": "U"}
 _TAG = re.compile("O|[BIESLU]-.+", re.DOTALL)
 # Misspelt tags: "o", "b-per", "B_PER".
-_MISSPELT = re.compile("O|[BIESLU][-_ ]?.*", re.DOTALL | re.IGNORECASE)
+_MISSPELLED = re.compile("O|[BIESLU][-_ ]?.*", re.DOTALL | re.IGNORECASE)
 _ENTITY_TAGS = "O, B-TYPE or I-TYPE"
 
 
@@ -71,7 +71,7 @@ def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
     num_entities = sum(tag != "O" and is_tag(tag) for tag in counts)
     if num_entities and 2 * sum(counts[tag] for tag in odd) < sum(counts.values()):
         return odd
-    could_be = all(_MISSPELT.fullmatch(tag) for tag in counts)
+    could_be = all(_MISSPELLED.fullmatch(tag) for tag in counts)
     return odd if could_be and any(tag.upper() == "O" for tag in counts) else []
 
 
@@ -114,31 +114,31 @@ def find_scored(
 
 def find_invalid_tag(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
     """The index of the first tag that is none, or has no place there in a scheme, and why."""
-    before = "O"
+    previous = "O"
     allowed = ("O", *prefixes(scheme))
     for index, tag in enumerate(tags):
         if not is_tag(tag):
             return index, f"Tag {index} is {quote(tag)}: expected {_ENTITY_TAGS}."
         prefix, kind = tag[0], tag[2:]
-        continues = before in (f"B-{kind}", f"I-{kind}")
-        fault = ""
+        continues = previous in (f"B-{kind}", f"I-{kind}")
+        problem = ""
         if prefix not in allowed:
-            fault = f"in {scheme} there is no {prefix}-"
+            problem = f"in {scheme} there is no {prefix}-"
         elif scheme == "IOB1":
             if prefix == "B" and not continues:
-                fault = f"in IOB1 an entity begins with I-{kind}, but right behind another {kind}"
+                problem = f"in IOB1 an entity begins with I-{kind}, but right behind another {kind}"
         elif prefix == "I" or prefix == _LAST.get(scheme):
             if not continues:
-                fault = f"in {scheme} an entity begins with B-{kind}"
-        elif scheme in _LAST and before[0] in "BI":
-            fault = _must_end(before, scheme)
-        if fault:
-            behind = f" behind {quote(before)}" if index else ""
-            return index, f"Tag {index} is {quote(tag)}{behind}: {one_line(fault)}."
-        before = tag
-    if scheme in _LAST and before[0] in "BI":
-        last, fault = len(tags) - 1, one_line(_must_end(before, scheme))
-        return last, f"Tag {last}, the last, is {quote(before)}: {fault}."
+                problem = f"in {scheme} an entity begins with B-{kind}"
+        elif scheme in _LAST and previous[0] in "BI":
+            problem = _must_end(previous, scheme)
+        if problem:
+            behind = f" behind {quote(previous)}" if index else ""
+            return index, f"Tag {index} is {quote(tag)}{behind}: {one_line(problem)}."
+        previous = tag
+    if scheme in _LAST and previous[0] in "BI":
+        last, problem = len(tags) - 1, one_line(_must_end(previous, scheme))
+        return last, f"Tag {last}, the last, is {quote(previous)}: {problem}."
     return None
 
 
@@ -159,7 +159,7 @@ def as_iob2(sequences: Sequence[Sequence[str]]) -> list[list[str]]:
 # === Entities as spans of a text's characters ===
 
 # The characters from which a word starts to behind its last.
-WordPlace = tuple[int, int]
+Offsets = tuple[int, int]
 _SPAN_KEYS = ("start", "end", "label")
 
 
@@ -168,21 +168,21 @@ _TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label 
 _PROGRAM = "docs/guides/entities.md"
 
 
-def word_places(text: str) -> tuple[WordPlace, ...]:
+def word_offsets(text: str) -> tuple[Offsets, ...]:
     """The places of a text's words, as the tokenizer parts them."""
-    places: list[WordPlace] = []
+    offsets: list[Offsets] = []
     start, end = None, 0  # of the word that has begun, if any
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         kind = _character_kind(character)
         if kind == "letter":
-            start, end = place if start is None else start, place + 1
+            start, end = index if start is None else start, index + 1
         elif kind != "dropped":  # what is invisible may be within a word, not at its ends
             if start is not None:
-                places.append((start, end))
+                offsets.append((start, end))
             start = None
             if kind == "alone":
-                places.append((place, place + 1))
-    return (*places, (start, end)) if start is not None else tuple(places)
+                offsets.append((index, index + 1))
+    return (*offsets, (start, end)) if start is not None else tuple(offsets)
 
 
 @functools.cache
@@ -198,61 +198,61 @@ def _character_kind(character: str) -> str:
     return "alone" if table.punctuation[code] or table.ideograph[code] else "letter"
 
 
-def tags_of_spans(
+def spans_to_tags(
     text: str,
     spans: Any,
-    places: Sequence[WordPlace],
+    offsets: Sequence[Offsets],
     types: Collection[str] | None,
-    what: str,
+    column: str,
 ) -> tuple[str, ...]:
-    """The tags, of IOB2, of a text's words at ``places``, by the spans of its entities.
+    """The tags, of IOB2, of a text's words at ``offsets``, by the spans of its entities.
 
     ``spans`` are objects with ``start``, ``end`` (the character behind the last) and ``label``, one
     of ``types`` where these are known; their own ``text`` is compared, where they have one. A
-    ``BadRowError`` calls them ``what``.
+    ``BadRowError`` calls them ``column``.
 
     >>> text = "Ann Lee left."
-    >>> tags_of_spans(text, [{"start": 0, "end": 7, "label": "PER"}], word_places(text), None, "x")
+    >>> spans_to_tags(text, [{"start": 0, "end": 7, "label": "PER"}], word_offsets(text), None, "x")
     ('B-PER', 'I-PER', 'O', 'O')
     """
     if not isinstance(spans, list):
         raise BadRowError(
-            f"expected a list of {{start, end, label}} in {what}, got {quoted(spans)}"
+            f"expected a list of {{start, end, label}} in {column}, got {quoted(spans)}"
         )
-    tags = ["O"] * len(places)
-    starts, ends = [start for start, _ in places], [end for _, end in places]
+    tags = ["O"] * len(offsets)
+    starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
     for span in spans:
         if not isinstance(span, dict) or not {*_SPAN_KEYS} <= span.keys():
             raise BadRowError(
-                f"expected objects with {listed(_SPAN_KEYS)} in {what}, got {quoted(span)}"
+                f"expected objects with {listed(_SPAN_KEYS)} in {column}, got {quoted(span)}"
                 f"{_other_tool_hint(span)}"
             )
         start, end = span["start"], span["end"]
-        if not all(type(place) is int for place in (start, end)) or not 0 <= start < end:
-            raise BadRowError(f"expected 0 <= start < end in {what}, got {quoted(span)}")
-        kind = known_name(span["label"], f"the label of {what}", types)
+        if not all(type(index) is int for index in (start, end)) or not 0 <= start < end:
+            raise BadRowError(f"expected 0 <= start < end in {column}, got {quoted(span)}")
+        kind = known_name(span["label"], f"the label of {column}", types)
         first, last = bisect.bisect_left(starts, start), bisect.bisect_left(ends, end)
-        own, fault = span.get("text"), ""
+        span_text, problem = span.get("text"), ""
         if end > len(text):
-            fault = f"spans of the text's {len(text)} characters"
-        elif isinstance(own, str) and own in text and own not in text[start:end]:
-            fault = f"{quoted(own)}, as the span's own text is,"
+            problem = f"spans of the text's {len(text)} characters"
+        elif isinstance(span_text, str) and span_text in text and span_text not in text[start:end]:
+            problem = f"{quoted(span_text)}, as the span's own text is,"
         elif starts[first : first + 1] != [start] or ends[last : last + 1] != [end]:
-            fault = "spans of whole words"
-        if fault:
+            problem = "spans of whole words"
+        if problem:
             got = f"{quoted(text[start:end])} (characters {start} to {end})"
-            around = quoted(_touched_words(text, places, start, end))
-            cause = _likely_cause(text, start, end, places, own)
-            raise BadRowError(f"expected {fault} in {what}, got {got} of {around}{cause}")
+            around = quoted(_touched_words(text, offsets, start, end))
+            cause = _likely_cause(text, start, end, offsets, span_text)
+            raise BadRowError(f"expected {problem} in {column}, got {got} of {around}{cause}")
         if {*tags[first : last + 1]} != {"O"}:
-            raise BadRowError(f"expected spans that do not overlap in {what}, got {quoted(span)}")
+            raise BadRowError(f"expected spans that do not overlap in {column}, got {quoted(span)}")
         tags[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
     return tuple(tags)
 
 
-def _touched_words(text: str, places: Sequence[WordPlace], start: int, end: int) -> str:
+def _touched_words(text: str, offsets: Sequence[Offsets], start: int, end: int) -> str:
     """The words that a span touches, with what is between them."""
-    touched = [place for place in places if place[0] < end and place[1] > start]
+    touched = [word for word in offsets if word[0] < end and word[1] > start]
     first, last = (touched[0][0], touched[-1][1]) if touched else (start, end)
     return text[min(first, start) : max(last, end)]
 
@@ -265,7 +265,7 @@ def _other_tool_hint(span: Any) -> str:
     return f", as {tool} writes it; write {form}, as the program in {_PROGRAM} does" if tool else ""
 
 
-def characters_of_utf16_span(text: str, start: int, end: int) -> WordPlace:
+def utf16_to_characters(text: str, start: int, end: int) -> Offsets:
     """Converts a span of UTF-16 units to characters if both ends fall on some, else leaves it."""
     if len(text.encode("utf-16-le")) == 2 * len(text):
         return start, end
@@ -274,13 +274,15 @@ def characters_of_utf16_span(text: str, start: int, end: int) -> WordPlace:
     return (units.index(start), units.index(end)) if falls_on_characters else (start, end)
 
 
-def _likely_cause(text: str, start: int, end: int, places: Sequence[WordPlace], own: Any) -> str:
+def _likely_cause(
+    text: str, start: int, end: int, offsets: Sequence[Offsets], span_text: Any
+) -> str:
     """Known cause of a misplaced span, with its remedy, or ""."""
-    here, words = text[start:end], dict(places)
-    first, last = characters_of_utf16_span(text, start, end)
+    here, words = text[start:end], dict(offsets)
+    first, last = utf16_to_characters(text, start, end)
     meant, are_words = text[first:last], first in words and last in words.values()
-    has_own = isinstance(own, str) and own in text
-    if meant != here and (meant == own if has_own else are_words):
+    has_span_text = isinstance(span_text, str) and span_text in text
+    if meant != here and (meant == span_text if has_span_text else are_words):
         return (
             f"; in UTF-16 units, which browsers count, the place is that of {quoted(meant)}: count "
             "characters, an emoji as one"

@@ -10,12 +10,12 @@ from bert_tf.readers.examples import BadRowError, BadRows, ExampleSet, NoTextErr
 from bert_tf.readers.tables import Row, TableFile, read_columns, read_rows
 
 from .entities import (
-    characters_of_utf16_span,
     entity_labels,
     find_odd_tags,
     is_tag,
-    tags_of_spans,
-    word_places,
+    spans_to_tags,
+    utf16_to_characters,
+    word_offsets,
 )
 
 
@@ -34,7 +34,7 @@ def read_tagging(
     The column of words and that of tags hold a list, its spelling as Python, NumPy or JSON print
     it, or a text that white space separates. With
     ``character_spans`` the former holds a text, whose words are the tokenizer's, and the latter a
-    list of its entities, as ``tags_of_spans`` takes them; the tags are of IOB2.
+    list of its entities, as ``spans_to_tags`` takes them; the tags are of IOB2.
     """
     bad = BadRows.from_option(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)
@@ -44,27 +44,27 @@ def read_tagging(
     found = LabelCounts()
     spans: set[tuple[str, str]] = set()  # their texts by characters, and by UTF-16 units
 
-    def of_spans(example_id: str, number: int, value: Any, entities: Any) -> TaggedExample:
-        whole = read.non_empty_text(value, words_are)
-        words_at = word_places(whole)
-        words = tuple(whole[start:end] for start, end in words_at)
+    def make_from_spans(example_id: str, number: int, value: Any, entities: Any) -> TaggedExample:
+        text = read.non_empty_text(value, words_are)
+        offsets = word_offsets(text)
+        words = tuple(text[start:end] for start, end in offsets)
         if not words:
             raise NoTextError(f"expected text in {words_are}, got only invisible characters")
         tags = None
         if label_column is not None:
-            tags = tags_of_spans(whole, entities, words_at, types, tags_are)
-            words_from, words_to = ({*offsets} for offsets in zip(*words_at, strict=True))
-            for span in [] if whole.isascii() else entities:
+            tags = spans_to_tags(text, entities, offsets, types, tags_are)
+            words_from, words_to = ({*offsets} for offsets in zip(*offsets, strict=True))
+            for span in [] if text.isascii() else entities:
                 start, end = span["start"], span["end"]
-                first, last = characters_of_utf16_span(whole, start, end)
+                first, last = utf16_to_characters(text, start, end)
                 # Of a span that its text or the words' ends decide, units are not meant.
-                may_be_units = span.get("text") != whole[start:end] and (
+                may_be_units = span.get("text") != text[start:end] and (
                     (first, last) == (start, end) or (first in words_from and last in words_to)
                 )
-                spans.add((whole[start:end], whole[first:last] if may_be_units else ""))
-        return TaggedExample(example_id, words, tags, number, whole, words_at)
+                spans.add((text[start:end], text[first:last] if may_be_units else ""))
+        return TaggedExample(example_id, words, tags, number, text, offsets)
 
-    def of_words(example_id: str, number: int, value: Any, tagged: Any) -> TaggedExample:
+    def make_from_words(example_id: str, number: int, value: Any, tagged: Any) -> TaggedExample:
         words = tuple(
             read.non_empty_text(word, words_are) for word in read.list_of(value, words_are)
         )
@@ -85,24 +85,24 @@ def read_tagging(
 
     def make_example(row: Row) -> TaggedExample:
         example_id, value, tagged = row.values
-        make = of_spans if character_spans else of_words
+        make = make_from_spans if character_spans else make_from_words
         example = make(read.row_id(example_id, row.number), row.number, value, tagged)
         found.add(example.tags or (), bad.location, "" if character_spans else tagged)
         return example
 
     rows = read_columns(path, [id_column, words_column, label_column], bad)
     items = bad.collect(rows, make_example)
-    sentences = []
+    notes = []
     if labels is None:
-        sentences += tag_notes(str(path), found) + found.type_notes(str(path))
+        notes += tag_notes(str(path), found) + found.type_notes(str(path))
     if not character_spans:
-        sentences += _lone_words(path, items, (words_column, label_column))
-    sentences += span_notes(str(path), spans)
+        notes += _single_word_note(path, items, (words_column, label_column))
+    notes += span_notes(str(path), spans)
     if labels is None:
         labels = read.sorted_names(found.counts)
         if character_spans and label_column is not None:
             labels = entity_labels(labels, "IOB2")
-    return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
+    return ExampleSet(items, tuple(labels), bad.skipped, tuple(notes))
 
 
 _SENTENCE_COLUMN = re.compile(
@@ -110,7 +110,7 @@ _SENTENCE_COLUMN = re.compile(
 )
 
 
-def _lone_words(
+def _single_word_note(
     path: str | TableFile, items: Sequence[TaggedExample], columns_read: Sequence[str | None]
 ) -> list[str]:
     """A note on rows of one word; a ``ValueError`` where a column says which are a sentence."""
@@ -142,20 +142,21 @@ def tag_notes(path: str, found: LabelCounts) -> list[str]:
     odd = find_odd_tags(found.counts)
     if found.counts and all(map(NUMBER.fullmatch, found.counts)):
         return [
-            f"{path}: the tags are numbers, such as {found.format([*found.counts][:1])}: words "
-            "are scored, not entities; if they stand for names, as in datasets' ClassLabel, write "
-            "the names."
+            f"{path}: the tags are numbers, such as "
+            f"{found.format([*found.counts][:1])}: words are scored, not "
+            "entities; if they stand for names, as in datasets' ClassLabel, write the names."
         ]
     if not odd:
         return alike_notes(path, found)
     if any(is_tag(tag) and tag != "O" for tag in found.counts):
         return [
-            f"{path}: most tags are those of entities, but not {found.format(odd)}: they count as "
-            "O where entities are scored; correct them if they are misspelt."
+            f"{path}: most tags are those of entities, but not {found.format(odd)}: they "
+            "count as O where entities are scored; correct them if they are misspelt."
         ]
     return [
-        f"{path}: the tags look like those of entities and are none, such as {found.format(odd)}: "
-        "words are scored, not entities; spell them O, B-TYPE and I-TYPE."
+        f"{path}: the tags look like those of entities and are none, such as "
+        f"{found.format(odd)}: words are scored, not entities; "
+        "spell them O, B-TYPE and I-TYPE."
     ]
 
 
@@ -165,16 +166,18 @@ def span_notes(path: str, spans: Collection[tuple[str, str]]) -> list[str]:
     ``spans`` are the texts of entities by the characters, and by the units, that they count; ""
     where these cannot be meant.
     """
-    entities = {here for here, by_units in spans if here == by_units}
+    entities = {text for text, utf16_text in spans if text == utf16_text}
     moved = [pair for pair in spans if pair[0] not in entities and pair[1] in entities]
-    right = sum(not by_units or (here != by_units and here in entities) for here, by_units in spans)
+    right = sum(
+        not utf16_text or (text != utf16_text and text in entities) for text, utf16_text in spans
+    )
     seem = "seem to" if moved else "may"
     if not moved and not right:  # nothing says which are meant
         moved = [pair for pair in spans if pair[0] != pair[1]]
     if len(moved) <= right:
         return []
-    here, by_units = map(read.quoted, min(moved))
+    text, utf16_text = map(read.quoted, min(moved))
     return [
         f"{path}: spans behind an emoji or a rare ideograph {seem} count UTF-16 units, as browsers "
-        f"do: {here} is read, by units it would be {by_units}; count characters."
+        f"do: {text} is read, by units it would be {utf16_text}; count characters."
     ]

@@ -18,7 +18,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 
 
 def _tag_rows(
-    first_tokens: np.ndarray, bounds: np.ndarray, room: int, documents: np.ndarray | None
+    first_tokens: np.ndarray, bounds: np.ndarray, max_tokens: int, documents: np.ndarray | None
 ) -> TagWindows:
     """The ``tag_windows`` of words, with what their documents have around them.
 
@@ -30,27 +30,29 @@ def _tag_rows(
         first, text, ends = (
             tf.constant(values, tf.int32) for values in (first_tokens, sentence, bounds)
         )
-        windows = tag_windows(first, text, ends, room)
+        windows = tag_windows(first, text, ends, max_tokens)
         if documents is None:
             return windows
-        before, behind = (
+        before, after = (
             tf.gather(tf.constant(tokens, tf.int32), windows.sentences)
-            for tokens in _context(bounds, documents, room)
+            for tokens in _context(bounds, documents, max_tokens)
         )
         return windows._replace(
-            starts=windows.starts - before, lengths=windows.lengths + before + behind
+            starts=windows.starts - before, lengths=windows.lengths + before + after
         )
 
 
-def _context(bounds: np.ndarray, documents: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+def _context(
+    bounds: np.ndarray, documents: np.ndarray, max_tokens: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of tokens of its document before and behind each sentence: (N,) twice."""
     begins = np.flatnonzero(np.diff(documents, prepend=documents[0] - 1))
     document = np.searchsorted(begins, np.arange(len(documents)), "right") - 1
-    most_before = bounds[:-1] - bounds[begins][document]
-    most_behind = bounds[np.append(begins[1:], len(documents))][document] - bounds[1:]
-    left = np.maximum(room - np.diff(bounds), 0)
-    before = np.minimum(most_before, np.maximum(left // 2, left - most_behind))
-    return before, np.minimum(most_behind, left - before)
+    max_before = bounds[:-1] - bounds[begins][document]
+    max_after = bounds[np.append(begins[1:], len(documents))][document] - bounds[1:]
+    left = np.maximum(max_tokens - np.diff(bounds), 0)
+    before = np.minimum(max_before, np.maximum(left // 2, left - max_after))
+    return before, np.minimum(max_after, left - before)
 
 
 _NO_WORD = -1
@@ -106,7 +108,7 @@ def tagging_examples(
     check_at_least("max_seq_length", max_seq_length, 5)
     flat_words, words_per_sentence = flat_column(words, "words")
     pieces = _never_empty(tokenize_column(tokenizer, flat_words, "words"), tokenizer.unk_id)
-    known = None if tags is None else _tag_column(tags, words_per_sentence)
+    flat_tags = None if tags is None else _tag_column(tags, words_per_sentence)
     numbers = None
     if documents is not None:
         check_rows("documents", len(documents), len(words_per_sentence))
@@ -122,26 +124,26 @@ def tagging_examples(
 
     with tf.device("CPU:0"):
         table = token_table(pieces.values, tokenizer)
-        words_at = tf.constant(word_of_piece)
+        word_at_token = tf.constant(word_of_piece)
         sentence_begins = tf.constant(word_splits[:-1], tf.int32)
-        kept_tags = None if known is None else tf.constant(known)
+        tag_ids = None if flat_tags is None else tf.constant(flat_tags)
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
         sentences, starts, lengths = (tf.gather(field, indices) for field in windows[:3])
         # (B, S): which token stands here; [CLS] is at position 0.
-        place = tf.range(width)[None, :] - 1
-        inside = (place >= 0) & (place < lengths[:, None])
-        word = tf.gather(words_at, tf.where(inside, starts[:, None] + place, 0))
+        position = tf.range(width)[None, :] - 1
+        is_token = (position >= 0) & (position < lengths[:, None])
+        word = tf.gather(word_at_token, tf.where(is_token, starts[:, None] + position, 0))
         row = tf.gather(windows.rows, tf.maximum(word, 0))
-        tagged = inside & (word >= 0) & (row == indices[:, None])
+        tagged = is_token & (word >= 0) & (row == indices[:, None])
         begins = tf.gather(sentence_begins, sentences)[:, None]
         batch = pack_from_table(table, [(starts, lengths)], width)
         batch[features.EXAMPLE_INDEX] = sentences
         batch[features.WORD_INDEX] = tf.where(tagged, word - begins, _NO_WORD)
-        if kept_tags is None:
+        if tag_ids is None:
             return batch
         return batch, tf.where(
-            tagged, tf.gather(kept_tags, tf.where(tagged, word, 0)), features.NO_LABEL
+            tagged, tf.gather(tag_ids, tf.where(tagged, word, 0)), features.NO_LABEL
         )
 
     num_too_long = int(np.sum(np.diff(bounds) > max_seq_length - 2))
@@ -171,9 +173,9 @@ def _tag_column(tags: Any, words_per_sentence: np.ndarray) -> np.ndarray:
     if values.dtype.kind not in "iu":
         raise ValueError(f"tags: expected integers, the tags' ids; got dtype {values.dtype}.")
     if values.min() < 0:
-        place = np.flatnonzero(values < 0)[0]
+        position = np.flatnonzero(values < 0)[0]
         ends = np.cumsum(words_per_sentence)
-        index = np.searchsorted(ends, place, "right")
-        word = place - ends[index] + words_per_sentence[index]
-        raise ValueError(f"tags[{index}][{word}] is {values[place]}: expected 0 or more.")
+        index = np.searchsorted(ends, position, "right")
+        word = position - ends[index] + words_per_sentence[index]
+        raise ValueError(f"tags[{index}][{word}] is {values[position]}: expected 0 or more.")
     return values.astype(np.int32)

@@ -276,8 +276,8 @@ class TaggingTask(Task):
         """The types of entities, or the tags."""
         if not self._has_entities:
             return self.labels
-        entities_of_labels = self._entities([[label] for label in self.labels])
-        return sorted({entity.type for entities in entities_of_labels for entity in entities})
+        label_entities = self._entities([[label] for label in self.labels])
+        return sorted({entity.type for entities in label_entities for entity in entities})
 
     @classmethod
     def words_to_write(
@@ -453,7 +453,7 @@ class TaggingTask(Task):
         """The examples; for frozen features with the states of the model's encoder."""
         if self._variant is None:
             return examples
-        return self._states.of(model, examples)
+        return self._states.encode(model, examples)
 
     def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
         """The logits of all words of all sentences, (W, C) float32."""

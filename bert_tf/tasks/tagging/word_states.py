@@ -20,7 +20,7 @@ from bert_tf.pipelines.tokenized_examples import Examples, row_examples
 from bert_tf.training.progress import Progress, print_progress
 
 _BATCH_SIZE = 32  # a constant: sums of other shapes differ in their last bits
-_SHARE_OF_DISK = 0.9
+_MAX_DISK_FRACTION = 0.9
 _COUNT, _LABELS = "count", "labels"
 
 
@@ -39,7 +39,7 @@ class WordStates:
         # By the identity of the examples, which are held with their states.
         self._states: dict[int, tuple[Examples, Examples]] = {}
 
-    def of(self, model: BertFeatureTagger, examples: Examples) -> Examples:
+    def encode(self, model: BertFeatureTagger, examples: Examples) -> Examples:
         """The examples with the encoder's states instead of tokens.
 
         The rows are the same in another order: batches of ``word_states`` (B, W, L, H),
@@ -61,7 +61,7 @@ class WordStates:
         num_words = _count_words(examples)
         needed = num_words * int(np.prod(size)) * dtype.size
         free = shutil.disk_usage(self._folder).free
-        if needed > _SHARE_OF_DISK * free:
+        if needed > _MAX_DISK_FRACTION * free:
             print_progress(
                 f"The features of {num_words:,} words take {needed / 1e9:.1f} GB, and "
                 f"{self._folder} has {free / 1e9:.1f} GB free: they are not kept, and each batch "
@@ -141,8 +141,10 @@ def _as_examples(
     counts = columns.pop(_COUNT).astype(np.int32)
     numbers = columns.pop(features.EXAMPLE_INDEX)
     paddings = {features.WORD_INDEX: -1, _LABELS: features.NO_LABEL}
-    of_words = {key: (values, paddings[key]) for key, values in columns.items()}
-    rows = row_examples(counts, {features.WORD_STATES: (states, 0), **of_words}, int(counts.max()))
+    word_columns = {key: (values, paddings[key]) for key, values in columns.items()}
+    rows = row_examples(
+        counts, {features.WORD_STATES: (states, 0), **word_columns}, int(counts.max())
+    )
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
         batch = rows.make_batch(indices, width)

@@ -132,7 +132,7 @@ class ClassificationTask(TextTask):
             comparison=comparison,
         )
 
-    def _shown(self, target: Any) -> str:
+    def _format_target(self, target: Any) -> str:
         return self.labels[target]
 
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:

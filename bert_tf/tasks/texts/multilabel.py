@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf.cli import flag_fields
-from bert_tf.evaluation.scores import AT_HALF, HALF, LOSS, SEVERAL_SCORES, compare_several
+from bert_tf.evaluation.scores import AT_HALF, HALF, LOSS, MULTILABEL_SCORES, compare_multilabel
 from bert_tf.features import DEFAULT_THRESHOLD, PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.readers.examples import TextExample
 from bert_tf.readers.own_data import read_multilabel
@@ -53,7 +53,7 @@ class MultiLabelTask(TextTask):
     multi_label = True
     threshold = PROBABILITY_THRESHOLD
     text_headline = "micro_f1"
-    metrics = (*SEVERAL_SCORES, *(name + AT_HALF for name in SEVERAL_SCORES), LOSS)
+    metrics = (*MULTILABEL_SCORES, *(name + AT_HALF for name in MULTILABEL_SCORES), LOSS)
     class_metrics = True
     read = staticmethod(read_multilabel)
 
@@ -111,8 +111,8 @@ class MultiLabelTask(TextTask):
         predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, HALF))
         losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
         wrong = (true != predicted).any(1)
-        comparison = compare_several(true, predicted, self.labels, losses / len(self.labels))
-        at_half = compare_several(true, by_half, self.labels, suffix=AT_HALF)
+        comparison = compare_multilabel(true, predicted, self.labels, losses / len(self.labels))
+        at_half = compare_multilabel(true, by_half, self.labels, suffix=AT_HALF)
         scores = {**comparison.scores, **at_half.scores}
         comparison = dataclasses.replace(comparison, scores=scores)
         # A rare class's probability may be small and right: one answer for all texts is no worse.
@@ -149,7 +149,7 @@ class MultiLabelTask(TextTask):
     def _names(self, holds: Any) -> list[str]:
         return [label for label, flag in zip(self.labels, holds, strict=True) if flag]
 
-    def _shown(self, target: Any) -> str:
+    def _format_target(self, target: Any) -> str:
         return ", ".join(self._names(target)) or "(none)"
 
 

@@ -68,7 +68,7 @@ class RegressionTask(TextTask):
             mistakes=self._mistakes(items, errors, errors > 0, true, predicted),
         )
 
-    def _shown(self, target: Any) -> str:
+    def _format_target(self, target: Any) -> str:
         return f"{target:.6g}"
 
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class TextTask(Task):
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
             texts = self.display_texts(items[at])
-            return texts, self._shown(true[at]), self._shown(predicted[at])
+            return texts, self._format_target(true[at]), self._format_target(predicted[at])
 
         return worst_mistakes(items, losses, wrong, show, log_probabilities)
 
@@ -128,5 +128,5 @@ class TextTask(Task):
         return {"": item.text_a} if item.text_b is None else {"A": item.text_a, "B": item.text_b}
 
     @abc.abstractmethod
-    def _shown(self, target: Any) -> str:
+    def _format_target(self, target: Any) -> str:
         """A row of targets, or of predictions in their form, for people."""

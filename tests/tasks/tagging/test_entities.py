@@ -11,7 +11,7 @@ from bert_tf.tasks.tagging.entities import (
     find_all,
     find_invalid_tag,
     find_odd_tags,
-    word_places,
+    word_offsets,
 )
 from bert_tf.tasks.tagging.reader import read_tagging
 
@@ -187,7 +187,7 @@ def test_words_are_those_of_tokenizers():
     texts.append(" \t\u00bfqu\u00e9? \U0001f600x")
     for text in texts:
         expected = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)
-        assert list(word_places(text)) == [place for _, place in expected]
+        assert list(word_offsets(text)) == [place for _, place in expected]
 
 
 def test_words_are_those_of_our_tokenizer():
@@ -196,14 +196,14 @@ def test_words_are_those_of_our_tokenizer():
     _, starts, ends = tokenizer.tokenize_with_offsets([text])
     places = zip(starts.values.numpy(), ends.values.numpy(), strict=True)
     expected = [tuple(len(text.encode()[:at].decode()) for at in place) for place in places]
-    found = word_places(text)
+    found = word_offsets(text)
     assert [start for start, _ in found] == [start for start, _ in expected]
     # Without what the tokenizer removes behind a word.
     assert [text[start:end] for start, end in found] == ["Ann\x0bL\u200bee", ",", ".", "x"]
 
 
 def test_ideographs_are_words():
-    assert word_places("in\u5317\u4eac x") == ((0, 2), (2, 3), (3, 4), (5, 6))
+    assert word_offsets("in\u5317\u4eac x") == ((0, 2), (2, 3), (3, 4), (5, 6))
 
 
 def test_spans_become_tags(write):

@@ -65,13 +65,13 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
     # 14 words of 2 states of 16 floats are 1,792 bytes, nine tenths of 1,992; without room the
     # tokens stay.
     free(1_990)
-    assert WordStates(str(tmp_path)).of(model, train) is train
+    assert WordStates(str(tmp_path)).encode(model, train) is train
     printed = capsys.readouterr().out
     assert printed.startswith("The features of 14 words take 0.0 GB, and ")
     assert "they are not kept, and each batch runs the encoder." in printed
     free(1_992)
-    kept = store.of(model, train)
-    assert store.of(model, train) is kept
+    kept = store.encode(model, train)
+    assert store.encode(model, train) is kept
     expected = by_word(train, model)
     assert len(expected) == 14
     seen = 0
@@ -87,9 +87,9 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
         seen += 1
     assert seen == 14
     # Another set has its own, and so has another variant.
-    assert store.of(model, examples()) is not kept and len(runs) == 2
+    assert store.encode(model, examples()) is not kept and len(runs) == 2
     other = BertFeatureTagger(CONFIG, num_classes=3, variant="last", lstm_units=2)
-    states = store.of(other, train).single_batch()[0][0]["word_states"]
+    states = store.encode(other, train).single_batch()[0][0]["word_states"]
     assert states.shape[2] == 1 and len(runs) == 3
     assert list(tmp_path.iterdir()) == []
 
@@ -116,7 +116,7 @@ def test_in_bfloat16(tmp_path):
     model = BertFeatureTagger(
         CONFIG, num_classes=3, variant="last", lstm_units=2, dtype="mixed_bfloat16"
     )
-    kept = WordStates(str(tmp_path)).of(model, examples())
+    kept = WordStates(str(tmp_path)).encode(model, examples())
     batch, _ = kept.single_batch()
     assert batch["word_states"].dtype.name == "bfloat16"
     row = int(np.argwhere(batch["example_index"].numpy() == 0)[0, 0])
