@@ -41,7 +41,7 @@ def read_tagging(
     types = None if labels is None else {label[2:]: None for label in labels if label != "O"}
     (words_column,) = text_columns
     words_are, tags_are = f"column {words_column!r}", f"column {label_column!r}"
-    found = LabelCounts()
+    label_counts = LabelCounts()
     spans: set[tuple[str, str]] = set()  # their texts by characters, and by UTF-16 units
 
     def make_from_spans(example_id: str, number: int, value: Any, entities: Any) -> TaggedExample:
@@ -87,19 +87,19 @@ def read_tagging(
         example_id, value, tagged = row.values
         make = make_from_spans if character_spans else make_from_words
         example = make(read.row_id(example_id, row.number), row.number, value, tagged)
-        found.add(example.tags or (), bad.location, "" if character_spans else tagged)
+        label_counts.add(example.tags or (), bad.location, "" if character_spans else tagged)
         return example
 
     rows = read_columns(path, [id_column, words_column, label_column], bad)
     items = bad.collect(rows, make_example)
     notes = []
     if labels is None:
-        notes += tag_notes(str(path), found) + found.type_notes(str(path))
+        notes += tag_notes(str(path), label_counts) + label_counts.type_notes(str(path))
     if not character_spans:
         notes += _single_word_note(path, items, (words_column, label_column))
     notes += span_notes(str(path), spans)
     if labels is None:
-        labels = read.sorted_names(found.counts)
+        labels = read.sorted_names(label_counts.counts)
         if character_spans and label_column is not None:
             labels = entity_labels(labels, "IOB2")
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(notes))
@@ -137,25 +137,25 @@ def _single_word_note(
 # === Notes on what is read as it is, and may not be meant ===
 
 
-def tag_notes(path: str, found: LabelCounts) -> list[str]:
+def tag_notes(path: str, label_counts: LabelCounts) -> list[str]:
     """Notes on tags that look like tags of entities and are not."""
-    odd = find_odd_tags(found.counts)
-    if found.counts and all(map(NUMBER.fullmatch, found.counts)):
+    odd = find_odd_tags(label_counts.counts)
+    if label_counts.counts and all(map(NUMBER.fullmatch, label_counts.counts)):
         return [
             f"{path}: the tags are numbers, such as "
-            f"{found.format([*found.counts][:1])}: words are scored, not "
+            f"{label_counts.format([*label_counts.counts][:1])}: words are scored, not "
             "entities; if they stand for names, as in datasets' ClassLabel, write the names."
         ]
     if not odd:
-        return alike_notes(path, found)
-    if any(is_tag(tag) and tag != "O" for tag in found.counts):
+        return alike_notes(path, label_counts)
+    if any(is_tag(tag) and tag != "O" for tag in label_counts.counts):
         return [
-            f"{path}: most tags are those of entities, but not {found.format(odd)}: they "
+            f"{path}: most tags are those of entities, but not {label_counts.format(odd)}: they "
             "count as O where entities are scored; correct them if they are misspelt."
         ]
     return [
         f"{path}: the tags look like those of entities and are none, such as "
-        f"{found.format(odd)}: words are scored, not entities; "
+        f"{label_counts.format(odd)}: words are scored, not entities; "
         "spell them O, B-TYPE and I-TYPE."
     ]
 
