@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .io import load_hook, runtime
 
-os.register_at_fork(after_in_child=runtime.note_fork)
+os.register_at_fork(after_in_child=runtime.record_fork)
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.load import load as load

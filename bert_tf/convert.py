@@ -49,7 +49,7 @@ def main(settings: ConvertSettings) -> None:
     # TensorFlow loads here, after the flags were found good.
     command.load_tensorflow()
     from bert_tf.checkpoints import conversion
-    from bert_tf.io.files import size_of
+    from bert_tf.io.files import total_size
 
     print(f"Reading {settings.model}.", flush=True)
     result = conversion.convert(
@@ -65,7 +65,7 @@ def main(settings: ConvertSettings) -> None:
     print(f"{len(checkpoint.tensors) - len(result.left_out)} weights are equal.")
     for key, difference in result.differences.items():
         print(f"Largest difference of {key}: {difference:.2g}")
-    size = size_of(settings.output)
+    size = total_size(settings.output)
     print(
         f"{settings.output}: {checkpoint.model.class_name}, {size / 1e6:,.1f} MB, verified against "
         f"{settings.model}."

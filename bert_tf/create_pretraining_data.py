@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command
 from bert_tf.cli.flag_fields import choice, integer, number, required, string, switch, words
-from bert_tf.io.paths import absolute, local_path
+from bert_tf.io.paths import absolute_path, local_path
 from bert_tf.io.wording import listed, reason
 
 _SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
@@ -131,7 +131,9 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
         )
 
     sharded = _shard_paths(settings.output_file)
-    resolve = absolute if settings.runner else str  # Beam's workers may begin in another folder
+    resolve = (
+        absolute_path if settings.runner else str
+    )  # Beam's workers may begin in another folder
     paths = [*map(resolve, sharded or settings.output_file)]
     if settings.runner and not sharded:
         raise ValueError(

@@ -74,7 +74,7 @@ def run(
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.checkpoints import model_card
     from bert_tf.checkpoints.load import load_with_report, open_checkpoint
-    from bert_tf.checkpoints.weights import checkpoint_of
+    from bert_tf.checkpoints.weights import to_checkpoint
     from bert_tf.io.files import check_not_exists
     from bert_tf.saved_models import export
     from bert_tf.training.progress import print_progress
@@ -95,7 +95,7 @@ def run(
         for sentence in report.messages(settings.model):
             print_progress(sentence)
     else:
-        checkpoint = checkpoint_of(model)
+        checkpoint = to_checkpoint(model)
         options = options_of(checkpoint, user_options)
     print_progress(f"Exporting a {checkpoint.model.class_name}.", flush=True)
     exported = export(model, output, options=options, name=settings.name, notes=differences)
@@ -138,14 +138,14 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
 
 
 def _report(exported: "Exported") -> None:
-    from bert_tf.io.files import size_of
+    from bert_tf.io.files import total_size
     from bert_tf.training.progress import print_progress
 
     print_progress("Signatures:")
     for name, signature in exported.signatures.items():
         answers = ", ".join(exported.outputs[name])
         print_progress(f"  {name}: {', '.join(signature.inputs)} -> {answers}")
-    print_progress(f"{exported.path}: {size_of(exported.path) / 1e6:,.1f} MB.")
+    print_progress(f"{exported.path}: {total_size(exported.path) / 1e6:,.1f} MB.")
     print_progress(f"\nWhat comes next:\n  python -m bert_tf.verify {exported.path}")
     if "://" not in exported.path:
         folder = os.path.dirname(os.path.abspath(exported.path))

@@ -91,7 +91,7 @@ def main(settings: ServeSettings) -> None:
     listening = _listen(settings.host, settings.port)
     from bert_tf.serving import server
 
-    bounds = server.Bounds(
+    bounds = server.Limits(
         settings.max_rows, settings.max_bytes, settings.max_waiting, settings.max_wait_seconds
     )
     with contextlib.ExitStack() as stack:

@@ -35,7 +35,7 @@ from bert_tf.answering.signatures import Signature
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.model_directory import write_description
-from bert_tf.checkpoints.weights import checkpoint_of
+from bert_tf.checkpoints.weights import to_checkpoint
 from bert_tf.io.files import atomic_directory, check_not_exists, remove_written
 from bert_tf.io.runtime import check_backend
 from bert_tf.io.untrusted import check_model_name
@@ -114,7 +114,7 @@ def export(
         )
     tokenizer = tokenizer or model.preprocessor.tokenizer
     served = serve(model, tokenizer, options)
-    copied = served.model
+    model_copy = served.model
     signatures = model_signatures(served)
     traced = trace(signatures)
     attributes = endpoints(served)
@@ -127,8 +127,8 @@ def export(
             for sample in run_samples(key, traced[key], signature.inputs, signature.samples)
         ]
         extra = os.path.join(folder, "assets.extra")
-        tokenization = Tokenization.of(tokenizer)
-        described = dataclasses.replace(checkpoint_of(copied), tokenization=tokenization)
+        tokenization = Tokenization.from_tokenizer(tokenizer)
+        described = dataclasses.replace(to_checkpoint(model_copy), tokenization=tokenization)
         write_description(described, extra)
         serving_files.write_samples(os.path.join(extra, "samples"), samples, name)
         warm_up = os.path.join(extra, "tf_serving_warmup_requests")
@@ -140,7 +140,8 @@ def export(
                 described,
                 name,
                 [
-                    f"{copied.count_params():,} parameters; computes in {copied.compute_dtype}.",
+                    f"{model_copy.count_params():,} parameters; computes in "
+                    f"{model_copy.compute_dtype}.",
                     f"Rows have at most {served.max_seq_length} tokens, with [CLS] and [SEP].",
                     serving_files.limits(options),
                     "Runs in TensorFlow Serving 2.14 and later.",
@@ -161,10 +162,10 @@ def export(
 
 def remove_export(path: str) -> None:
     """Removes an earlier export, whole or in parts, from the path of a new one."""
-    others = remove_written(path, _WRITTEN)
-    if others:
+    remaining = remove_written(path, _WRITTEN)
+    if remaining:
         raise ValueError(
-            f"{path} is where the export is to be, and there is {one_line(others[0])}, which no "
+            f"{path} is where the export is to be, and there is {one_line(remaining[0])}, which no "
             "export wrote: move it away and start again."
         )
 

@@ -159,15 +159,15 @@ def _compare_output(recorded: Any, output: np.ndarray, tolerance: float) -> tupl
             return 0.0, "numbers, and something else"
         differences = np.abs(answer.astype(np.float64) - numbers)
         differences[np.isnan(differences)] = np.inf
-        wrong = np.argwhere(differences > tolerance)
+        mismatches = np.argwhere(differences > tolerance)
         difference = float(np.max(differences, initial=0.0))
     else:
         answer = np.array(as_text(answer.tolist()), object)
-        wrong = np.argwhere(np.array(answer != expected))
-    if not len(wrong):
+        mismatches = np.argwhere(np.array(answer != expected))
+    if not len(mismatches):
         return difference, ""
-    place = tuple(wrong[0].tolist())
-    return difference, f"{answer[place]!r} at {list(place)}, and {expected[place]!r}"
+    index = tuple(mismatches[0].tolist())
+    return difference, f"{answer[index]!r} at {list(index)}, and {expected[index]!r}"
 
 
 def as_text(value: Any) -> Any:
@@ -211,8 +211,8 @@ def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[st
     rows: dict[str, dict[str, Any]] = {}
 
     def row_of(name: str) -> dict[str, Any]:
-        new = {"name": name, "samples": 0, "largest_difference": 0.0, "problems": []}
-        return rows.setdefault(name, new)
+        row = {"name": name, "samples": 0, "largest_difference": 0.0, "problems": []}
+        return rows.setdefault(name, row)
 
     for sample in read_samples(directory):
         name = sample.signature

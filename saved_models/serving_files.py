@@ -71,15 +71,15 @@ model_config_list {{
 
 def batching_parameters(signatures: Mapping[str, Signature], options: ExportOptions) -> str:
     """The text of ``BatchingParameters``, commented."""
-    of_several_sizes = [
+    variable_inputs = [
         f"`{key}` of `{name}`"
         for name, signature in signatures.items()
         for key, spec in signature.inputs.items()
         if len(spec.shape) > 1
     ]
     inputs = _INPUTS_OF_ONE_SIZE
-    if of_several_sizes:
-        inputs = _INPUTS_OF_SEVERAL_SIZES.format(names=",\n# ".join(of_several_sizes))
+    if variable_inputs:
+        inputs = _INPUTS_OF_SEVERAL_SIZES.format(names=",\n# ".join(variable_inputs))
     allowed = [f"allowed_batch_sizes: {size}\n" for size in options.allowed_batch_sizes]
     return _BATCHING.format(
         largest_batch=options.largest_batch,
@@ -181,5 +181,5 @@ def _field(number: int, content: bytes) -> bytes:
 
 def _varint(value: int) -> bytes:
     """Seven bits a byte, the lowest first; all bytes but the last have the eighth set."""
-    low, rest = value & 0x7F, value >> 7
-    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+    low_bits, rest = value & 0x7F, value >> 7
+    return bytes([low_bits | 0x80]) + _varint(rest) if rest else bytes([low_bits])

@@ -18,8 +18,8 @@ from . import replay
 # Where TensorFlow Serving looks at nothing but its warm-up requests.
 HASHES = "assets.extra/sha256.json"
 _FORMAT_VERSION = 1
-_LONGEST_S = 1800
-_LONGEST_PROBLEM = 500
+_TIMEOUT_S = 1800
+_MAX_PROBLEM_LENGTH = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,22 +97,22 @@ def verify(
     if tolerance is not None:
         command.append(repr(tolerance))
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_S)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise ValueError(
-            f"{directory} did not answer its samples within {_LONGEST_S:,} seconds and was stopped."
+            f"{directory} did not answer its samples within {_TIMEOUT_S:,} seconds and was stopped."
         ) from error
     except OSError as error:
         raise ValueError(
             f"{python} cannot be started: expected a Python interpreter, got {error.strerror}."
         ) from error
     try:
-        report = parse_json_object(done.stdout.strip().splitlines()[-1], "its report")
+        report = parse_json_object(completed.stdout.strip().splitlines()[-1], "its report")
     except (IndexError, ValueError) as error:
-        last_line = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        last_line = (completed.stderr.strip().splitlines() or ["nothing"])[-1]
         raise ValueError(
-            f"{command[0]} ended with status {done.returncode} before it could report on "
-            f"{directory}; its last words: {one_line(last_line, _LONGEST_PROBLEM)}"
+            f"{command[0]} ended with status {completed.returncode} before it could report on "
+            f"{directory}; its last words: {one_line(last_line, _MAX_PROBLEM_LENGTH)}"
         ) from error
     if report["error"]:
         raise ValueError(report["error"])
@@ -129,7 +129,7 @@ def verify(
                 one_line(row["name"]),
                 row["samples"],
                 row["largest_difference"],
-                tuple(one_line(problem, _LONGEST_PROBLEM) for problem in row["problems"]),
+                tuple(one_line(problem, _MAX_PROBLEM_LENGTH) for problem in row["problems"]),
             )
             for row in report["signatures"]
         ),
@@ -143,7 +143,9 @@ def verify(
 def write_hashes(folder: str) -> None:
     """Writes the hashes of all files of an export."""
     paths = [
-        os.path.join(place, name) for place, _, names in tf.io.gfile.walk(folder) for name in names
+        os.path.join(folder_path, name)
+        for folder_path, _, names in tf.io.gfile.walk(folder)
+        for name in names
     ]
     files = {os.path.relpath(path, folder): fingerprint(path) for path in sorted(paths)}
     write_json(os.path.join(folder, HASHES), {"format_version": _FORMAT_VERSION, "files": files})
@@ -174,9 +176,9 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
     values = parse_json_object(content, path)
     files = values.get("files")
     # As it was written to the last blank: a bit of this file, too, may have turned.
-    is_whole = content == (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+    is_unchanged = content == (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
     expected = {"format_version": _FORMAT_VERSION, "files": files}
-    if not is_whole or values != expected or not isinstance(files, dict):
+    if not is_unchanged or values != expected or not isinstance(files, dict):
         raise ValueError(f"{path} is damaged, or of another version of this library.")
     if any(os.path.isabs(name) or ".." in name.split("/") or "://" in name for name in files):
         raise ValueError(f"{path} names a file outside of the export.")

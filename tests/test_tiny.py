@@ -34,11 +34,11 @@ def test_its_files_say_nothing_that_is_read_otherwise():
 
 def test_the_name_stands_for_what_is_shipped_unless_something_lies_there(folder):
     shipped = str(FOLDER)
-    assert paths.of_model("tiny") == shipped
+    assert paths.resolve_model("tiny") == shipped
     others = ["", ".", "..", "./tiny", "tiny/", "models/tiny", "small", "/tiny", "hf://a/tiny"]
-    assert [paths.of_model(path) for path in others] == others
+    assert [paths.resolve_model(path) for path in others] == others
     (folder / "tiny").symlink_to("gone")  # a run whose disk is not there, for example
-    assert paths.of_model("tiny") == "tiny"
+    assert paths.resolve_model("tiny") == "tiny"
 
 
 def test_all_files_are_in_the_wheel(monkeypatch):

@@ -43,7 +43,7 @@ from bert_tf.modeling.base import BertModel, SentenceEmbedding, is_count, option
 from bert_tf.pipelines.text_rules import AS_GOOGLE, TextRules
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .config_keys import IS_OBJECT, IS_SWITCH, Check, checked
+from .config_keys import IS_OBJECT, IS_SWITCH, Check, check_value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class StoredTensor:
     dtype: str  # as stored, NumPy's or ml_dtypes' name
     read: Callable[[], np.ndarray]
 
-    def changed(
+    def transform(
         self, shape: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
     ) -> "StoredTensor":
         """The tensor of another shape that a change makes of this one, once it is read."""
@@ -75,11 +75,11 @@ class Tokenization:
     rules: TextRules = dataclasses.field(default=AS_GOOGLE, repr=False)
 
     @classmethod
-    def of(cls, tokenizer: BertTokenizer) -> "Tokenization":
+    def from_tokenizer(cls, tokenizer: BertTokenizer) -> "Tokenization":
         """That of a tokenizer in memory."""
         return cls(tuple(tokenizer.vocab), tokenizer.do_lower_case, tokenizer.rules)
 
-    def tokenizer(self) -> BertTokenizer:
+    def to_tokenizer(self) -> BertTokenizer:
         """The tokenizer."""
         return BertTokenizer(self.vocabulary, self.do_lower_case, self.rules)
 
@@ -130,14 +130,14 @@ def unused_names(stored: Iterable[str], tensors: Mapping[str, StoredTensor]) -> 
     return tuple(sorted(set(stored) - {tensor.name for tensor in tensors.values()}))
 
 
-def model_of(model_class: type[BertModel], **known: Any) -> ModelSpec:
+def make_spec(model_class: type[BertModel], **known: Any) -> ModelSpec:
     """A model of a class, with those arguments that the class takes and that are not ``None``."""
     checks = model_class.argument_checks
     arguments = {key: value for key, value in known.items() if key in checks and value is not None}
     return ModelSpec(model_class, arguments)
 
 
-def pretrained_model(
+def make_pretrained_spec(
     names: Collection[str],
     prefixes: tuple[str, str, str] = ("masked_lm/", "next_sentence/", "pooler/"),
 ) -> ModelSpec:
@@ -179,8 +179,10 @@ class Checkpoint:
     # How texts become vectors, of a directory of sentence-transformers, and what it makes of the
     # model's states that this library does not compute: a sentence without its end.
     sentence_embedding: SentenceEmbedding | None = None
-    not_computed: str = ""
-    unread_head: str = ""  # where a file beside it has a head that is never read: a sentence on it
+    unsupported_modules: str = ""
+    unread_head_note: str = (
+        ""  # where a file beside it has a head that is never read: a sentence on it
+    )
     # To be told: what is done otherwise than the source says, or was assumed where it is silent.
     notes: tuple[str, ...] = ()
 
@@ -286,11 +288,11 @@ def parse_description(values: Any, source: str) -> tuple[dict[str, Any], bool | 
         )
     values = {**_DEFAULTS, **values}
     for key, check in _CHECKS.items():
-        checked(values.get(key), check, f"{source}: {key}")
+        check_value(values.get(key), check, f"{source}: {key}")
     model = check_model(values.get("class_name"), values.get("arguments"), source)
     labels, classes = values["labels"], model.arguments.get("num_classes")
     fits: Check = (lambda names: len(names) in (0, classes), f"a list of {classes or 'no'} names")
-    checked(labels, fits, f"{source}: labels")
+    check_value(labels, fits, f"{source}: labels")
     fields = {
         "model": model,
         "labels": check_labels(labels, source),
@@ -314,7 +316,7 @@ def check_sentence_embedding(values: Any, source: str) -> SentenceEmbedding | No
             f"{', '.join(_EMBEDDING_CHECKS)}."
         )
     for key, check in _EMBEDDING_CHECKS.items():
-        checked(values[key], check, f"{source}: {key}")
+        check_value(values[key], check, f"{source}: {key}")
     return SentenceEmbedding(**values)
 
 
@@ -332,8 +334,8 @@ def check_labels(labels: Iterable[Any], source: str) -> tuple[str, ...]:
 def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
     """A model's class and arguments, as a stranger's file gives them, checked."""
     is_class: Check = ([*MODEL_CLASSES].__contains__, f"one of {', '.join(MODEL_CLASSES)}")
-    checked(name, is_class, f"{source}: class_name")
-    checked(arguments, IS_OBJECT, f"{source}: arguments")
+    check_value(name, is_class, f"{source}: class_name")
+    check_value(arguments, IS_OBJECT, f"{source}: arguments")
     checks = MODEL_CLASSES[name].argument_checks
     for key, value in arguments.items():
         if key not in checks or not checks[key](value):

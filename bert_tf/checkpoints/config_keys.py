@@ -29,7 +29,7 @@ class Answer(NamedTuple):
     of a key that is warned about or rejected. ``neutral_values`` have no consequence.
     """
 
-    kind: str
+    status: str
     reason: str
     neutral_values: tuple[Any, ...] = ()
 
@@ -47,17 +47,17 @@ def _rejected(reason: str, *neutral_values: Any) -> Answer:
 
 
 # In the tables below, keys that have the same answer stand in one text.
-_DONE = Answer(SUPPORTED, "has the same effect as in that library")
-_HOW_LONG = _no_effect("the caller says how long rows are, and padding is masked")
-_AS_STORED = _no_effect("weights are read as stored; load's dtype computes")
-_SAME = _no_effect("it says how the same is computed")
-_TO_TEXT = _no_effect("of ids that become text")
+_SUPPORTED = Answer(SUPPORTED, "has the same effect as in that library")
+_CALLER_LENGTH = _no_effect("the caller says how long rows are, and padding is masked")
+_LOAD_DTYPE = _no_effect("weights are read as stored; load's dtype computes")
+_SAME_RESULT = _no_effect("it says how the same is computed")
+_DECODING = _no_effect("of ids that become text")
 
 # === transformers: config.json ===
 
 _CONFIG = {
     "architectures model_type id2label label2id problem_type tokenizer_class "
-    "sentence_transformers.activation_fn sbert_ce_default_activation_function": _DONE,
+    "sentence_transformers.activation_fn sbert_ce_default_activation_function": _SUPPORTED,
     "tie_word_embeddings": Answer(SUPPORTED, "the decoder has to equal the embeddings"),
     "transformers_weights": Answer(SUPPORTED, "the file that has the weights, by its plain name"),
     "sentence_transformers.version": _no_effect("a note of the release that wrote it"),
@@ -66,8 +66,9 @@ _CONFIG = {
     "torchscript": _no_effect("it says what else is returned, and in which form"),
     "chunk_size_feed_forward gradient_checkpointing attn_implementation _attn_implementation "
     "_attn_implementation_internal _attn_implementation_autoset _experts_implementation "
-    "_experts_implementation_internal experts_implementation use_bfloat16 tf_legacy_loss": _SAME,
-    "dtype torch_dtype": _AS_STORED,
+    "_experts_implementation_internal experts_implementation use_bfloat16 "
+    "tf_legacy_loss": _SAME_RESULT,
+    "dtype torch_dtype": _LOAD_DTYPE,
     "pad_token_id": _no_effect("padding is masked; its id is that of the tokenizer's [PAD]"),
     "transformers_version _name_or_path name_or_path _commit_hash name language license "
     "finetuning_task model_name": _no_effect("a note of where the model comes from"),
@@ -100,8 +101,8 @@ _BERT = {
         for key, published in ONLY_AS_PUBLISHED.items()
     },
     **_CONFIG,
-    **{field.name: _DONE for field in dataclasses.fields(BertConfig)},
-    "classifier_dropout": _DONE,
+    **{field.name: _SUPPORTED for field in dataclasses.fields(BertConfig)},
+    "classifier_dropout": _SUPPORTED,
     "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
     "pooler_size_per_head pooler_type": _no_effect(
         "Google's releases have it, and no code reads it"
@@ -120,11 +121,11 @@ DISTILBERT_FIELDS = {
 }
 _DISTILBERT = {
     **_CONFIG,
-    **dict.fromkeys(DISTILBERT_FIELDS, _DONE),
+    **dict.fromkeys(DISTILBERT_FIELDS, _SUPPORTED),
     "hidden_size num_attention_heads num_hidden_layers": Answer(
         SUPPORTED, "a size of the encoder, before the shorter names"
     ),
-    "seq_classif_dropout": _DONE,
+    "seq_classif_dropout": _SUPPORTED,
     "qa_dropout": _no_effect("of training alone: no dropout is in front of a span head"),
     "sinusoidal_pos_embds": _no_effect("the table of positions is stored"),
     "tie_weights_": _no_effect("the decoder has to equal the embeddings"),
@@ -133,17 +134,17 @@ _DISTILBERT = {
 # === sentence-transformers ===
 
 _MODULES = {
-    "type path": _DONE,
+    "type path": _SUPPORTED,
     "idx name": _no_effect("modules are run in the list's order"),
     "kwargs": _warned("arguments of encode are not handed to the module", [], {}),
 }
 _TRANSFORMER = {
     "max_seq_length tokenizer_args.model_max_length processor_kwargs.model_max_length "
     "processing_kwargs.text.max_length processing_kwargs.common.max_length do_lower_case "
-    "transformer_task": _DONE,
+    "transformer_task": _SUPPORTED,
     "config_args config_kwargs": Answer(SUPPORTED, "keys that go before those of config.json"),
     "modality_config module_output_name": _no_effect("texts have one form"),
-    "unpad_inputs": _SAME,
+    "unpad_inputs": _SAME_RESULT,
     "tokenizer_args.max_length processor_kwargs.max_length": _no_effect(
         "the most tokens are those of model_max_length there"
     ),
@@ -160,7 +161,7 @@ _TRANSFORMER = {
     "tokenizer_name_or_path": _warned("the tokenizer in this directory is taken"),
 }
 _SENTENCES = {
-    "prompts truncate_dim activation_fn model_type": _DONE,
+    "prompts truncate_dim activation_fn model_type": _SUPPORTED,
     "default_prompt_name": Answer(SUPPORTED, "where the document has no prompt, this one"),
     "similarity_fn_name": Answer(
         SUPPORTED, "cosines: another one is told unless vectors have length 1"
@@ -179,8 +180,8 @@ POOLING_MODES = {
     "pooling_mode_lasttoken": "last",
 }
 _MODULE = {
-    **dict.fromkeys(POOLING_MODES, _DONE),
-    "pooling_mode include_prompt out_features activation_function bias use_residual": _DONE,
+    **dict.fromkeys(POOLING_MODES, _SUPPORTED),
+    "pooling_mode include_prompt out_features activation_function bias use_residual": _SUPPORTED,
     "module_input_name module_output_name": Answer(SUPPORTED, "only whole vectors are changed"),
     "embedding_dimension word_embedding_dimension in_features": _no_effect("the tensors say it"),
 }
@@ -189,7 +190,7 @@ _MODULE = {
 
 _TOKENIZER_CONFIG = {
     "model_max_length max_len model_input_names split_special_tokens added_tokens_decoder "
-    "extra_special_tokens additional_special_tokens model_specific_special_tokens": _DONE,
+    "extra_special_tokens additional_special_tokens model_specific_special_tokens": _SUPPORTED,
     "tokenizer_class": Answer(SUPPORTED, "whose settings count, these or tokenizer.json's"),
     "do_lower_case strip_accents tokenize_chinese_chars": Answer(
         SUPPORTED, "how a BERT's tokenizer reads text; tokenizer.json says it of another class"
@@ -202,14 +203,14 @@ _TOKENIZER_CONFIG = {
     "do_basic_tokenize never_split tokenize_unused errors keep_accents": _no_effect(
         "transformers 5 reads no such key"
     ),
-    "clean_up_tokenization_spaces": _TO_TEXT,
-    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": _TO_TEXT,
+    "clean_up_tokenization_spaces": _DECODING,
+    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": _DECODING,
     "chat_template chat_control_tokens response_schema response_template": _no_effect(
         "of chats alone"
     ),
     "add_bos_token add_eos_token add_prefix_space": _no_effect("of other models alone"),
     "padding pad_token_type_id pad_to_multiple_of max_length truncation truncation_strategy "
-    "stride return_tensors padding_strategy": _HOW_LONG,
+    "stride return_tensors padding_strategy": _CALLER_LENGTH,
     "backend name_or_path is_local local_files_only files_loaded special_tokens_map_file "
     "tokenizer_file vocab_file full_tokenizer_file processor_class device_map init_inputs "
     "verbose slow_tokenizer_class from_slow use_fast trust_remote_code _commit_hash "
@@ -223,19 +224,20 @@ _TOKENIZER_CONFIG = {
     "word_tokenizer_type": _rejected("words are split by BERT's rules alone", "basic"),
     "subword_tokenizer_type": _rejected("words are split into WordPiece's alone", "wordpiece"),
 }
-_ROWS = {
-    "added_tokens": _DONE,
+_SHARED_TOKENIZER = {
+    "added_tokens": _SUPPORTED,
     "version": _no_effect("of the form of the file, which has not changed"),
-    "decoder": _TO_TEXT,
+    "decoder": _DECODING,
     "truncation.direction": _warned("a text that is too long is cut at its end", "Right"),
     "padding.direction": _warned("rows are padded behind their tokens", "Right"),
     "truncation.max_length truncation.strategy truncation.stride padding.strategy "
-    "padding.pad_to_multiple_of padding.pad_id padding.pad_type_id padding.pad_token": _HOW_LONG,
+    "padding.pad_to_multiple_of padding.pad_id padding.pad_type_id "
+    "padding.pad_token": _CALLER_LENGTH,
 }
 _TOKENIZER = {
-    **_ROWS,
+    **_SHARED_TOKENIZER,
     "model.type model.vocab model.max_input_chars_per_word normalizer.handle_chinese_chars "
-    "normalizer.strip_accents normalizer.lowercase": _DONE,
+    "normalizer.strip_accents normalizer.lowercase": _SUPPORTED,
     "post_processor": Answer(SUPPORTED, "rows as BERT's are, and the types of pairs; no others"),
     "model.unk_token": _rejected("only BERT's can be computed", "[UNK]"),
     "model.continuing_subword_prefix": _rejected("only BERT's can be computed", "##"),
@@ -244,7 +246,7 @@ _TOKENIZER = {
     "pre_tokenizer.type": _rejected("only BERT's can be computed", "BertPreTokenizer"),
 }
 _TOKENIZER_OF_BERT = {
-    **_ROWS,
+    **_SHARED_TOKENIZER,
     "model": Answer(SUPPORTED, "its vocabulary: class BertTokenizer has settings of its own"),
     "normalizer pre_tokenizer post_processor": _no_effect(
         "class BertTokenizer makes its own of tokenizer_config.json"
@@ -262,11 +264,11 @@ _ADAPTER = {"peft_type": _rejected("an adapter is to be merged into the weights 
 
 # === KerasHub: the object ``config`` of each file ===
 
-OF_KERAS = {
+KERAS_KEYS = {
     **dict.fromkeys(
         ("name", "trainable", "config_file"), _no_effect("it says how the object is kept in Keras")
     ),
-    "dtype": _AS_STORED,
+    "dtype": _LOAD_DTYPE,
 }
 # By KerasHub's names, the fields of ``BertConfig``.
 KERAS_HUB_SIZES = {
@@ -278,9 +280,13 @@ KERAS_HUB_SIZES = {
     "max_sequence_length": "max_position_embeddings",
     "num_segments": "type_vocab_size",
 }
-_BACKBONE = {**OF_KERAS, **dict.fromkeys(KERAS_HUB_SIZES, _DONE), "dropout": _DONE}
-_PIECES = {
-    **OF_KERAS,
+_KERAS_HUB_BACKBONE = {
+    **KERAS_KEYS,
+    **dict.fromkeys(KERAS_HUB_SIZES, _SUPPORTED),
+    "dropout": _SUPPORTED,
+}
+_KERAS_HUB_TOKENIZER = {
+    **KERAS_KEYS,
     "lowercase strip_accents": Answer(SUPPORTED, "both or neither: lowercase alone is told"),
     "vocabulary": _no_effect("the file in assets/tokenizer has the pieces"),
     "special_tokens": _no_effect("of special_tokens_in_strings alone"),
@@ -290,18 +296,18 @@ _PIECES = {
     "special_tokens_in_strings": _rejected("a text's [SEP] would be a token of its own", False),
     "sequence_length": _rejected("each text would be filled up before it is packed"),
 }
-_PACKED = {
-    **OF_KERAS,
-    "sequence_length": _DONE,
+_KERAS_HUB_PREPROCESSOR = {
+    **KERAS_KEYS,
+    "sequence_length": _SUPPORTED,
     "tokenizer": Answer(SUPPORTED, "as tokenizer.json, which has to say the same"),
     "mask_selection_rate mask_selection_length mask_token_rate random_token_rate": _no_effect(
         "of training alone: pretrain's own flags mask"
     ),
     "truncate": _warned("a pair that is too long is cut as round_robin cuts it", "round_robin"),
 }
-_TASK = {
-    **OF_KERAS,
-    "num_classes dropout": _DONE,
+_KERAS_HUB_TASK = {
+    **KERAS_KEYS,
+    "num_classes dropout": _SUPPORTED,
     "preprocessor": Answer(SUPPORTED, "as preprocessor.json, before which it goes"),
     "backbone": _no_effect("config.json has the same"),
     "activation": _warned("the logits are given without it", "linear"),
@@ -322,10 +328,10 @@ FILES: Mapping[str, Mapping[str, Answer]] = {
         "tokenizer.json of class BertTokenizer": _TOKENIZER_OF_BERT,
         "config_setfit.json": _SETFIT,
         "adapter_config.json": _ADAPTER,
-        "config.json of KerasHub": _BACKBONE,
-        "tokenizer.json of KerasHub": _PIECES,
-        "preprocessor.json of KerasHub": _PACKED,
-        "task.json of KerasHub": _TASK,
+        "config.json of KerasHub": _KERAS_HUB_BACKBONE,
+        "tokenizer.json of KerasHub": _KERAS_HUB_TOKENIZER,
+        "preprocessor.json of KerasHub": _KERAS_HUB_PREPROCESSOR,
+        "task.json of KerasHub": _KERAS_HUB_TASK,
     }.items()
 }
 
@@ -338,7 +344,7 @@ IS_OBJECT: Check = (lambda value: isinstance(value, Mapping), "an object")
 IS_POSITIVE: Check = (lambda value: type(value) is int and value > 0, "a positive whole number")
 
 
-def checked(value: Any, check: Check, what: str) -> Any:
+def check_value(value: Any, check: Check, what: str) -> Any:
     """A value of a stranger's file, once it is good; ``what`` names file and key in the error."""
     is_good, expected = check
     if not is_good(value):
@@ -365,20 +371,20 @@ def messages(file: str, values: Mapping[str, Any], source: str) -> Iterator[str]
         answer = answers.get(key)
         if answer is None or value in answer.neutral_values:
             continue
-        elif answer.kind == WARNED:
+        elif answer.status == WARNED:
             yield f"{source}: {key} is {quote(value)}: {answer.reason}."
-        elif answer.kind == REJECTED:
+        elif answer.status == REJECTED:
             neutral = " or ".join(map(repr, answer.neutral_values))
             expected = f"expected {neutral}: " if neutral else ""
             raise ValueError(f"{source}: {key} is {quote(value)}, {expected}{answer.reason}.")
 
 
 def _flat(
-    values: Mapping[str, Any], parents: set[str], before: str = ""
+    values: Mapping[str, Any], parents: set[str], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
     """The keys and values of an object, those of ``parents`` in place of a parent."""
     for key, value in values.items():
-        name = f"{before}{key}"
+        name = f"{prefix}{key}"
         if name in parents and isinstance(value, Mapping):
             yield from _flat(value, parents, f"{name}.")
         else:

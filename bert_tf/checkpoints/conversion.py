@@ -102,14 +102,14 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
     model = checkpoint.model
     if not model.has_portable_format and form != "bert_tf":
-        is_own = model.pooling != "cls"
-        own = f" whose head reads the {model.pooling} over all tokens" if is_own else ""
+        has_pooling = model.pooling != "cls"
+        detail = f" whose head reads the {model.pooling} over all tokens" if has_pooling else ""
         raise ValueError(
-            f"{checkpoint.path} holds a {model.class_name}{own}, which {form} has no place for: "
+            f"{checkpoint.path} holds a {model.class_name}{detail}, which {form} has no place for: "
             "expected --format=bert_tf."
         )
     if form != "bert_tf":
-        checkpoint = _as_others_keep_it(checkpoint)
+        checkpoint = _to_portable(checkpoint)
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
     with files.atomic_directory(target) as folder:
         notes = write(checkpoint, folder, form)
@@ -122,15 +122,15 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
                 f"{checkpoint.path} was fine-tuned with: commands that read the result take their "
                 "own defaults.",
             )
-        if checkpoint.not_computed:
-            notes += (f"{checkpoint.not_computed}; what was written is its BERT alone.",)
+        if checkpoint.unsupported_modules:
+            notes += (f"{checkpoint.unsupported_modules}; what was written is its BERT alone.",)
         model_card.write_converted(checkpoint, folder, form, notes)
     left_out = tuple(name for name in checkpoint.tensors if name not in written.tensors)
     warn(notes)
     return Conversion(checkpoint, left_out, differences, notes)
 
 
-def _as_others_keep_it(checkpoint: Checkpoint) -> Checkpoint:
+def _to_portable(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with the temperature in its head, and the length that ``task.json`` says."""
     thresholds = dict(checkpoint.thresholds)
     temperature = thresholds.pop(features.TEMPERATURE, 1.0)
@@ -141,7 +141,7 @@ def _as_others_keep_it(checkpoint: Checkpoint) -> Checkpoint:
     tensors = dict(checkpoint.tensors)
     if temperature != 1.0:
         for name in checkpoint.model.head_shapes(checkpoint.config):
-            tensors[name] = tensors[name].changed(tensors[name].shape, divide)
+            tensors[name] = tensors[name].transform(tensors[name].shape, divide)
     length = (checkpoint.task or {}).get("max_seq_length")
     if type(length) is not int:
         length = checkpoint.max_seq_length

@@ -23,8 +23,8 @@ from .checkpoint import (
     Checkpoint,
     ModelSpec,
     describe,
+    make_pretrained_spec,
     parse_description,
-    pretrained_model,
     unused_names,
 )
 from .tensor_files import RELEASED, Bundle, find_prefix, write_bundle
@@ -69,7 +69,7 @@ _HEAD_NAMES = Names(
 )
 
 
-def _names_of(name: str) -> Names:
+def _names_for(name: str) -> Names:
     """The table that has a weight."""
     in_graph = is_in_encoder(name) or name.startswith("masked_lm/")
     return _ENCODER_NAMES if in_graph else _HEAD_NAMES
@@ -77,7 +77,7 @@ def _names_of(name: str) -> Names:
 
 def source_name(name: str) -> str:
     """Google's name of a weight."""
-    return _names_of(name).source_name(name)
+    return _names_for(name).source_name(name)
 
 
 # === Reading ===
@@ -95,17 +95,19 @@ def read_checkpoint(path: str) -> Checkpoint:
     values = read_json_object(config_path)
     config = BertConfig.from_dict(values, config_path)
     if _DESCRIPTION in values:
-        fields, lower = parse_description(values[_DESCRIPTION], f"{config_path}, {_DESCRIPTION}")
+        fields, do_lower_case = parse_description(
+            values[_DESCRIPTION], f"{config_path}, {_DESCRIPTION}"
+        )
     else:
-        fields, lower = {"model": _model_spec(bundle.shapes)}, None
+        fields, do_lower_case = {"model": _model_spec(bundle.shapes)}, None
     tensors = {
-        name: _names_of(name).to_source_layout(name, bundle.tensor(source_name(name)))
+        name: _names_for(name).to_source_layout(name, bundle.tensor(source_name(name)))
         for name in expected_shapes(config, fields["model"])
         if source_name(name) in bundle.shapes
     }
-    lower = _casing(folder) if lower is None else lower
+    do_lower_case = _casing(folder) if do_lower_case is None else do_lower_case
     rules = (values.get(_DESCRIPTION) or {}).get("text_rules")
-    tokenization, notes = read_vocabulary(folder, lower, rules)
+    tokenization, notes = read_vocabulary(folder, do_lower_case, rules)
     return Checkpoint(
         path=path,
         format="google_tf1",
@@ -126,7 +128,7 @@ def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
         classes = shapes[source_name("classifier/kernel")][0]
         return ModelSpec(BertClassifier, {"num_classes": classes})
     prefixes = ("cls/predictions/", "cls/seq_relationship/", source_name("pooler/dense/kernel"))
-    return pretrained_model(shapes, prefixes)
+    return make_pretrained_spec(shapes, prefixes)
 
 
 def _casing(folder: str) -> bool | None:
@@ -153,10 +155,10 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     write_json(os.path.join(path, SIZES), values)
     if checkpoint.tokenization is not None:
         save_vocabulary(os.path.join(path, VOCABULARY), checkpoint.tokenization.vocabulary)
-    laid_out = (_names_of(n).to_source(n, tensor) for n, tensor in checkpoint.tensors.items())
+    converted = (_names_for(n).to_source(n, tensor) for n, tensor in checkpoint.tensors.items())
     # TensorFlow 1 restores a float32 from a float32 alone.
     as_float32 = operator.methodcaller("astype", np.float32, copy=False)
-    stored = (tensor.changed(tensor.shape, as_float32) for tensor in laid_out)
+    stored = (tensor.transform(tensor.shape, as_float32) for tensor in converted)
     write_bundle(os.path.join(path, RELEASED), stored)
     if (read := checkpoint.tokenization) is not None and read.rules.to_json():
         return ("Google's scripts read text by their own rules, and find no added tokens in it.",)

@@ -21,25 +21,25 @@ from bert_tf.io.paths import HUB_NAME, HUB_SCHEME, hint, matches
 from bert_tf.io.wording import quote, reason
 
 from . import hugging_face, sentence_transformers, tokenizer_files
-from .tensor_files import instead_of_a_pickle
+from .tensor_files import pickle_remedy
 
 # What says how texts are read and what becomes of the states: the known first, then the rest.
-_TEXTS = (CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES, "*.json")
+_TEXT_FILES = (CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES, "*.json")
 _MAX_FILES, _MAX_BYTES = 50, 64 << 20
 # The forms of the weights, the safest to read first: a file, its index, its shards.
 _FORMS = (hugging_face.WEIGHTS, hugging_face.TF_WEIGHTS, hugging_face.PICKLED)
 # Files that change what a model computes, of which the cache has to know whether the hub has them.
-_TELLING = {sentence_transformers.MODULES, hugging_face.ADAPTER, *SETFIT}
-_SECONDS = 10
+_OPTIONAL_FILES = {sentence_transformers.MODULES, hugging_face.ADAPTER, *SETFIT}
+_TIMEOUT_S = 10
 _FOLDER = "[0-9]_[^/]*"  # of a module of sentence-transformers
 
 
-def is_name(path: str) -> bool:
+def is_hub_path(path: str) -> bool:
     """True if a path is the name of a model on the hub."""
     return path.startswith(HUB_SCHEME)
 
 
-def directory_of(path: str, allow_pickle: bool = False) -> tuple[str, Collection[str]]:
+def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collection[str]]:
     """The directory of a model's files on this machine, fetched where they are not there yet.
 
     Also the names of the files that the hub has, where it was asked.
@@ -52,7 +52,7 @@ def directory_of(path: str, allow_pickle: bool = False) -> tuple[str, Collection
         )
     name, revision = match[1], match[2] or "main"
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    by_hand = (
+    manual_remedy = (
         f"or bring the files of {endpoint}/{name} ({CONFIG}, {hugging_face.WEIGHTS}, "
         f"{tokenizer_files.VOCABULARY}, tokenizer*.json) into a directory, and name the directory."
     )
@@ -61,18 +61,21 @@ def directory_of(path: str, allow_pickle: bool = False) -> tuple[str, Collection
     except ImportError as error:
         raise ValueError(
             f"{path} is found and fetched by huggingface_hub, which is not installed: "
-            f"pip install 'bert_tf[hub]', {by_hand}"
+            f"pip install 'bert_tf[hub]', {manual_remedy}"
         ) from error
     snapshot = None
     with contextlib.suppress(OSError, ValueError):
         snapshot = hub.snapshot_download(
             name, revision=revision, local_files_only=True, allow_patterns=CONFIG
         )
-    if snapshot is not None and _is_whole(snapshot, allow_pickle):
+    if snapshot is not None and _is_complete(snapshot, allow_pickle):
         # Another program's may be without the files that make a sentence's embedding.
         commit = os.path.basename(snapshot)
-        known = (hub.try_to_load_from_cache(name, each, revision=commit) for each in _TELLING)
-        if all(place is not None for place in known):
+        known = (
+            hub.try_to_load_from_cache(name, pattern, revision=commit)
+            for pattern in _OPTIONAL_FILES
+        )
+        if all(cached is not None for cached in known):
             return snapshot, ()  # they are there, or known to be nowhere
         revision = commit  # of the weights that are there
     try:
@@ -83,7 +86,7 @@ def directory_of(path: str, allow_pickle: bool = False) -> tuple[str, Collection
             return snapshot, ()
         raise ValueError(
             f"{path} is not in {hub.constants.HF_HUB_CACHE}, and cannot be fetched "
-            f"({_why(error)}): try again, {by_hand}"
+            f"({_describe_error(error)}): try again, {manual_remedy}"
         ) from error
     if fetched is None:
         form = next((form for form in FORMATS if matches(form, "", names)), None)
@@ -94,7 +97,7 @@ def directory_of(path: str, allow_pickle: bool = False) -> tuple[str, Collection
             )
         raise ValueError(
             f"{path} has no {CONFIG} with {hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS} "
-            f"beside it{hint(path, names)}; of {hugging_face.PICKLED}, {instead_of_a_pickle(path)}."
+            f"beside it{hint(path, names)}; of {hugging_face.PICKLED}, {pickle_remedy(path)}."
         )
     return fetched, names
 
@@ -106,7 +109,7 @@ def _fetch(
 
     Also the names of all the files.
     """
-    info = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=_SECONDS)
+    info = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
 
     def fetch(names: Iterable[str], revision: str) -> str:
@@ -114,29 +117,29 @@ def _fetch(
         return str(hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
 
     forms = _FORMS if allow_pickle else _FORMS[:-1]
-    weights = next(filter(None, (_matching(sizes, _parts(form)) for form in forms)), ())
-    texts, room = [], _MAX_BYTES
-    for text in _matching(sizes, _TEXTS)[:_MAX_FILES]:
-        room -= sizes[text]
-        texts += [text] if room >= 0 else []
-    configs = [text for text in texts if os.path.basename(text) == CONFIG]
+    weights = next(filter(None, (_matching(sizes, _weight_patterns(form)) for form in forms)), ())
+    text_files, remaining_bytes = [], _MAX_BYTES
+    for text_file in _matching(sizes, _TEXT_FILES)[:_MAX_FILES]:
+        remaining_bytes -= sizes[text_file]
+        text_files += [text_file] if remaining_bytes >= 0 else []
+    configs = [text_file for text_file in text_files if os.path.basename(text_file) == CONFIG]
     # By the revision's own name, so that the cache knows which commit it is.
-    snapshot = fetch(texts, revision)
+    snapshot = fetch(text_files, revision)
     commit = os.path.basename(snapshot)
     for config in configs:
-        named = hugging_face.weights_name(os.path.join(snapshot, os.path.dirname(config)))
-        weights = (*weights, *_matching(sizes, _parts(named))) if named else weights
+        named = hugging_face.read_weights_name(os.path.join(snapshot, os.path.dirname(config)))
+        weights = (*weights, *_matching(sizes, _weight_patterns(named))) if named else weights
     if not weights:
         return None, sizes.keys()
     fetch(weights, commit)
     # The cache learns what the hub has not.
-    for file in _TELLING - sizes.keys():
+    for file in _OPTIONAL_FILES - sizes.keys():
         with contextlib.suppress(hub.errors.EntryNotFoundError):
             hub.hf_hub_download(name, file, revision=commit)
     return snapshot, sizes.keys()
 
 
-def _parts(file: str) -> tuple[str, ...]:
+def _weight_patterns(file: str) -> tuple[str, ...]:
     """Patterns of a file of weights, its index and its shards."""
     stem, ending = os.path.splitext(file.removesuffix(hugging_face.INDEX))
     stem = glob.escape(stem)
@@ -145,28 +148,35 @@ def _parts(file: str) -> tuple[str, ...]:
 
 def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     """The names of files at the top, or in a module's folder, in the order of the patterns."""
-    places = [name for name in names if re.fullmatch(rf"({_FOLDER}/)?[^/]+", name)]
-    found = (n for each in patterns for n in places if fnmatch.fnmatch(os.path.basename(n), each))
+    candidates = [name for name in names if re.fullmatch(rf"({_FOLDER}/)?[^/]+", name)]
+    found = (
+        n
+        for pattern in patterns
+        for n in candidates
+        if fnmatch.fnmatch(os.path.basename(n), pattern)
+    )
     return [*dict.fromkeys(found)]
 
 
-def _is_whole(path: str, allow_pickle: bool) -> bool:
+def _is_complete(path: str, allow_pickle: bool) -> bool:
     """True if a snapshot has config, weights that may be read, and a vocabulary beside them.
 
     Other programs put into it what they read themselves, such as the tokenizer alone.
     """
-    folders = [path, *(at for at in os.listdir(path) if re.fullmatch(_FOLDER, at))]
+    folders = [path, *(entry for entry in os.listdir(path) if re.fullmatch(_FOLDER, entry))]
     folders = [os.path.join(path, folder) for folder in folders]
-    weights = next(map(hugging_face.weights_file, filter(hugging_face.is_directory, folders)), None)
+    weights = next(
+        map(hugging_face.find_weights_file, filter(hugging_face.is_directory, folders)), None
+    )
     if weights is None:
         return False
     folder, name = os.path.split(weights)
     is_read = allow_pickle or not name.startswith(hugging_face.PICKLED)
-    pieces = (os.path.join(folder, name) for name in tokenizer_files.VOCABULARIES)
-    return is_read and any(map(os.path.exists, pieces))
+    vocabularies = (os.path.join(folder, name) for name in tokenizer_files.VOCABULARIES)
+    return is_read and any(map(os.path.exists, vocabularies))
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Reason for an error of huggingface_hub in a few words; its own may be a page long."""
     kind = type(error).__name__
     if kind in ("RepositoryNotFoundError", "GatedRepoError"):

@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.io.checkpoint_formats import CONFIG, HDF5, SIZES
 from bert_tf.io.files import read_json_object, write_json
-from bert_tf.io.paths import begins_with, hint, is_file
+from bert_tf.io.paths import hint, is_file, starts_with
 from bert_tf.io.wording import listed, quote
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import default_max_length
@@ -44,8 +44,8 @@ from .weights import Names, expected_shapes, is_in_encoder
 WEIGHTS, TF_WEIGHTS, PICKLED = "model.safetensors", "tf_model.h5", "pytorch_model.bin"
 INDEX = ".index.json"
 # The form that is safest to read first.
-_FILES = tuple(name + end for name in (WEIGHTS, TF_WEIGHTS, PICKLED) for end in ("", INDEX))
-_NAMED = "transformers_weights"  # the key of config.json that names the weights' file
+_FILES = tuple(name + suffix for name in (WEIGHTS, TF_WEIGHTS, PICKLED) for suffix in ("", INDEX))
+_WEIGHTS_KEY = "transformers_weights"  # the key of config.json that names the weights' file
 ADAPTER = "adapter_config.json"
 
 _NAMES = Names(
@@ -77,7 +77,7 @@ _PREFIX = "bert."
 # In front of all names, DataParallel's and a user's own module's; within names, torch.compile's.
 _WRAPPERS, _COMPILED = ("module.", "model."), "_orig_mod."
 # What the name of a tensor says that no BERT has.
-_NOT_PUBLISHED = {
+_UNSUPPORTED_TENSORS = {
     r"Wqkv|qkv_proj|in_proj|gated_layer|\.(gate|up|down)_proj|\.fc1[12]\.|rotary": "it is a model "
     "with code of its own (fused attention, gates, other positions), and only BERT as published "
     "can be built",
@@ -112,7 +112,7 @@ _DECODER = {
 }
 
 # Arguments of KerasHub's masked-LM head.
-_OF_ANOTHER_HEAD = ("mlm_activation", "mlm_layer_norm_eps")
+_KERAS_HUB_HEAD_ARGUMENTS = ("mlm_activation", "mlm_layer_norm_eps")
 _WITHOUT_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering")
 
 # Variables in HDF5: a layer's number by name, a layer of Keras 3, and one of no class here.
@@ -125,40 +125,40 @@ _TF_WORDS = "/embeddings/word_embeddings/weight"
 # The last of the scopes that stand for a module of the model: whoever built it inside a model of
 # their own has more of them in front.
 _TF_HEADS = r"classifier|pre_classifier|qa_outputs|vocab_transform|vocab_layer_norm|vocab_projector"
-_TF_PLACE = re.compile(rf"(?:.*/)?(?:(bert|distilbert)|[^/]*___(cls)|({_TF_HEADS}))/(.+)")
+_TF_MODULE = re.compile(rf"(?:.*/)?(?:(bert|distilbert)|[^/]*___(cls)|({_TF_HEADS}))/(.+)")
 _TF_LAYER = re.compile(r"\blayer_\._(\d+)\b")
 _TF_LEAVES = {"kernel": "weight", "embeddings": "weight"}
 
 
 def is_directory(path: str) -> bool:
     """True if a path is a directory of Hugging Face's."""
-    return tf.io.gfile.exists(os.path.join(path, CONFIG)) and weights_file(path) is not None
+    return tf.io.gfile.exists(os.path.join(path, CONFIG)) and find_weights_file(path) is not None
 
 
-def weights_name(path: str) -> str | None:
+def read_weights_name(path: str) -> str | None:
     """The name of the weights' file, or of its index, where a directory's config says one."""
     config = os.path.join(path, CONFIG)
-    name = read_json_object(config).get(_NAMED) if is_file(config) else None
+    name = read_json_object(config).get(_WEIGHTS_KEY) if is_file(config) else None
     if name is not None:
-        is_text = isinstance(name, str) and tensor_files.is_plain_name(name)
-        if not is_text or not name.removesuffix(INDEX).endswith(".safetensors"):
+        is_plain = isinstance(name, str) and tensor_files.is_plain_name(name)
+        if not is_plain or not name.removesuffix(INDEX).endswith(".safetensors"):
             raise ValueError(
-                f"{config}: {_NAMED} is {quote(name)}, expected the plain name of a .safetensors "
-                f"file, or of its .safetensors{INDEX}."
+                f"{config}: {_WEIGHTS_KEY} is {quote(name)}, expected the plain name of a "
+                f".safetensors file, or of its .safetensors{INDEX}."
             )
     return name
 
 
-def weights_file(path: str) -> str | None:
+def find_weights_file(path: str) -> str | None:
     """The file of the weights, or their index: the config's, or the one that is safest to read."""
-    name = weights_name(path)
-    places = (os.path.join(path, name) for name in ([name] if name else _FILES))
-    return next(filter(tf.io.gfile.exists, places), None)
+    name = read_weights_name(path)
+    candidates = (os.path.join(path, name) for name in ([name] if name else _FILES))
+    return next(filter(tf.io.gfile.exists, candidates), None)
 
 
-def is_keras_3(path: str) -> bool:
+def is_keras_3_file(path: str) -> bool:
     """True if a file is HDF5 with the variables of a layer by their numbers, without names."""
-    return begins_with(path, HDF5) and any(map(_KERAS_3.fullmatch, _open_hdf5(path)))
+    return starts_with(path, HDF5) and any(map(_KERAS_3.fullmatch, _open_hdf5(path)))
 
 
 def _open_hdf5(path: str) -> dict[str, StoredTensor]:
@@ -173,7 +173,7 @@ def _open_hdf5(path: str) -> dict[str, StoredTensor]:
     return datasets
 
 
-def _check_reads_no_first_token(path: str, config: BertConfig, spec: ModelSpec) -> None:
+def _check_pooled_token(path: str, config: BertConfig, spec: ModelSpec) -> None:
     """Refuses what would read another token there than here."""
     if spec.pools_last_token(config):
         raise ValueError(
@@ -203,13 +203,13 @@ def read_checkpoint(
         )
     source = os.path.join(path, CONFIG)
     values = {**read_json_object(source), **(settings or {})}
-    return _of_tensors(path, open_tensors(path, allow_pickle), values, source, path)
+    return _make_checkpoint(path, open_tensors(path, allow_pickle), values, source, path)
 
 
 def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
-    variables = _variables_of(_open_hdf5(path))
+    variables = _named_variables(_open_hdf5(path))
     names = [name for name, _ in variables]
-    if not _places(names):
+    if not _find_main_layers(names):
         raise ValueError(
             f"{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
             f"NAME{_TF_WORDS} among {listed(sorted(names), 5) if names else 'none'}"
@@ -228,7 +228,7 @@ def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
             )
         source, values = config_file, read_json_object(config_file)
     tensors = _by_pytorch_names(variables, path)
-    checkpoint = _of_tensors(path, tensors, values, source, folder)
+    checkpoint = _make_checkpoint(path, tensors, values, source, folder)
     layers, expected = map(_LAYER.fullmatch, tensors), checkpoint.config.num_hidden_layers
     last = max((int(match[1]) for match in layers if match), default=-1)
     if last >= expected:
@@ -239,7 +239,7 @@ def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
     return checkpoint
 
 
-def _of_tensors(
+def _make_checkpoint(
     path: str,
     entries: Mapping[str, StoredTensor],
     values: Mapping[str, Any],
@@ -251,20 +251,20 @@ def _of_tensors(
     ``values`` are those of the ``config.json`` ``source``; the tokenizer is in ``folder``.
     """
     config = read_config(values, source)
-    entries, unwrapped = _unwrapped(entries, path)
-    stored = _normalised(entries, path, config.is_distilbert)
+    entries, unwrapped = _unwrap(entries, path)
+    stored = _normalize_names(entries, path, config.is_distilbert)
     shapes = {name: entry.shape for name, entry in stored.items()}
     spec, notes = model_spec(values, shapes, source)
-    _check_reads_no_first_token(path, config, spec)
+    _check_pooled_token(path, config, spec)
     expected = expected_shapes(config, spec)
     tensors = _NAMES.read(expected, stored)
     if any(name.startswith("masked_lm/") for name in spec.head_shapes(config)):
-        _take_decoder(path, stored, tensors)
+        _merge_decoder(path, stored, tensors)
     # 0, 1, 2, ...: a buffer that older releases of transformers wrote, and no weight.
     names = (e.name for e in stored.values() if not e.name.endswith("embeddings.position_ids"))
     unused = unused_names(names, tensors)
     if expected.keys() - tensors.keys():
-        _check_is_as_published(path, unused)
+        _check_supported_tensors(path, unused)
     tokenization, tokenizer_notes = read_tokenization(folder)
     labels, label_notes = read_labels(values, spec, source)
     activation, activation_notes = read_activation(values, spec, source)
@@ -290,41 +290,45 @@ def _of_tensors(
     )
 
 
-def _unwrapped(
+def _unwrap(
     entries: Mapping[str, StoredTensor], path: str
 ) -> tuple[Mapping[str, StoredTensor], tuple[str, ...]]:
     """The tensors by their names below the modules that the model was wrapped in, and a note."""
-    named = {name.replace(_COMPILED, ""): entry for name, entry in entries.items()}
-    if not named or len(named) < len(entries):
+    names = {name.replace(_COMPILED, ""): entry for name, entry in entries.items()}
+    if not names or len(names) < len(entries):
         return entries, ()
-    while prefix := next((p for p in _WRAPPERS if all(name.startswith(p) for name in named)), ""):
-        named = {name.removeprefix(prefix): entry for name, entry in named.items()}
-    wrapped = next(filter(lambda name: name not in named, entries), None)
+    while prefix := next((p for p in _WRAPPERS if all(name.startswith(p) for name in names)), ""):
+        names = {name.removeprefix(prefix): entry for name, entry in names.items()}
+    wrapped = next(filter(lambda name: name not in names, entries), None)
     note = (
         f"{path} was saved of a module around the model, with names such as {quote(wrapped)}: the "
         f"parts {', '.join((*_WRAPPERS, _COMPILED))} are left out of them."
     )
-    return named, () if wrapped is None else (note,)
+    return names, () if wrapped is None else (note,)
 
 
-def _check_is_as_published(path: str, unused: Iterable[str]) -> None:
+def _check_supported_tensors(path: str, unused: Iterable[str]) -> None:
     """Refuses, by a tensor that is left over, what is no BERT's though it says so."""
     for name in unused:
-        for pattern, what in _NOT_PUBLISHED.items():
+        for pattern, problem in _UNSUPPORTED_TENSORS.items():
             if re.search(pattern, name):
-                raise ValueError(f"{path} has {quote(name)}: {what}.")
+                raise ValueError(f"{path} has {quote(name)}: {problem}.")
 
 
 def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
     """The tensors of a directory by their names there."""
-    file = weights_file(path)
+    file = find_weights_file(path)
     if file is None:
-        named = weights_name(path)
-        what = f"{named}, which its {CONFIG} names ({_NAMED})" if named else "weights that are read"
-        raise ValueError(f"{path} has no {what}{hint(path, tf.io.gfile.listdir(path))}.")
+        weights_name = read_weights_name(path)
+        missing = (
+            f"{weights_name}, which its {CONFIG} names ({_WEIGHTS_KEY})"
+            if weights_name
+            else "weights that are read"
+        )
+        raise ValueError(f"{path} has no {missing}{hint(path, tf.io.gfile.listdir(path))}.")
     name = os.path.basename(file)
     if name == TF_WEIGHTS:
-        return _by_pytorch_names(_variables_of(tensor_files.open_hdf5(file)), file)
+        return _by_pytorch_names(_named_variables(tensor_files.open_hdf5(file)), file)
     open_file = tensor_files.open_safetensors
     if name.startswith(PICKLED):
         open_file = functools.partial(tensor_files.open_pickle, allow_pickle=allow_pickle)
@@ -333,22 +337,22 @@ def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
     tensors = tensor_files.open_shards(file, open_file) if name.endswith(INDEX) else open_file(file)
     # Of TensorFlow's classes, too; these files have no layer of Keras in front of a name.
     if tensors and all(name.endswith(tensor_files.VARIABLE) for name in tensors):
-        ends = tensor_files.VARIABLE
-        return _by_pytorch_names([(n.removesuffix(ends), t) for n, t in tensors.items()], file)
+        suffix = tensor_files.VARIABLE
+        return _by_pytorch_names([(n.removesuffix(suffix), t) for n, t in tensors.items()], file)
     return tensors
 
 
-def _normalised(
+def _normalize_names(
     entries: Mapping[str, StoredTensor], path: str, is_distilbert: bool
 ) -> dict[str, StoredTensor]:
     """The tensors by their names of today in a BERT's files, without ``bert.``."""
     prefix = _DISTILBERT_PREFIX if is_distilbert else _PREFIX
     renamed = (*(_DISTILBERT_PARTS if is_distilbert else ()), *_OLD_LEAVES)
     stored: dict[str, StoredTensor] = {}
-    for spelled, entry in entries.items():
-        name = spelled.removeprefix(prefix)
-        for before, now in renamed:
-            name = name.replace(before, now)
+    for stored_name, entry in entries.items():
+        name = stored_name.removeprefix(prefix)
+        for old, new in renamed:
+            name = name.replace(old, new)
         if name in stored:
             raise ValueError(
                 f"{path} has both {quote(stored[name].name)} and {quote(entry.name)}, which mean "
@@ -358,7 +362,7 @@ def _normalised(
     return stored
 
 
-def _take_decoder(
+def _merge_decoder(
     path: str, stored: dict[str, StoredTensor], tensors: dict[str, StoredTensor]
 ) -> None:
     """Takes the decoder's copies of the embeddings and of the bias, which must be equal."""
@@ -382,10 +386,12 @@ def _take_decoder(
 # outputs). Transformers 5 has neither these classes nor a reader of the file.
 
 
-def _variables_of(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, StoredTensor]]:
+def _named_variables(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, StoredTensor]]:
     """The variables in HDF5 by their names: those of a whole model without its optimizer."""
-    whole = "model_weights/"
-    prefix = whole if any(name.startswith(whole) for name in datasets) else ""
+    full_model_prefix = "model_weights/"
+    prefix = (
+        full_model_prefix if any(name.startswith(full_model_prefix) for name in datasets) else ""
+    )
     return [
         (name.removeprefix(prefix).partition("/")[2].removesuffix(tensor_files.VARIABLE), entry)
         for name, entry in datasets.items()
@@ -393,16 +399,16 @@ def _variables_of(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, Store
     ]
 
 
-def _places(names: Iterable[str]) -> list[str]:
+def _find_main_layers(names: Iterable[str]) -> list[str]:
     """The names of the main layers whose variables these are, but for an optimizer's copies."""
     layers = {
         f"/{name}".removesuffix(_TF_WORDS) for name in names if f"/{name}".endswith(_TF_WORDS)
     }
     # An optimizer's slots have the whole name of their variable behind its own.
     return sorted(
-        place[1:]
-        for place in layers
-        if not any(place.endswith(other) for other in layers - {place})
+        layer[1:]
+        for layer in layers
+        if not any(layer.endswith(other) for other in layers - {layer})
     )
 
 
@@ -410,23 +416,23 @@ def _by_pytorch_names(
     variables: Sequence[tuple[str, StoredTensor]], path: str
 ) -> dict[str, StoredTensor]:
     """Variables by their names in a PyTorch file, in that layout; those of one BERT, or none."""
-    layers = _places(name for name, _ in variables)
+    layers = _find_main_layers(name for name, _ in variables)
     if len(layers) > 1:
         raise ValueError(
             f"{path} holds {len(layers)} BERTs, {quote(layers[0])} and {quote(layers[1])} among "
             "them, and nothing says which to take: expected one; save the model that you want by "
             "itself."
         )
-    below = f"{layers[0]}/" if layers else "/"
-    is_distilbert = any(name.startswith(f"{below}transformer/") for name, _ in variables)
+    scope = f"{layers[0]}/" if layers else "/"
+    is_distilbert = any(name.startswith(f"{scope}transformer/") for name, _ in variables)
     kind = "distilbert" if is_distilbert else "bert"
     tensors: dict[str, StoredTensor] = {}
     for variable, entry in variables:
-        scopes, place, within = f"/{variable}".partition(f"/{below}")
+        scopes, separator, inner_name = f"/{variable}".partition(f"/{scope}")
         name, tensor = entry.name, entry
         if not scopes:
-            name, tensor = _to_pytorch_name_and_layout(f"{kind}/{within}", entry)
-        elif not place:  # an optimizer's copy has both
+            name, tensor = _to_pytorch_name_and_layout(f"{kind}/{inner_name}", entry)
+        elif not separator:  # an optimizer's copy has both
             name, tensor = _to_pytorch_name_and_layout(variable, entry)
         if not tensor_files.add_copy(tensors, name, tensor):
             raise ValueError(
@@ -438,16 +444,16 @@ def _by_pytorch_names(
 
 def _to_pytorch_name_and_layout(variable: str, entry: StoredTensor) -> tuple[str, StoredTensor]:
     """Renames, say, ``bert/pooler/dense/kernel`` to ``bert.pooler.dense.weight``; transposes it."""
-    place = _TF_PLACE.fullmatch(variable)
-    if place is None:
+    match = _TF_MODULE.fullmatch(variable)
+    if match is None:
         return entry.name, entry
-    *modules, scopes = filter(None, place.groups())
-    *within, leaf = _TF_LAYER.sub(r"layer.\1", scopes).split("/")
-    name = ".".join((*modules, *within, _TF_LEAVES.get(leaf, leaf)))
+    *modules, scopes = filter(None, match.groups())
+    *inner, leaf = _TF_LAYER.sub(r"layer.\1", scopes).split("/")
+    name = ".".join((*modules, *inner, _TF_LEAVES.get(leaf, leaf)))
     if leaf != "kernel":
         return name, entry
     # A view: whoever wants (inputs, outputs) turns it back, and nothing was copied.
-    return name, entry.changed(entry.shape[::-1], np.transpose)
+    return name, entry.transform(entry.shape[::-1], np.transpose)
 
 
 # === Writing ===
@@ -459,14 +465,14 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     A weight that Hugging Face's class has no place for stays out: a token classifier's pooler.
     """
     config, spec = checkpoint.config, checkpoint.model
-    _check_reads_no_first_token(checkpoint.path, config, spec)
+    _check_pooled_token(checkpoint.path, config, spec)
     class_name = architecture(checkpoint)
-    own = [key for key in _OF_ANOTHER_HEAD if spec.arguments.get(key) is not None]
-    if own:
+    custom = [key for key in _KERAS_HUB_HEAD_ARGUMENTS if spec.arguments.get(key) is not None]
+    if custom:
         raise ValueError(
             f"{checkpoint.path} cannot become Hugging Face's: its masked-LM head has "
-            f"{' and '.join(f'{key}={spec.arguments[key]}' for key in own)} of its own, and there "
-            "it has the encoder's; load it, and convert the encoder alone."
+            f"{' and '.join(f'{key}={spec.arguments[key]}' for key in custom)} of its own, and "
+            "there it has the encoder's; load it, and convert the encoder alone."
         )
     write_json(os.path.join(path, CONFIG), config_values(checkpoint))
     notes: list[str] = []
@@ -480,7 +486,9 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
         )
     without_pooler = class_name.removeprefix(DISTIL) in _WITHOUT_POOLER
     entries = (
-        dataclasses.replace(_NAMES.to_source_layout(name, tensor), name=_name_in(class_name, name))
+        dataclasses.replace(
+            _NAMES.to_source_layout(name, tensor), name=_target_name(class_name, name)
+        )
         for name, tensor in checkpoint.tensors.items()
         if not (name.startswith("pooler/") and without_pooler)
     )
@@ -496,12 +504,16 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _name_in(class_name: str, name: str) -> str:
+def _target_name(class_name: str, name: str) -> str:
     """A weight's name in the files of a class."""
-    there = _NAMES.source_name(name)
+    target_name = _NAMES.source_name(name)
     has_prefix = is_in_encoder(name) and not class_name.endswith("BertModel")
     if not class_name.startswith(DISTIL):
-        return f"{_PREFIX}{there}" if has_prefix else there
-    for own, berts in _DISTILBERT_PARTS:
-        there = there.replace(berts, own)
-    return there if name.startswith("pooler/") or not has_prefix else f"{_DISTILBERT_PREFIX}{there}"
+        return f"{_PREFIX}{target_name}" if has_prefix else target_name
+    for distilbert_part, bert_part in _DISTILBERT_PARTS:
+        target_name = target_name.replace(bert_part, distilbert_part)
+    return (
+        target_name
+        if name.startswith("pooler/") or not has_prefix
+        else f"{_DISTILBERT_PREFIX}{target_name}"
+    )

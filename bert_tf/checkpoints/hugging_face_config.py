@@ -27,8 +27,8 @@ from .checkpoint import (
     ModelSpec,
     check_labels,
     check_model,
-    model_of,
-    pretrained_model,
+    make_pretrained_spec,
+    make_spec,
 )
 from .config_keys import DISTILBERT_FIELDS
 
@@ -81,15 +81,15 @@ def model_spec(
     """
     pooler = "pooler.dense.weight" in shapes
     if "qa_outputs.weight" in shapes:
-        return model_of(BertSpanPredictor, pooler=pooler), ()
+        return make_spec(BertSpanPredictor, pooler=pooler), ()
     if "classifier.weight" in shapes:
         classes = next(iter(shapes["classifier.weight"]), 0)
         model_class, notes = _classifier(values, classes, pooler, source)
         dropout = head_dropout(values, model_class)
-        spec = model_of(model_class, num_classes=classes, dropout=dropout, pooler=pooler)
+        spec = make_spec(model_class, num_classes=classes, dropout=dropout, pooler=pooler)
         return check_model(spec.class_name, spec.arguments, source), notes
     prefixes = ("cls.predictions.", "cls.seq_relationship.", "pooler.dense.weight")
-    return pretrained_model(shapes, prefixes), ()
+    return make_pretrained_spec(shapes, prefixes), ()
 
 
 def _classifier(

@@ -20,7 +20,7 @@ from bert_tf.modeling import MODEL_CLASSES
 
 from .checkpoint import Checkpoint, ModelSpec, check_model
 from .tensor_files import open_hdf5
-from .weights import build_model, checkpoint_of, expected_shapes
+from .weights import build_model, expected_shapes, to_checkpoint
 
 _CONFIG = "config.json"
 _WEIGHTS = "model.weights.h5"
@@ -73,7 +73,7 @@ def read_checkpoint(path: str) -> Checkpoint:
         f"{path} has neither vocabulary nor labels, as Keras keeps none: no preprocessor is made; "
         "bert_tf.save writes a directory that keeps them."
     )
-    return dataclasses.replace(checkpoint_of(model), path=path, format="keras", notes=(note,))
+    return dataclasses.replace(to_checkpoint(model), path=path, format="keras", notes=(note,))
 
 
 def _read_model(archive: zipfile.ZipFile, path: str) -> tuple[BertConfig, ModelSpec]:

@@ -24,14 +24,14 @@ from bert_tf.pipelines.vocabulary import load_vocabulary
 
 from . import config_keys
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model
-from .config_keys import IS_POSITIVE, IS_SWITCH, KERAS_HUB_SIZES, checked
+from .config_keys import IS_POSITIVE, IS_SWITCH, KERAS_HUB_SIZES, check_value
 from .tensor_files import open_hdf5, read_weight_map
 from .tokenizer_files import NO_PREPROCESSOR
 from .weights import Names, expected_shapes, merge_heads
 
 _TASK = "task.json"
 _TOKENIZER, _PREPROCESSOR = "tokenizer.json", "preprocessor.json"
-_OF = " of KerasHub"  # behind the files' names in the table of keys
+_FILE_SUFFIX = " of KerasHub"  # of the names of files in ``config_keys.FILES``
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 _WEIGHTS = "model.weights.h5"
 _SHARDED = "model.weights.json"
@@ -49,7 +49,7 @@ _CLASSIFIERS = ("BertTextClassifier", "BertClassifier")  # the second is its old
 
 _BLOCK = "layers/transformer_encoder_{}"
 _HEAD = "task/layers/masked_lm_head"
-# Places in the weights' files, as ``_place`` has them: 0 and 1 are a layer's variables.
+# Places in the weights' files, as ``_normalize_path`` has them: 0 and 1 are a layer's variables.
 _NAMES = Names(
     {
         "embeddings/word_embeddings": "layers/reversible_embedding/vars/0",
@@ -89,7 +89,7 @@ def read_checkpoint(path: str) -> Checkpoint:
     tensors: dict[str, StoredTensor] = {}
     unused = []
     for stored_name, entry in _entries(path):
-        name = names.get(_place(stored_name))
+        name = names.get(_normalize_path(stored_name))
         if name is None:
             unused.append(stored_name)
             continue
@@ -131,7 +131,7 @@ def _read_config(source: str) -> tuple[BertConfig, tuple[str, ...]]:
         "attention_probs_dropout_prob": values["dropout"],
     }
     config = BertConfig.from_dict({**sizes, **rest}, source)
-    return config, (*config_keys.messages(f"{CONFIG}{_OF}", values, source),)
+    return config, (*config_keys.messages(f"{CONFIG}{_FILE_SUFFIX}", values, source),)
 
 
 def _read_task(path: str, config: BertConfig) -> tuple[ModelSpec, tuple[str, ...]]:
@@ -149,7 +149,7 @@ def _read_task(path: str, config: BertConfig) -> tuple[ModelSpec, tuple[str, ...
     dropout = values.get("dropout", config.hidden_dropout_prob)
     arguments = {"num_classes": values.get("num_classes"), "dropout": dropout}
     model = check_model(BertClassifier.__name__, arguments, source)
-    return model, (*config_keys.messages(f"{_TASK}{_OF}", values, source),)
+    return model, (*config_keys.messages(f"{_TASK}{_FILE_SUFFIX}", values, source),)
 
 
 def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
@@ -185,13 +185,13 @@ def _entries(path: str) -> Iterator[tuple[str, StoredTensor]]:
             yield f"{file}/{name}", entry
 
 
-def _place(stored: str) -> str:
+def _normalize_path(stored: str) -> str:
     """The place of a dataset by the names of today, the first block's with a number."""
     # Keras has called the same layer by an attribute and by a property: _query_dense, query_dense.
     file, *parts = (part.removeprefix("_") for part in stored.split("/"))
-    place = "/".join(parts).replace("/transformer_encoder/", "/transformer_encoder_0/")
-    place = re.sub("^layer_checkpoint_dependencies/", "layers/", place)  # Keras 2's
-    return f"task/{place}" if file == _TASK_WEIGHTS else place
+    name_in_file = "/".join(parts).replace("/transformer_encoder/", "/transformer_encoder_0/")
+    name_in_file = re.sub("^layer_checkpoint_dependencies/", "layers/", name_in_file)  # Keras 2's
+    return f"task/{name_in_file}" if file == _TASK_WEIGHTS else name_in_file
 
 
 # === Text ===
@@ -205,16 +205,18 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
     values = _serialized(source, "BertTokenizer")
     lowercase, strip = values.get("lowercase", False), values.get("strip_accents", False)
     for key, value in (("lowercase", lowercase), ("strip_accents", strip)):
-        checked(value, IS_SWITCH, f"{source}: {key}")
+        check_value(value, IS_SWITCH, f"{source}: {key}")
     try:
-        notes = (*config_keys.messages(f"{_TOKENIZER}{_OF}", values, source),)
+        notes = (*config_keys.messages(f"{_TOKENIZER}{_FILE_SUFFIX}", values, source),)
         if strip and not lowercase:
             raise ValueError(f"{source} has strip_accents=True without lowercase.")
-        for other, preprocessor in _preprocessors(path):
-            tokenizer = _inner(preprocessor, "tokenizer")
-            for key in sorted(tokenizer.keys() & values.keys() - config_keys.OF_KERAS.keys()):
+        for preprocessor_source, preprocessor in _preprocessors(path):
+            tokenizer = _nested_config(preprocessor, "tokenizer")
+            for key in sorted(tokenizer.keys() & values.keys() - config_keys.KERAS_KEYS.keys()):
                 if tokenizer[key] != values[key]:
-                    raise ValueError(f"{source} and {other} have two values of {key}.")
+                    raise ValueError(
+                        f"{source} and {preprocessor_source} have two values of {key}."
+                    )
     except ValueError as error:
         return None, (f"{NO_PREPROCESSOR}{error}",)
     vocabulary = load_vocabulary(os.path.join(path, _VOCABULARY))
@@ -231,8 +233,8 @@ def _read_length(path: str) -> tuple[int | None, tuple[str, ...]]:
     for source, values in _preprocessors(path):
         length = values.get("sequence_length")
         if length is not None:
-            checked(length, IS_POSITIVE, f"{source}: sequence_length")
-        return length, (*config_keys.messages(f"{_PREPROCESSOR}{_OF}", values, source),)
+            check_value(length, IS_POSITIVE, f"{source}: sequence_length")
+        return length, (*config_keys.messages(f"{_PREPROCESSOR}{_FILE_SUFFIX}", values, source),)
     return None, ()
 
 
@@ -240,11 +242,11 @@ def _preprocessors(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The configurations of preprocessors: that of the task, which its class takes, and its own."""
     for name, keys in ((_TASK, ("preprocessor",)), (_PREPROCESSOR, ())):
         source = os.path.join(path, name)
-        if values := _inner({"": config_keys.read(source)}, "", *keys):
+        if values := _nested_config({"": config_keys.read(source)}, "", *keys):
             yield source, values
 
 
-def _inner(values: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+def _nested_config(values: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     """The configuration of an object within others; {} where there is none."""
     for key in keys:
         inner = values.get(key)

@@ -24,15 +24,15 @@ from bert_tf.pipelines.vocabulary import check_is_wordpiece, check_vocabulary_fi
 
 from . import hub
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
-from .tensor_files import is_bundle_with
+from .tensor_files import bundle_contains_tensor
 from .tokenizer_files import NO_PREPROCESSOR
 from .weights import assign, build_model, expected_shapes
 
 _LOGGER = logging.getLogger("bert_tf")
-_OWN_FORMATS = ("bert_tf", "saved_model")
-_FILLING = 128  # tables of embeddings are filled up to round sizes
+_NATIVE_FORMATS = ("bert_tf", "saved_model")
+_VOCABULARY_PADDING = 128  # tables of embeddings are filled up to round sizes
 _MAX_SEQ_LENGTH = 128
-_SHOWN = 8
+_MAX_LISTED = 8
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -57,29 +57,29 @@ def open_checkpoint(
             "the Hugging Face hub, or a model of bert_tf."
         )
     path = os.fspath(path)
-    of_hub: Collection[str] = ()
-    if hub.is_name(path):
-        path, of_hub = hub.directory_of(path, allow_pickle)
+    hub_names: Collection[str] = ()
+    if hub.is_hub_path(path):
+        path, hub_names = hub.find_directory(path, allow_pickle)
     paths.check_checkpoint(path)
-    path = paths.of_model(path).rstrip("/") or path[:1]
+    path = paths.resolve_model(path).rstrip("/") or path[:1]
     arguments = {"allow_pickle": allow_pickle, "settings": settings}
     names = None
     if tf.io.gfile.isdir(path):
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
-    with _named(path):
+    with _path_in_errors(path):
         for form in filter(lambda form: paths.matches(form, path, names), FORMATS):
-            if not form.tensor or is_bundle_with(path, form.tensor):
+            if not form.tensor or bundle_contains_tensor(path, form.tensor):
                 reader = importlib.import_module(f"{__package__}.{form.reader}")
                 options = {name: arguments[name] for name in form.options}
                 checkpoint = reader.read_checkpoint(path, **options)
-                return _checked(_without_head(checkpoint, [*(names or ()), *of_hub]))
+                return _with_checks(_with_setfit_note(checkpoint, [*(names or ()), *hub_names]))
     if not tf.io.gfile.exists(path):
-        raise ValueError(paths.checkpoint(path))
-    raise ValueError(paths.unknown_checkpoint(path, names))
+        raise ValueError(paths.missing_checkpoint_message(path))
+    raise ValueError(paths.unknown_checkpoint_message(path, names))
 
 
 @contextlib.contextmanager
-def _named(path: str) -> Iterator[None]:
+def _path_in_errors(path: str) -> Iterator[None]:
     """Names the checkpoint in errors that name no file."""
     try:
         yield
@@ -89,7 +89,7 @@ def _named(path: str) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read: {reason(error)}") from error
 
 
-def _without_head(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
+def _with_setfit_note(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
     """The checkpoint, with a sentence on setfit's classifier where its files say there is one."""
     if not {*names} & {*SETFIT}:
         return checkpoint
@@ -98,16 +98,16 @@ def _without_head(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
         "read: this is the body alone, which makes its vectors; train a head on it by "
         f"bert_tf.finetune --init_checkpoint={checkpoint.path}."
     )
-    return dataclasses.replace(checkpoint, unread_head=head, notes=(*checkpoint.notes, head))
+    return dataclasses.replace(checkpoint, unread_head_note=head, notes=(*checkpoint.notes, head))
 
 
-def _checked(checkpoint: Checkpoint) -> Checkpoint:
+def _with_checks(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint, with checks of its tensors' values, and no vocabulary that does not fit."""
     path, tokenization = checkpoint.path, checkpoint.tokenization
 
-    def checked(tensor: StoredTensor) -> StoredTensor:
+    def with_finite_check(tensor: StoredTensor) -> StoredTensor:
         def read() -> np.ndarray:
-            with _named(path):
+            with _path_in_errors(path):
                 array = tensor.read()
             if not np.isfinite(array).all():
                 raise ValueError(
@@ -118,12 +118,12 @@ def _checked(checkpoint: Checkpoint) -> Checkpoint:
 
         return dataclasses.replace(tensor, read=read)
 
-    tensors = {name: checked(tensor) for name, tensor in checkpoint.tensors.items()}
+    tensors = {name: with_finite_check(tensor) for name, tensor in checkpoint.tensors.items()}
     notes = checkpoint.notes
     try:
         pieces = tokenization.vocabulary if tokenization else ()
         # What was trained here with a vocabulary keeps it.
-        if checkpoint.format not in _OWN_FORMATS:
+        if checkpoint.format not in _NATIVE_FORMATS:
             check_is_wordpiece(pieces, path)
         check_vocabulary_fits(pieces, checkpoint.config.vocab_size, path)
     except ValueError as error:
@@ -145,12 +145,14 @@ class LoadReport(NamedTuple):
 
     def messages(self, path: str) -> list[str]:
         """Sentences on what started anew and what is left over; [] if all is one to one."""
-        lines = []
+        messages = []
         if self.new:
-            lines.append(f"Not in {path}, and new (train before use): {listed(self.new, _SHOWN)}.")
+            messages.append(
+                f"Not in {path}, and new (train before use): {listed(self.new, _MAX_LISTED)}."
+            )
         if self.unused:
-            lines.append(f"In {path} and not used: {listed(self.unused, _SHOWN)}.")
-        return lines
+            messages.append(f"In {path} and not used: {listed(self.unused, _MAX_LISTED)}.")
+        return messages
 
 
 def load(
@@ -213,10 +215,10 @@ def load(
         special_tokens_in_texts=special_tokens_in_texts,
         **arguments,
     )
-    where = path.path if isinstance(path, Checkpoint) else os.fspath(path)
+    source = path.path if isinstance(path, Checkpoint) else os.fspath(path)
     warn(report.notes)
-    for sentence in report.messages(where):
-        _LOGGER.warning(sentence)
+    for message in report.messages(source):
+        _LOGGER.warning(message)
     return model
 
 
@@ -233,15 +235,15 @@ def load_with_report(
 ) -> tuple[Any, LoadReport]:
     """As ``load``, and gives the report instead of logging it."""
     checkpoint = path if isinstance(path, Checkpoint) else open_checkpoint(path, allow_pickle)
-    if (read := checkpoint.tokenization) is not None:
-        read = read.with_special_tokens(special_tokens_in_texts)
-        checkpoint = dataclasses.replace(checkpoint, tokenization=read)
-    if model_class is None and checkpoint.not_computed:
+    if (tokenization := checkpoint.tokenization) is not None:
+        tokenization = tokenization.with_special_tokens(special_tokens_in_texts)
+        checkpoint = dataclasses.replace(checkpoint, tokenization=tokenization)
+    if model_class is None and checkpoint.unsupported_modules:
         raise ValueError(
-            f"{checkpoint.not_computed}; for its BERT alone pass model_class=BertEncoder, or "
-            "convert it first (python -m bert_tf.convert)."
+            f"{checkpoint.unsupported_modules}; for its BERT alone pass model_class=BertEncoder, "
+            "or convert it first (python -m bert_tf.convert)."
         )
-    spec = _wanted_model(checkpoint, model_class, arguments)
+    spec = _requested_spec(checkpoint, model_class, arguments)
     # Before anything is built: what does not fit may claim any size.
     tensors, report = select(
         checkpoint,
@@ -250,15 +252,15 @@ def load_with_report(
         new_head=new_head,
         head_option="" if new_head else "new_head=True",
     )
-    is_own = spec.model_class is checkpoint.model.model_class and not report.new
-    task = (checkpoint.task if is_own else None) or {}
+    has_loaded_head = spec.model_class is checkpoint.model.model_class and not report.new
+    task = (checkpoint.task if has_loaded_head else None) or {}
     preprocessor, notes = make_preprocessor(checkpoint, max_seq_length, task)
     # Weights that are new are drawn as those of any Keras layer.
     model = build_model(checkpoint.config, spec, dtype, random if report.new else None)
     assign(model, tensors)
     model.preprocessor = preprocessor
     model.max_seq_length = checkpoint.max_seq_length
-    if is_own:
+    if has_loaded_head:
         for name in LOADED_ATTRIBUTES:
             setattr(model, name, getattr(checkpoint, name))
     if spec.model_class in (BertEncoder, checkpoint.model.model_class):
@@ -281,21 +283,21 @@ def select(
     caller's own name of ``new_head``, for an error.
     """
     expected = expected_shapes(checkpoint.config, spec)
-    own = {name.split("/")[0] for name in spec.head_shapes(checkpoint.config)}
+    head_names = {name.split("/")[0] for name in spec.head_shapes(checkpoint.config)}
     source = checkpoint.tensors
     if new_head:
-        source = {name: t for name, t in source.items() if name.split("/")[0] not in own}
+        source = {name: t for name, t in source.items() if name.split("/")[0] not in head_names}
     tensors = {name: source[name] for name in expected if name in source}
     check_tensors(checkpoint.path, tensors, expected, head_option)
     new = tuple(name for name in expected if name not in tensors)
-    parts = {"pooler", *own} if may_be_new else ()
+    parts = {"pooler", *head_names} if may_be_new else ()
     _check_missing(checkpoint, new, expected, parts)
-    left = [t.name for name, t in checkpoint.tensors.items() if name not in tensors]
+    unused_names = [t.name for name, t in checkpoint.tensors.items() if name not in tensors]
     return tensors, LoadReport(
         format=checkpoint.format,
         loaded=tuple(tensors),
         new=new,
-        unused=(*left, *checkpoint.unused),
+        unused=(*unused_names, *checkpoint.unused),
         notes=checkpoint.notes,
     )
 
@@ -303,7 +305,7 @@ def select(
 # === Which model ===
 
 
-def _wanted_model(
+def _requested_spec(
     checkpoint: Checkpoint, model_class: type[BertModel] | None, arguments: Mapping[str, Any]
 ) -> ModelSpec:
     source = checkpoint.model
@@ -357,12 +359,12 @@ def check_tensors(
         if tensor.shape != expected[name]
     ]
     if problems:
-        more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        another = f", or pass {head_option} for a new head of another size" if head_option else ""
+        more = f", and {len(problems) - _MAX_LISTED} more" if len(problems) > _MAX_LISTED else ""
+        option = f", or pass {head_option} for a new head of another size" if head_option else ""
         raise ValueError(
             f"{path} does not fit its config, or the arguments given (shapes in this library's "
-            f"layout, inputs first): {'; '.join(problems[:_SHOWN])}{more}. Mend the config"
-            f"{another}."
+            f"layout, inputs first): {'; '.join(problems[:_MAX_LISTED])}{more}. Mend the config"
+            f"{option}."
         )
 
 
@@ -376,13 +378,15 @@ def _check_missing(
     needed = collections.Counter(name.split("/")[0] for name in expected)
     lacking = collections.Counter(name.split("/")[0] for name in missing)
     new = {part for part in may_be_new if lacking[part] == needed[part]}
-    bad = [name for name in missing if name.split("/")[0] not in new]
-    if bad:
-        others = f" (it has {listed(checkpoint.unused, _SHOWN)})" if checkpoint.unused else ""
+    missing_names = [name for name in missing if name.split("/")[0] not in new]
+    if missing_names:
+        available = (
+            f" (it has {listed(checkpoint.unused, _MAX_LISTED)})" if checkpoint.unused else ""
+        )
         raise ValueError(
-            f"{checkpoint.path} lacks {listed(bad, _SHOWN)}{others}, which the model needs that "
-            "its files describe or that you asked for: take a whole checkpoint, or a model without "
-            "them."
+            f"{checkpoint.path} lacks {listed(missing_names, _MAX_LISTED)}{available}, which "
+            "the model needs that its files describe or that you asked for: take a whole "
+            "checkpoint, or a model without them."
         )
 
 
@@ -407,25 +411,27 @@ def make_preprocessor(
     if checkpoint.tokenization is None:
         return None, ()
     tokenization = checkpoint.tokenization
-    vocabulary, lower = tokenization.vocabulary, tokenization.do_lower_case
+    vocabulary, do_lower_case = tokenization.vocabulary, tokenization.do_lower_case
     default = default_max_length(checkpoint)
     if checkpoint.sentence_embedding is None:
         default = min(default, _MAX_SEQ_LENGTH)
-    if type(trained := task.get("max_seq_length")) is int:
-        default = trained
+    if type(trained_length := task.get("max_seq_length")) is int:
+        default = trained_length
     length = min(default, positions) if max_seq_length is None else max_seq_length
     options = task.get("options")
-    is_cut_within = isinstance(options, Mapping) and options.get("long_text") == "head_tail"
-    long_text = "head_tail" if is_cut_within else "head"
+    cuts_middle = isinstance(options, Mapping) and options.get("long_text") == "head_tail"
+    long_text = "head_tail" if cuts_middle else "head"
     size = checkpoint.config.vocab_size
     note = (
         f"{checkpoint.path} has {len(vocabulary):,} pieces in its vocabulary and {size:,} "
         "embeddings: the vocabulary may be cut short."
     )
-    notes = (note,) if len(vocabulary) <= size - _FILLING else ()
+    notes = (note,) if len(vocabulary) <= size - _VOCABULARY_PADDING else ()
     try:
-        made = BertPreprocessor(vocabulary, lower, length, long_text, tokenization.rules)
-        return made, notes
+        preprocessor = BertPreprocessor(
+            vocabulary, do_lower_case, length, long_text, tokenization.rules
+        )
+        return preprocessor, notes
     except ValueError as error:
         if max_seq_length is not None:
             raise

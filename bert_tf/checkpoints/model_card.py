@@ -27,9 +27,10 @@ _MAX_BYTES = 4 << 20
 _MAX_CLASSES = 50
 # Library that reads a directory, by its format; the other formats are not for a hub.
 _LIBRARIES = {form.name: form.library for form in FORMATS if form.library}
-_OF_SENTENCES = "sentence-transformers"
-_NAMED = re.compile(
-    rf'^library_name: "?({"|".join((*_LIBRARIES.values(), _OF_SENTENCES))})"?(?=\r?$)', re.MULTILINE
+_SENTENCE_TRANSFORMERS = "sentence-transformers"
+_LIBRARY_NAME = re.compile(
+    rf'^library_name: "?({"|".join((*_LIBRARIES.values(), _SENTENCE_TRANSFORMERS))})"?(?=\r?$)',
+    re.MULTILINE,
 )
 _HEADER = re.compile(r"\A---\r?\n.*?^---\r?$", re.MULTILINE | re.DOTALL)
 
@@ -70,7 +71,7 @@ def header_value(value: Any) -> str:
     '["no", {"a": 1.0e-05}]'
     """
     if isinstance(value, Mapping):
-        pairs = (f"{header_value(key)}: {header_value(each)}" for key, each in value.items())
+        pairs = (f"{header_value(key)}: {header_value(item)}" for key, item in value.items())
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(header_value, value))}]"
@@ -174,8 +175,8 @@ def write_converted(
     header = _HEADER.match(text)
     end = header.end() if header else 0
     embeds = form == "huggingface" and checkpoint.sentence_embedding
-    library = _OF_SENTENCES if embeds else _LIBRARIES[form]
-    text = _NAMED.sub(f'library_name: "{library}"', text[:end]) + text[end:]
+    library = _SENTENCE_TRANSFORMERS if embeds else _LIBRARIES[form]
+    text = _LIBRARY_NAME.sub(f'library_name: "{library}"', text[:end]) + text[end:]
     if notes_section := differences(notes, checkpoint.path):
         text = f"{text}\n{notes_section}\n"
     write(os.path.join(folder, README), text)

@@ -31,11 +31,11 @@ from .checkpoint import DESCRIPTION_KEYS, Checkpoint, describe, parse_descriptio
 from .tensor_files import Bundle
 from .tokenizer_files import VOCABULARY, read_vocabulary
 from .weights import (
-    checkpoint_of,
     group_by_variable,
     is_in_encoder,
     read_variable,
-    take_weights,
+    split_variables,
+    to_checkpoint,
     to_tensor,
 )
 
@@ -43,9 +43,9 @@ DESCRIPTION, TASK = "model.json", "task.json"
 CHECKPOINTS = "checkpoints"
 _MODEL = "model/"
 _ENCODER = "bert_encoder"
-_GRAPH, _DESCRIBED = "saved_model.pb", "assets.extra"  # of an export
+_GRAPH, _EXTRA_ASSETS = "saved_model.pb", "assets.extra"  # of an export
 # TensorFlow's spelling of the values of a dict that is called "weights", "/" in its keys.
-_BEFORE, _SLASH, _BEHIND = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
+_VARIABLE_PREFIX, _SLASH, _VARIABLE_SUFFIX = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 # === Reading ===
@@ -53,20 +53,20 @@ _BEFORE, _SLASH, _BEHIND = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
 
 def read_description(path: str) -> Checkpoint:
     """Reads everything but the weights."""
-    described_in, sizes_in = os.path.join(path, DESCRIPTION), os.path.join(path, SIZES)
-    values = read_json_object(described_in)
+    description_path, sizes_path = os.path.join(path, DESCRIPTION), os.path.join(path, SIZES)
+    values = read_json_object(description_path)
     if not values.keys() <= DESCRIPTION_KEYS:
         raise ValueError(
-            f"{described_in}: expected the keys {', '.join(sorted(DESCRIPTION_KEYS))}, got "
+            f"{description_path}: expected the keys {', '.join(sorted(DESCRIPTION_KEYS))}, got "
             f"{listed(sorted(values.keys() - DESCRIPTION_KEYS))} besides."
         )
-    fields, do_lower_case = parse_description(values, described_in)
+    fields, do_lower_case = parse_description(values, description_path)
     tokenization, notes = read_vocabulary(path, do_lower_case, values.get("text_rules"))
     task = os.path.join(path, TASK)
     return Checkpoint(
         path=path,
         format="bert_tf",
-        config=BertConfig.from_dict(read_json_object(sizes_in), sizes_in),
+        config=BertConfig.from_dict(read_json_object(sizes_path), sizes_path),
         tokenization=tokenization,
         task=read_json_object(task) if tf.io.gfile.exists(task) else None,
         notes=notes,
@@ -89,7 +89,7 @@ def read_checkpoint(path: str) -> Checkpoint:
     # The variables of an optimizer, which are none of the model's, are expected in a run.
     names = [name for name in bundle.shapes if name.startswith(_MODEL)]
     stored = {name.removeprefix(_MODEL).split("/", 1)[-1]: bundle.tensor(name) for name in names}
-    tensors = take_weights(described.config, described.model, stored, bundle.prefix)
+    tensors = split_variables(described.config, described.model, stored, bundle.prefix)
     unused, notes = unused_names(names, tensors), (*state.warnings, *described.notes)
     return dataclasses.replace(described, tensors=tensors, unused=unused, notes=notes)
 
@@ -99,21 +99,25 @@ def _open_export(path: str) -> Checkpoint:
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
     numbers = [name for name in names if name.isascii() and name.isdecimal()]
     versions = [os.path.join(path, name) for name in sorted(numbers, key=int, reverse=True)]
-    graphs = (at for at in (path, *versions) if is_file(os.path.join(at, _GRAPH)))
+    graphs = (folder for folder in (path, *versions) if is_file(os.path.join(folder, _GRAPH)))
     folder = next(graphs, path)
-    described_in = os.path.join(folder, _DESCRIBED)
-    if not is_file(os.path.join(described_in, DESCRIPTION)):
+    description_path = os.path.join(folder, _EXTRA_ASSETS)
+    if not is_file(os.path.join(description_path, DESCRIPTION)):
         raise ValueError(
-            f"{folder} has no {_GRAPH} with {_DESCRIBED}/{DESCRIPTION}, so nothing says which "
+            f"{folder} has no {_GRAPH} with {_EXTRA_ASSETS}/{DESCRIPTION}, so nothing says which "
             "model it holds: expected an export of this library, or name the model that it was "
             "made from."
         )
-    described = read_description(described_in)
+    described = read_description(description_path)
     bundle = Bundle(os.path.join(folder, "variables", "variables"))
     stored = {}
     for name in bundle.shapes:
-        if name.startswith(_BEFORE) and name.endswith(_BEHIND):
-            variable = name.removeprefix(_BEFORE).removesuffix(_BEHIND).replace(_SLASH, "/")
+        if name.startswith(_VARIABLE_PREFIX) and name.endswith(_VARIABLE_SUFFIX):
+            variable = (
+                name.removeprefix(_VARIABLE_PREFIX)
+                .removesuffix(_VARIABLE_SUFFIX)
+                .replace(_SLASH, "/")
+            )
             tensor = dataclasses.replace(bundle.tensor(name), name=variable)
             stored[variable.split("/", 1)[-1]] = tensor
     if not stored:
@@ -121,7 +125,7 @@ def _open_export(path: str) -> Checkpoint:
             f"{folder} holds no variables of a model, its weights are constants of its graph: name "
             "the model that it was made from."
         )
-    tensors = take_weights(described.config, described.model, stored, bundle.prefix)
+    tensors = split_variables(described.config, described.model, stored, bundle.prefix)
     return dataclasses.replace(
         described,
         path=path,
@@ -162,7 +166,7 @@ def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
     >>> bert_tf.load(directory).labels
     ('no', 'yes')
     """
-    checkpoint = checkpoint_of(model)
+    checkpoint = to_checkpoint(model)
     with atomic_directory(os.fspath(directory)) as folder:
         write(checkpoint, folder)
 
@@ -173,10 +177,10 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     parameters = inspect.signature(checkpoint.model.model_class.__init__).parameters
     head = parameters["name"].default
     values = {}
-    for whole, names in group_by_variable(checkpoint.tensors).items():
-        owner = _ENCODER if is_in_encoder(whole) else head
+    for variable, names in group_by_variable(checkpoint.tensors).items():
+        owner = _ENCODER if is_in_encoder(variable) else head
         value = read_variable([checkpoint.tensors[name] for name in names])
-        values[f"{_MODEL}{owner}/{whole}"] = to_tensor(value)
+        values[f"{_MODEL}{owner}/{variable}"] = to_tensor(value)
     directory = os.path.join(path, CHECKPOINTS, saved_states.directory_name(0))
     saved_states.write(directory, 0, values, {})
     write_description(checkpoint, path)

@@ -20,7 +20,7 @@ from bert_tf.io.checkpoint_formats import OBJECT_GRAPH, SIZES
 from bert_tf.io.files import read_json_object
 from bert_tf.io.wording import quote
 
-from .checkpoint import Checkpoint, StoredTensor, pretrained_model, unused_names
+from .checkpoint import Checkpoint, StoredTensor, make_pretrained_spec, unused_names
 from .tensor_files import Bundle, find_prefix
 from .tokenizer_files import read_vocabulary
 from .weights import leaves, merge_heads
@@ -95,7 +95,7 @@ _BLOCK_MODULES = {
     "output_layer_norm": "output_layer_norm",
 }
 # The next-sentence head's own dense layer on the first token is the pooler: it is what was trained.
-_OWN_POOLER = re.compile(r"(?:.*/)?next_sentence/pooler_dense/(kernel|bias)")
+_NEXT_SENTENCE_POOLER = re.compile(r"(?:.*/)?next_sentence/pooler_dense/(kernel|bias)")
 # The same head in the older BertPretrainer; heads of other tasks are called so, too.
 _OLD_HEAD = re.compile(r"predictions/transform/logits/(kernel|bias)")
 
@@ -103,15 +103,15 @@ _OLD_HEAD = re.compile(r"predictions/transform/logits/(kernel|bias)")
 def find_weights(variables: Mapping[str, str], prefix: str) -> dict[str, str]:
     """The keys of an encoder's and a pretrainer's variables by this library's names."""
     weights: dict[str, str] = {}
-    own_pooler, old_head = {}, {}
+    next_sentence_pooler, old_head = {}, {}
     for key, variable in variables.items():
         if "embedding_projection/" in variable:
             raise ValueError(
                 f"{prefix} has {quote(variable)}, embeddings of another width than the hidden "
                 "layers: only BERT as published can be built from it."
             )
-        if match := _OWN_POOLER.fullmatch(variable):
-            own_pooler[f"pooler/dense/{match[1]}"] = key
+        if match := _NEXT_SENTENCE_POOLER.fullmatch(variable):
+            next_sentence_pooler[f"pooler/dense/{match[1]}"] = key
         elif match := _OLD_HEAD.fullmatch(variable):
             old_head[f"next_sentence/dense/{match[1]}"] = key
         name = _name(variable)
@@ -128,7 +128,7 @@ def find_weights(variables: Mapping[str, str], prefix: str) -> dict[str, str]:
             "for example."
         )
     is_pretrainer = any(name.startswith("masked_lm/") for name in weights)
-    return (old_head if is_pretrainer else {}) | weights | own_pooler
+    return (old_head if is_pretrainer else {}) | weights | next_sentence_pooler
 
 
 def _name(variable: str) -> str | None:
@@ -154,10 +154,10 @@ def read_checkpoint(path: str) -> Checkpoint:
     prefix, folder = bundle.prefix, os.path.dirname(bundle.prefix)
     weights = find_weights(read_variables(bundle), prefix)
     stored = {name: bundle.tensor(key) for name, key in weights.items()}
-    beside = os.path.join(folder, SIZES)
-    has_config = tf.io.gfile.exists(beside)
-    source = beside if has_config else prefix
-    config = _config(stored, _read_fields(beside) if has_config else {}, source)
+    config_path = os.path.join(folder, SIZES)
+    has_config = tf.io.gfile.exists(config_path)
+    source = config_path if has_config else prefix
+    config = _config(stored, _read_fields(config_path) if has_config else {}, source)
     tensors = {
         name: merge_heads(name, tensor, config.num_attention_heads, source)
         for name, tensor in stored.items()
@@ -173,7 +173,7 @@ def read_checkpoint(path: str) -> Checkpoint:
         path=path,
         format="model_garden",
         config=config,
-        model=pretrained_model(tensors),
+        model=make_pretrained_spec(tensors),
         tensors=tensors,
         # The graph itself is no tensor of anything.
         unused=unused_names(bundle.shapes.keys() - {OBJECT_GRAPH}, tensors),

@@ -24,7 +24,7 @@ from bert_tf.modeling import BertEncoder
 
 from . import config_keys, hugging_face
 from .checkpoint import Checkpoint, check_model, check_sentence_embedding
-from .config_keys import IS_OBJECT, IS_POSITIVE, IS_SWITCH, POOLING_MODES, checked
+from .config_keys import IS_OBJECT, IS_POSITIVE, IS_SWITCH, POOLING_MODES, check_value
 from .tensor_files import is_plain_name, write_safetensors
 from .tokenizer_files import LENGTH
 from .weights import Names, is_in_encoder
@@ -38,15 +38,15 @@ _TRANSFORMER = tuple(
 _SENTENCES = "config_sentence_transformers.json"
 FILES = (MODULES, *_TRANSFORMER, _SENTENCES)
 # By what a directory makes, the transformer's task and the output of it that is taken.
-_MAKES_VECTORS = "SentenceTransformer"
+_SENTENCE_TRANSFORMER = "SentenceTransformer"
 _OUTPUTS = {
-    _MAKES_VECTORS: ("feature-extraction", "last_hidden_state"),
+    _SENTENCE_TRANSFORMER: ("feature-extraction", "last_hidden_state"),
     "CrossEncoder": ("sequence-classification", "logits"),
 }
 _TOKENIZERS = ("processor_kwargs", "tokenizer_args")
-_MODULE_OF = "sentence_transformers.models"
-_KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
-_DENSE, _NORMALIZE = _KINDS[2:]
+_MODULE_PACKAGE = "sentence_transformers.models"
+_MODULE_TYPES = ("Transformer", "Pooling", "Dense", "Normalize")
+_DENSE, _NORMALIZE = _MODULE_TYPES[2:]
 # A prefix is the first prompt that is there of a role's names.
 _PREFIXES = ("query_prefix", "document_prefix")
 _ROLES = (("query",), ("document", "passage", "corpus"))
@@ -58,7 +58,7 @@ _LINEAR = Names(
     {"sentence_dense": "linear"}, {"kernel": ".weight", "bias": ".bias"}, transposed=True
 )
 _LAYER = ("sentence_dense/kernel", "sentence_dense/bias")
-_SPELLED = {"lasttoken": "last"}  # in the newer form
+_POOLING_ALIASES = {"lasttoken": "last"}  # in the newer form
 
 
 # === Reading ===
@@ -67,31 +67,34 @@ _SPELLED = {"lasttoken": "last"}  # in the newer form
 def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     """Opens the transformer, and reads what becomes of its states, or of its logits.
 
-    What the further modules compute and this library does not is named in ``not_computed``: the
-    transformer is a whole model without them.
+    What the further modules compute and this library does not is named in ``unsupported_modules``:
+    the transformer is a whole model without them.
     """
     modules, notes = _read_modules(os.path.join(path, MODULES))
     folder = modules[0][1]
-    inner = os.path.join(path, folder) if folder else path
-    if not hugging_face.is_directory(inner):
+    model_path = os.path.join(path, folder) if folder else path
+    if not hugging_face.is_directory(model_path):
         raise ValueError(
             f"{path}: its {MODULES} names {quote(folder or '.')} as the place of a "
             f"{quote(modules[0][0])}, and no {CONFIG} with {hugging_face.WEIGHTS} is "
             f"there: expected a directory of a BERT, all of it{hint(path, modules[0][:1])}."
         )
-    names = (os.path.join(inner, name) for name in _TRANSFORMER)
-    source, of_all = next(filter(tf.io.gfile.exists, names), ""), os.path.join(path, _SENTENCES)
-    values, sentence_config = config_keys.read(source), config_keys.read(of_all)
+    names = (os.path.join(model_path, name) for name in _TRANSFORMER)
+    source, sentence_config_path = (
+        next(filter(tf.io.gfile.exists, names), ""),
+        os.path.join(path, _SENTENCES),
+    )
+    values, sentence_config = config_keys.read(source), config_keys.read(sentence_config_path)
     notes += (
         *config_keys.messages(_TRANSFORMER[0], values, source),
-        *config_keys.messages(_SENTENCES, sentence_config, of_all),
+        *config_keys.messages(_SENTENCES, sentence_config, sentence_config_path),
     )
     # What goes before the keys of the transformer's own file.
-    overrides = dict(_object(values, "config_kwargs", "config_args"))
+    overrides = dict(_get_object(values, "config_kwargs", "config_args"))
     if len(modules) == 1 and (activation := sentence_config.get("activation_fn")) is not None:
         overrides["sentence_transformers"] = {"activation_fn": activation}
-    checkpoint = hugging_face.read_checkpoint(inner, allow_pickle, overrides)
-    length = _read_length(values, source or inner, checkpoint)
+    checkpoint = hugging_face.read_checkpoint(model_path, allow_pickle, overrides)
+    length = _read_length(values, source or model_path, checkpoint)
     whole = dataclasses.replace(
         checkpoint,
         path=path,
@@ -102,38 +105,38 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     try:
         _check_task(values, sentence_config, checkpoint, is_more=len(modules) > 1)
         if len(modules) == 1:
-            return _with_prompt_notes(whole, sentence_config, of_all)
+            return _with_prompt_notes(whole, sentence_config, sentence_config_path)
         pooling = _read_pooling(path, modules)
-        encoder = _encoder_alone(whole, inner)
+        encoder = _without_head(whole, model_path)
         if dense := [folder for kind, folder in modules if kind == _DENSE]:
             encoder = _with_dense(encoder, os.path.join(path, dense[0]), allow_pickle)
         normalize = modules[-1][0] == _NORMALIZE
         if normalize:
-            _check_places(os.path.join(path, modules[-1][1], CONFIG))
-    except _NotComputedError as reason:
-        return dataclasses.replace(whole, not_computed=f"{path} {reason}")
-    prompts, prompt_notes = _read_prompts(sentence_config, of_all, normalize)
+            _check_inputs_and_outputs(os.path.join(path, modules[-1][1], CONFIG))
+    except _UnsupportedModuleError as reason:
+        return dataclasses.replace(whole, unsupported_modules=f"{path} {reason}")
+    prompts, prompt_notes = _read_prompts(sentence_config, sentence_config_path, normalize)
     embedding = check_sentence_embedding(
         {
             **{"pooling": pooling, "normalize": normalize, **prompts},
             "rescale": prompts["dims"] is None,
             "max_seq_length": length or checkpoint.config.max_position_embeddings,
         },
-        inner,
+        model_path,
     )
     notes = (*encoder.notes, *prompt_notes)
     return dataclasses.replace(encoder, sentence_embedding=embedding, notes=notes)
 
 
-class _NotComputedError(Exception):
+class _UnsupportedModuleError(Exception):
     """A module of the directory that this library does not compute."""
 
 
-def _object(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+def _get_object(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     """The object under a key, or under an older name of it; an empty one where there is none."""
     found: Any = next((values[name] for name in names if values.get(name) is not None), {})
-    inner: Mapping[str, Any] = checked(found, IS_OBJECT, names[0])
-    return inner
+    model_path: Mapping[str, Any] = check_value(found, IS_OBJECT, names[0])
+    return model_path
 
 
 def _check_task(
@@ -146,26 +149,34 @@ def _check_task(
 
     ``is_more``: whether further modules follow.
     """
-    kind = sentence_config.get("model_type") or _MAKES_VECTORS
-    if not isinstance(kind, str) or kind not in _OUTPUTS or (kind != _MAKES_VECTORS and is_more):
-        raise _NotComputedError(f"holds a {quote(kind)} of such modules, which is not computed")
-    form = _object(_object(values, "modality_config"), "text")
+    kind = sentence_config.get("model_type") or _SENTENCE_TRANSFORMER
+    if (
+        not isinstance(kind, str)
+        or kind not in _OUTPUTS
+        or (kind != _SENTENCE_TRANSFORMER and is_more)
+    ):
+        raise _UnsupportedModuleError(
+            f"holds a {quote(kind)} of such modules, which is not computed"
+        )
+    form = _get_object(_get_object(values, "modality_config"), "text")
     found = values.get("transformer_task"), form.get("method_output_name")
     task, output = (
         default if each is None else each
         for each, default in zip(found, _OUTPUTS[kind], strict=True)
     )
     if (task, output) != _OUTPUTS[kind]:
-        raise _NotComputedError(
+        raise _UnsupportedModuleError(
             f"runs its transformer for {quote(task)} and takes {quote(output)}, which is not done "
             f"for a {kind}"
         )
     tokenization = checkpoint.tokenization
     if values.get("do_lower_case") and tokenization and not tokenization.do_lower_case:
-        raise _NotComputedError("lowers the case of text before a tokenizer that is cased")
-    for texts in (_object(_object(values, "processing_kwargs"), key) for key in ("common", "text")):
+        raise _UnsupportedModuleError("lowers the case of text before a tokenizer that is cased")
+    for texts in (
+        _get_object(_get_object(values, "processing_kwargs"), key) for key in ("common", "text")
+    ):
         if texts.get("add_special_tokens") is False:
-            raise _NotComputedError(
+            raise _UnsupportedModuleError(
                 "reads texts without [CLS] and [SEP] (add_special_tokens), which is not done"
             )
 
@@ -176,7 +187,7 @@ def _with_prompt_notes(
     """A cross-encoder's checkpoint, with a note on prompts."""
     if not (
         sentence_config.get("default_prompt_name")
-        or any(_object(sentence_config, "prompts").values())
+        or any(_get_object(sentence_config, "prompts").values())
     ):
         return checkpoint
     note = f"{source}: put its prompts before your texts yourself."
@@ -210,27 +221,27 @@ def _read_modules(source: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
 def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
     """The mode of pooling."""
     kinds = [kind for kind, _ in modules]
-    if kinds != [kind for kind in _KINDS if kind in (*_KINDS[:2], *kinds)]:
-        other = [kind for kind in kinds if kind not in _KINDS]
+    if kinds != [kind for kind in _MODULE_TYPES if kind in (*_MODULE_TYPES[:2], *kinds)]:
+        other = [kind for kind in kinds if kind not in _MODULE_TYPES]
         what = f", and no {listed(other)} is computed" if other else ""
-        raise _NotComputedError(
-            f"has the modules {listed(kinds)}{what}: expected {', '.join(_KINDS[:2])}, and "
+        raise _UnsupportedModuleError(
+            f"has the modules {listed(kinds)}{what}: expected {', '.join(_MODULE_TYPES[:2])}, and "
             f"{_DENSE}, {_NORMALIZE} or nothing after them"
         )
     source = os.path.join(path, modules[1][1], CONFIG)
     values = _read_module(source)
     if values.get("include_prompt") is False:
-        raise _NotComputedError("leaves prompts out of its pooling, which is not done")
+        raise _UnsupportedModuleError("leaves prompts out of its pooling, which is not done")
     modes = values.get("pooling_mode")
     if modes is None:
         flags = {key: value for key, value in values.items() if key.startswith("pooling_mode_")}
         for key, value in flags.items():
-            checked(value, IS_SWITCH, f"{source}: {key}")
+            check_value(value, IS_SWITCH, f"{source}: {key}")
         modes = [POOLING_MODES.get(key, key) for key, is_on in flags.items() if is_on]
         modes = modes if flags else ["mean"]  # its default
-    modes = [_SPELLED.get(modes, modes)] if isinstance(modes, str) else modes
+    modes = [_POOLING_ALIASES.get(modes, modes)] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLINGS[1:]:
-        raise _NotComputedError(
+        raise _UnsupportedModuleError(
             f"pools by {quote(modes)}, and only one of {', '.join(POOLINGS[1:])} is computed"
         )
     return str(modes[0])
@@ -240,16 +251,18 @@ def _read_module(source: str) -> dict[str, Any]:
     """The settings of a module behind the transformer; one with a key that is not known is none."""
     values = read_json_object(source)
     if key_notes := [*config_keys.messages("N_*/config.json", values, source)]:
-        raise _NotComputedError(f"has a module that is not computed: {' '.join(key_notes)[:-1]}")
+        raise _UnsupportedModuleError(
+            f"has a module that is not computed: {' '.join(key_notes)[:-1]}"
+        )
     return values
 
 
-def _check_places(source: str) -> None:
+def _check_inputs_and_outputs(source: str) -> None:
     """Checks that a module reads the vectors and writes them; one without a file does."""
     values, name = _read_module(source) if tf.io.gfile.exists(source) else {}, "sentence_embedding"
-    places = values.get("module_input_name") or name, values.get("module_output_name") or name
-    if places != (name, name):
-        raise _NotComputedError(f"has a module that reads or writes {listed(places)}")
+    names = values.get("module_input_name") or name, values.get("module_output_name") or name
+    if names != (name, name):
+        raise _UnsupportedModuleError(f"has a module that reads or writes {listed(names)}")
 
 
 def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Checkpoint:
@@ -259,23 +272,25 @@ def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Chec
     activations = {name: key for key, name in _ACTIVATIONS.items()}
     activation = values.get("activation_function", _ACTIVATIONS["tanh"])
     if values.get("bias", True) is not True or activation not in [*activations]:
-        raise _NotComputedError(
+        raise _UnsupportedModuleError(
             f"has a {_DENSE} layer with the activation {quote(activation)}, or without a bias, "
             f"which is not computed: expected {' or '.join(activations)}, and a bias"
         )
     if values.get("use_residual"):
-        raise _NotComputedError(f"has a {_DENSE} layer that adds its input, which is not computed")
-    _check_places(source)
+        raise _UnsupportedModuleError(
+            f"has a {_DENSE} layer that adds its input, which is not computed"
+        )
+    _check_inputs_and_outputs(source)
     dense = {"dense_size": values.get("out_features"), "dense_activation": activations[activation]}
     stored = hugging_face.open_tensors(folder, allow_pickle)
     layer = _LINEAR.read(_LAYER, stored)
     if missing := [_LINEAR.source_name(name) for name in _LAYER if name not in layer]:
         raise ValueError(f"{folder} has no {listed(missing)}: expected a layer's two weights.")
-    encoder = _encoder_alone(checkpoint, source, **dense)
+    encoder = _without_head(checkpoint, source, **dense)
     return dataclasses.replace(encoder, tensors={**encoder.tensors, **layer})
 
 
-def _encoder_alone(checkpoint: Checkpoint, source: str, **dense: Any) -> Checkpoint:
+def _without_head(checkpoint: Checkpoint, source: str, **dense: Any) -> Checkpoint:
     """A checkpoint without its head, as the masked-LM one of weights that no pooling reads."""
     arguments = {"pooler": checkpoint.model.has_pooler, **dense}
     return dataclasses.replace(
@@ -289,17 +304,17 @@ def _encoder_alone(checkpoint: Checkpoint, source: str, **dense: Any) -> Checkpo
 
 def _read_length(values: Mapping[str, Any], source: str, checkpoint: Checkpoint) -> int | None:
     """The most tokens of a text: the transformer's own file says it, else its tokenizer's."""
-    called, made = _object(values, "processing_kwargs"), _object(values, *_TOKENIZERS)
+    called, made = _get_object(values, "processing_kwargs"), _get_object(values, *_TOKENIZERS)
     stated = (
-        _object(called, "text").get("max_length"),
-        _object(called, "common").get("max_length"),
+        _get_object(called, "text").get("max_length"),
+        _get_object(called, "common").get("max_length"),
         made.get(LENGTH),
         values.get("max_seq_length"),
     )
     length = next((each for each in stated if each is not None), checkpoint.max_seq_length)
     if length is None:
         return None
-    limit: int = checked(length, IS_POSITIVE, f"{source}: max_seq_length")
+    limit: int = check_value(length, IS_POSITIVE, f"{source}: max_seq_length")
     return min(limit, checkpoint.config.max_position_embeddings)
 
 
@@ -307,7 +322,9 @@ def _read_prompts(
     values: Mapping[str, Any], source: str, normalize: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The embedding's prefixes and dimensions, and sentences on what else its file says."""
-    prompts = {key: text for key, text in _object(values, "prompts").items() if text is not None}
+    prompts = {
+        key: text for key, text in _get_object(values, "prompts").items() if text is not None
+    }
     default_name = values.get("default_prompt_name")
     names = [next((name for name in role if name in prompts), "") for role in _ROLES]
     default = prompts.get(default_name, "") if isinstance(default_name, str) else ""
@@ -354,11 +371,16 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
         _DENSE: arguments.get("dense_size") is not None,
         _NORMALIZE: embedding.normalize,
     }
-    kinds = [kind for kind in _KINDS if exists.get(kind, True)]
+    kinds = [kind for kind in _MODULE_TYPES if exists.get(kind, True)]
     folders = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
     files: dict[str, Any] = {
         MODULES: [
-            {"idx": number, "name": str(number), "path": folder, "type": f"{_MODULE_OF}.{kind}"}
+            {
+                "idx": number,
+                "name": str(number),
+                "path": folder,
+                "type": f"{_MODULE_PACKAGE}.{kind}",
+            }
             for number, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
         ],
         _TRANSFORMER[0]: {"max_seq_length": embedding.max_seq_length, "do_lower_case": False},

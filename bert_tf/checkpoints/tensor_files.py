@@ -50,7 +50,7 @@ _UNREADABLE = (
 
 
 @contextlib.contextmanager
-def _opened(path: str, kind: str, open_file: Callable[[], Any]) -> Iterator[Any]:
+def _open(path: str, kind: str, open_file: Callable[[], Any]) -> Iterator[Any]:
     """A library's open file, whose errors become a sentence."""
     try:
         with open_file() as file:
@@ -182,7 +182,7 @@ def _read_safetensors(path: str, local: LocalFile, name: str) -> np.ndarray:
 
 
 def _safetensors(path: str, local: LocalFile) -> contextlib.AbstractContextManager[Any]:
-    return _opened(path, "safetensors", lambda: safetensors.safe_open(local.path, "np"))
+    return _open(path, "safetensors", lambda: safetensors.safe_open(local.path, "np"))
 
 
 def write_safetensors(path: str, tensors: Iterable[StoredTensor]) -> None:
@@ -229,7 +229,7 @@ def open_hdf5(path: str) -> dict[str, StoredTensor]:
 
 
 def _hdf5(path: str, local: LocalFile) -> contextlib.AbstractContextManager[h5py.File]:
-    return _opened(path, "HDF5", lambda: h5py.File(local.path, "r"))
+    return _open(path, "HDF5", lambda: h5py.File(local.path, "r"))
 
 
 def _checked_dtype(dataset: h5py.Dataset, file_size: int, where: str) -> np.dtype:
@@ -242,8 +242,8 @@ def _checked_dtype(dataset: h5py.Dataset, file_size: int, where: str) -> np.dtyp
     if dataset.shape is None:
         raise ValueError(f"{where} is empty: expected an array of numbers.")
     size = dataset.size * dtype.itemsize
-    lies_there = dataset.id.get_storage_size() == size <= file_size
-    if dataset.is_virtual or dataset.external or not lies_there:
+    is_contiguous = dataset.id.get_storage_size() == size <= file_size
+    if dataset.is_virtual or dataset.external or not is_contiguous:
         raise ValueError(
             f"{where} has {size:,} bytes, which do not lie in the file of {file_size:,} as they "
             "are: it is compressed, kept in other files, or cut off; write the file again without "
@@ -273,7 +273,7 @@ def open_pickle(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
     if not allow_pickle:
         raise ValueError(
             f"{path} is a pickle, which can run code of whoever made it: "
-            f"{instead_of_a_pickle(os.path.dirname(path))}."
+            f"{pickle_remedy(os.path.dirname(path))}."
         )
     torch = _import_torch(path)
     entries = {}
@@ -284,7 +284,7 @@ def open_pickle(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
     return entries
 
 
-def instead_of_a_pickle(model: str) -> str:
+def pickle_remedy(model: str) -> str:
     """The clause on a pickle that is not read; ``model`` is its directory, or its hub's name."""
     return (
         "take the model's safetensors file, or, if you trust the source, convert it once and name "
@@ -400,7 +400,7 @@ def find_prefix(path: str) -> str | None:
     return os.path.join(path, names[0]) if names else None
 
 
-def is_bundle_with(path: str, tensor: str) -> bool:
+def bundle_contains_tensor(path: str, tensor: str) -> bool:
     """True if there is a bundle at a path that has a tensor of the name."""
     prefix = find_prefix(path)
     return prefix is not None and tensor in Bundle(prefix).shapes

@@ -24,7 +24,7 @@ from bert_tf.pipelines.text_rules import TOKENIZERS, AddedToken, TextRules
 
 from . import config_keys
 from .checkpoint import Tokenization
-from .config_keys import IS_OBJECT, IS_POSITIVE, checked
+from .config_keys import IS_OBJECT, IS_POSITIVE, check_value
 
 VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
@@ -60,7 +60,7 @@ OTHER_TABLES = (
 NO_PREPROCESSOR = "No preprocessor is made: "
 # By which transformers reads text where no file says otherwise.
 BERT_RULES = TextRules(TOKENIZERS, max_word_length=100)
-_OF_WORDPIECE = {"vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"}
+_WORDPIECE_KEYS = {"vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"}
 
 # === Reading ===
 
@@ -87,7 +87,7 @@ def read_vocabulary(
         return None, (f"{NO_PREPROCESSOR}{error}",)
     notes: tuple[str, ...] = ()
     if do_lower_case is None:
-        do_lower_case = is_lower_cased(pieces)
+        do_lower_case = is_uncased(pieces)
         what = "no capital letters" if do_lower_case else "capital letters"
         notes = (
             f"No file of {path} says whether text is lower-cased; its vocabulary has {what}, so "
@@ -107,14 +107,14 @@ def read_tokenization(
     names = (TOKENIZER_CONFIG, TOKENIZER)
     try:
         config, file = (config_keys.read(os.path.join(path, name)) for name in names)
-        class_name = _class_of(path, config)
+        class_name = _read_class_name(path, config)
         pieces = _read_pieces(path, file)
         return _tokenization(path, class_name, config, file, pieces, do_lower_case)
     except ValueError as error:
         return None, (f"{NO_PREPROCESSOR}{error}",)
 
 
-def tokenization_of(tokenizer: tokenizers.Tokenizer, name: str) -> Tokenization:
+def convert_tokenizer(tokenizer: tokenizers.Tokenizer, name: str) -> Tokenization:
     """A tokenizer of the package ``tokenizers`` as this library's; a ``ValueError`` if it is none.
 
     ``name`` is what the error calls it.
@@ -125,7 +125,7 @@ def tokenization_of(tokenizer: tokenizers.Tokenizer, name: str) -> Tokenization:
         "split_special_tokens": tokenizer.encode_special_tokens,
     }
     file = {**json.loads(tokenizer.to_str()), "truncation": None, "padding": None}
-    made, _ = _tokenization(name, BACKENDS[0], config, file, _pieces_of(file, name), None)
+    made, _ = _tokenization(name, BACKENDS[0], config, file, _model_pieces(file, name), None)
     return made
 
 
@@ -168,7 +168,7 @@ def _tokenization(
         }
         limit = file["model"].get("max_input_chars_per_word", limit)
         has_types &= _template_has_types(file, vocab, json_source)
-    elif do_lower_case is None and "do_lower_case" not in config and not is_lower_cased(pieces):
+    elif do_lower_case is None and "do_lower_case" not in config and not is_uncased(pieces):
         notes.append(
             f"{path} does not say do_lower_case: text is lower-cased, as in transformers, and the "
             "vocabulary has capital letters; write it into tokenizer_config.json."
@@ -189,7 +189,7 @@ def _tokenization(
     is_lower = bool(how["lowercase"]) if do_lower_case is None else do_lower_case
     made = Tokenization(vocab, is_lower, rules)
     if any(token.normalized for token in added):
-        made.tokenizer()  # an error where nothing is left of one
+        made.to_tokenizer()  # an error where nothing is left of one
     return made, tuple(notes)
 
 
@@ -207,13 +207,13 @@ def read_length(path: str, positions: int) -> int | None:
     if not is_number(length) or length >= positions:  # where nobody set it, it is 10^30
         return None
     is_length = (lambda value: value == int(value) and value >= 1, IS_POSITIVE[1])
-    return int(checked(length, is_length, f"{source}: {LENGTH}"))
+    return int(check_value(length, is_length, f"{source}: {LENGTH}"))
 
 
-def is_lower_cased(pieces: Sequence[str]) -> bool:
+def is_uncased(pieces: Sequence[str]) -> bool:
     """True if no piece but the special ones has a capital letter, as in an uncased vocabulary.
 
-    >>> is_lower_cased(["[PAD]", "[unused1]", "hello", "##s"]), is_lower_cased(["[PAD]", "Hello"])
+    >>> is_uncased(["[PAD]", "[unused1]", "hello", "##s"]), is_uncased(["[PAD]", "Hello"])
     (True, False)
     """
     # Special pieces, and the "<S>" and "<T>" of the released Chinese vocabulary.
@@ -229,7 +229,7 @@ def _switch(values: Mapping[str, Any], name: str, default: bool | None, source: 
     return default if value is None else value
 
 
-def _class_of(path: str, config: Mapping[str, Any]) -> str:
+def _read_class_name(path: str, config: Mapping[str, Any]) -> str:
     """The class of the tokenizer."""
     name = config.get(_CLASS)
     if name is None:  # where transformers looks next
@@ -246,11 +246,11 @@ def _read_pieces(path: str, file: Mapping[str, Any]) -> list[str]:
     if not tf.io.gfile.exists(plain):
         if not file:
             raise ValueError(f"{path} has no vocabulary: put its {VOCABULARY} into the directory.")
-        return _pieces_of(file, source)
+        return _model_pieces(file, source)
     pieces = vocabulary.load_vocabulary(plain)
     if not file:
         return pieces
-    others = _pieces_of(file, source)
+    others = _model_pieces(file, source)
     # vocab.txt may have the added tokens, too. The released Chinese vocabulary has a piece of white
     # space, which some libraries strip.
     own = pieces[: len(others)]
@@ -263,11 +263,11 @@ def _read_pieces(path: str, file: Mapping[str, Any]) -> list[str]:
     return own
 
 
-def _pieces_of(file: Mapping[str, Any], source: str) -> list[str]:
+def _model_pieces(file: Mapping[str, Any], source: str) -> list[str]:
     """The pieces of tokenizer.json's model, in the order of their ids."""
     model: Any = file.get("model")
     kind = model.get("type") if isinstance(model, Mapping) else "none"
-    if kind != "WordPiece" and not (kind is None and model.keys() <= _OF_WORDPIECE):
+    if kind != "WordPiece" and not (kind is None and model.keys() <= _WORDPIECE_KEYS):
         raise ValueError(f"{source}: expected its model to be a WordPiece, got {quote(model)}.")
     vocab = model.get("vocab")
     if not isinstance(vocab, Mapping) or not all(type(index) is int for index in vocab.values()):
@@ -294,7 +294,7 @@ def _with_added_tokens(
     """The pieces with what is added to them, and the added tokens, as transformers adds them."""
     ids = {piece: at for at, piece in enumerate(pieces)}
     added: dict[str, AddedToken] = {}
-    for source, stated, token in _tokens_of(config, file, path, runs_file):
+    for source, stated, token in _iterate_added_tokens(config, file, path, runs_file):
         content, said = _content(token), {} if isinstance(token, str) else token
         flags = {name: said[name] for name in _FLAGS if said.get(name) is not None}
         if not isinstance(content, str) or not all(isinstance(v, bool) for v in flags.values()):
@@ -322,21 +322,21 @@ def _with_added_tokens(
     return tuple(vocab), tuple(sorted(added.values(), key=lambda token: token.id))
 
 
-def _tokens_of(
+def _iterate_added_tokens(
     config: Mapping[str, Any], file: Mapping[str, Any], path: str, runs_file: bool
 ) -> Iterator[tuple[str, Any, Any]]:
     """The added tokens, their ids as far as they are said, and the file of each."""
-    of_config, of_file, of_ids, of_roles = (
+    config_source, file_source, ids_source, roles_source = (
         os.path.join(path, name)
         for name in (TOKENIZER_CONFIG, TOKENIZER, ADDED_TOKENS, SPECIAL_TOKENS_MAP)
     )
     decoded, others = config.get(_DECODER), dict(config)
     if decoded is None:
-        others |= config_keys.read(of_roles)
+        others |= config_keys.read(roles_source)
     extra: Any = next((others[name] for name in _MORE if others.get(name)), [])
     extra = [*extra.values()] if isinstance(extra, Mapping) else extra
     is_list = (lambda value: isinstance(value, list), "a list or an object of tokens")
-    checked(extra, is_list, f"{path}: {_MORE[0]}")
+    check_value(extra, is_list, f"{path}: {_MORE[0]}")
     roles = {key: token for key, token in others.items() if key.endswith("_token")}
     roles = {**dict.fromkeys(_ROLES), **_SPECIAL_ROLES, **roles}
     for role, good in _SPECIAL_ROLES.items():
@@ -347,24 +347,29 @@ def _tokens_of(
     special = [token for token in (*named, *extra) if isinstance(token, str | Mapping)]
     stated: list[tuple[str, Any, Any]] = []
     if decoded is not None:
-        checked(decoded, IS_OBJECT, f"{of_config}: {_DECODER}")
-        stated = [(of_config, int(at) if at.isdecimal() else at, t) for at, t in decoded.items()]
-    elif ids := config_keys.read(of_ids):
+        check_value(decoded, IS_OBJECT, f"{config_source}: {_DECODER}")
+        stated = [
+            (config_source, int(at) if at.isdecimal() else at, t) for at, t in decoded.items()
+        ]
+    elif ids := config_keys.read(ids_source):
         known = {text for text in map(_content, special) if isinstance(text, str)}
         stated = [
-            (of_ids, at, {"content": text, "special": text in known}) for text, at in ids.items()
+            (ids_source, at, {"content": text, "special": text in known})
+            for text, at in ids.items()
         ]
     if runs_file or decoded is None:
         tokens = file.get("added_tokens", [])
         if not isinstance(tokens, list):
-            raise ValueError(f"{of_file}: expected added_tokens to be a list, got {quote(tokens)}.")
-        inside = [(of_file, _field(token, "id"), token) for token in tokens]
+            raise ValueError(
+                f"{file_source}: expected added_tokens to be a list, got {quote(tokens)}."
+            )
+        inside = [(file_source, _field(token, "id"), token) for token in tokens]
         stated = [*inside, *stated] if runs_file else [*stated, *inside]
     for source, at, token in stated:
         if type(at) is not int or not isinstance(token, Mapping):
             raise ValueError(f"{source} adds {quote(token)} as {quote(at)}: expected a token.")
     yield from sorted(stated, key=lambda token: token[1]) if not runs_file else stated
-    yield from ((of_config, None, token) for token in special)
+    yield from ((config_source, None, token) for token in special)
 
 
 def _field(token: Any, name: str) -> Any:
@@ -394,10 +399,10 @@ def _ignored_keys_note(
         )
 
 
-def _row(parts: Sequence[str], of_type: int) -> list[Any]:
+def _row(parts: Sequence[str], type_id: int) -> list[Any]:
     """Parts of a template of tokenizer.json, all of a type."""
     return [
-        {"Sequence" if part in "AB" else "SpecialToken": {"id": part, "type_id": of_type}}
+        {"Sequence" if part in "AB" else "SpecialToken": {"id": part, "type_id": type_id}}
         for part in parts
     ]
 
@@ -454,27 +459,27 @@ def write_tokenization(
         **_SPECIAL_ROLES,
         **({} if has_types and is_berts else {_INPUTS: inputs}),
     }
-    if parts := _parts_special(rules) and not finds_mask:
+    if parts := _splits_special_tokens(rules) and not finds_mask:
         config["split_special_tokens"] = True
     write_json(os.path.join(path, TOKENIZER_CONFIG), config)
-    tokenizer = new_tokenizer(tokenization)
+    tokenizer = build_tokenizer(tokenization)
     with atomic_write(os.path.join(path, TOKENIZER)) as file:
         file.write(tokenizer.to_str(pretty=True).encode())
     notes = []
     if rules.characters != TOKENIZERS:
         notes.append(OTHER_TABLES)
-    if _parts_special(rules) and not parts:
+    if _splits_special_tokens(rules) and not parts:
         notes.append(
             "Special tokens in texts are parted here and found there, for the sake of [MASK]."
         )
     return tuple(notes)
 
 
-def _parts_special(rules: TextRules) -> bool:
+def _splits_special_tokens(rules: TextRules) -> bool:
     return rules.split_special_tokens or not any(token.special for token in rules.added_tokens)
 
 
-def new_tokenizer(tokenization: Tokenization) -> tokenizers.Tokenizer:
+def build_tokenizer(tokenization: Tokenization) -> tokenizers.Tokenizer:
     """The tokenizer of the ``tokenizers`` package with the same ids as this library's."""
     rules = tokenization.rules
     ids = {piece: index for index, piece in enumerate(tokenization.vocabulary)}
@@ -507,5 +512,5 @@ def new_tokenizer(tokenization: Tokenization) -> tokenizers.Tokenizer:
             if token not in {t.content for t in rules.added_tokens}
         ]
     )
-    tokenizer.encode_special_tokens = _parts_special(rules)
+    tokenizer.encode_special_tokens = _splits_special_tokens(rules)
     return tokenizer

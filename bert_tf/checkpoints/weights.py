@@ -68,7 +68,7 @@ class Names(NamedTuple):
         """A weight in the other library's layout; and from there, in this one's."""
         if not (self.transposed and name.endswith("/kernel")):
             return tensor
-        return tensor.changed(tensor.shape[::-1], lambda array: np.ascontiguousarray(array.T))
+        return tensor.transform(tensor.shape[::-1], lambda array: np.ascontiguousarray(array.T))
 
     def to_source(self, name: str, tensor: StoredTensor) -> StoredTensor:
         """A weight as the other library stores it."""
@@ -78,9 +78,11 @@ class Names(NamedTuple):
         self, names: Iterable[str], stored: Mapping[str, StoredTensor]
     ) -> dict[str, StoredTensor]:
         """The weights of these names in a file of the other library, as far as they are there."""
-        spelled = ((name, self.source_name(name)) for name in names)
+        source_names = ((name, self.source_name(name)) for name in names)
         return {
-            name: self.to_source_layout(name, stored[at]) for name, at in spelled if at in stored
+            name: self.to_source_layout(name, stored[at])
+            for name, at in source_names
+            if at in stored
         }
 
 
@@ -117,7 +119,7 @@ def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) ->
             f"{tensor.shape} has {heads}: one of the two belongs to another model."
         )
     shape = (*tensor.shape[:first], heads * size, *tensor.shape[first + 2 :])
-    return tensor.changed(shape, lambda array: array.reshape(shape))
+    return tensor.transform(shape, lambda array: array.reshape(shape))
 
 
 _FUSED = "query_key_value"
@@ -165,7 +167,7 @@ def split_columns(name: str, width: int) -> tuple[str, tuple[int, int] | None]:
     return name, None
 
 
-def take_weights(
+def split_variables(
     config: BertConfig,
     spec: ModelSpec,
     variables: Mapping[str, StoredTensor],
@@ -188,7 +190,7 @@ def take_weights(
                 )
             first, number = columns
             part = operator.itemgetter((..., slice(first, first + number)))
-            tensor = tensor.changed((*tensor.shape[:-1], number), part)
+            tensor = tensor.transform((*tensor.shape[:-1], number), part)
         tensors[name] = tensor
     return tensors
 
@@ -225,14 +227,14 @@ def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
         variables[path].assign(to_tensor(array))
 
 
-def checkpoint_of(model: BertModel) -> Checkpoint:
+def to_checkpoint(model: BertModel) -> Checkpoint:
     """A model in memory as what a reader gives; its weights are read when they are asked for."""
     if type(model) not in MODEL_CLASSES.values():
         raise ValueError(
             f"The model is of the type {type(model).__name__}: expected one of "
             f"{', '.join(MODEL_CLASSES)}."
         )
-    spec = spec_of(model)
+    spec = get_spec(model)
     classes = spec.arguments.get("num_classes")
     if model.labels and len(model.labels) != classes:
         raise ValueError(
@@ -256,8 +258,8 @@ def checkpoint_of(model: BertModel) -> Checkpoint:
         format="memory",
         config=model.config,
         model=spec,
-        tensors=take_weights(model.config, spec, stored, model.name),
-        tokenization=tokenizer and Tokenization.of(tokenizer),
+        tensors=split_variables(model.config, spec, stored, model.name),
+        tokenization=tokenizer and Tokenization.from_tokenizer(tokenizer),
         **{
             **{name: getattr(model, name) for name in LOADED_ATTRIBUTES},
             "labels": tuple(map(str, model.labels)),
@@ -266,7 +268,7 @@ def checkpoint_of(model: BertModel) -> Checkpoint:
     )
 
 
-def spec_of(model: BertModel) -> ModelSpec:
+def get_spec(model: BertModel) -> ModelSpec:
     """The class and the arguments of a model in memory."""
     known = model.get_config()
     arguments = {name: known[name] for name in model.argument_checks if name in known}

@@ -22,11 +22,18 @@ from absl import app, flags, logging
 from bert_tf.io.runtime import (
     check_versions,
     exit_quietly_on_broken_pipe,
-    has_reader,
+    is_stdout_open,
     load_quietly,
     set_environment,
 )
-from bert_tf.io.wording import Screen, did_you_mean, one_line, print_as_lines, quote, reason
+from bert_tf.io.wording import (
+    EscapedStream,
+    did_you_mean,
+    one_line,
+    print_warnings_as_lines,
+    quote,
+    reason,
+)
 
 from . import flag_fields
 from .other_scripts import instead
@@ -202,8 +209,8 @@ def run(
 
     def guarded(argv: list[str]) -> None:
         try:
-            sys.stdout = Screen(sys.stdout)
-            print_as_lines()
+            sys.stdout = EscapedStream(sys.stdout)
+            print_warnings_as_lines()
             sys.unraisablehook = _interrupt_again
             if not flags.FLAGS.debug:
                 logging.set_verbosity(logging.WARNING)
@@ -212,7 +219,7 @@ def run(
             settings = read(parsed) if read else flag_fields.settings_of(parsed, *declarations)
             main(*settings, *argv[1:])
         except Exception as error:
-            if flags.FLAGS.debug or not _is_user_error(error) or not has_reader():
+            if flags.FLAGS.debug or not _is_user_error(error) or not is_stdout_open():
                 raise
             message = reason(error)
             for sign, remedy in _REMEDIES.items():

@@ -122,10 +122,10 @@ def run(settings: ExtractionSettings) -> Manifest:
 def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     """The encoder whose states are asked for, and the tokenizer that its checkpoint has."""
     checkpoint = open_checkpoint(settings.model)
-    if settings.pooling is None and checkpoint.not_computed:
+    if settings.pooling is None and checkpoint.unsupported_modules:
         raise ValueError(
-            f"{checkpoint.not_computed}; for the states of its BERT give --layers, or --pooling "
-            "with a mode of your choice."
+            f"{checkpoint.unsupported_modules}; for the states of its BERT give --layers, or "
+            "--pooling with a mode of your choice."
         )
     encoder, report = load_with_report(
         checkpoint, BertEncoder, max_seq_length=settings.max_seq_length, pooler=False

@@ -112,7 +112,7 @@ def initial_model(
     tokenization = _require_tokenization(settings, checkpoint)
     if not resumes:
         tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
-    tokenizer = tokenization.tokenizer()
+    tokenizer = tokenization.to_tokenizer()
     if resumes:  # its weights come later
         head, embedding = checkpoint.model.arguments, checkpoint.sentence_embedding
         start = InitialModel(checkpoint.config, tokenization, tokenizer, None, head, embedding)

@@ -90,7 +90,7 @@ WRITTEN = {form.name: form for form in FORMATS if form.writer}
 
 _NAME_IT = "name the directory of the model that was converted, with its model.safetensors"
 # What is no checkpoint here, by a file's name: what it is, and the way out. The first counts.
-NO_CHECKPOINTS = (
+UNSUPPORTED_FILES = (
     (
         r"adapter_(config\.json|model\.(safetensors|bin))",
         "an adapter's, which transformers puts on a model's weights: merge it first, in Python by "

@@ -94,9 +94,9 @@ def check_not_exists(path: str) -> None:
     """Checks that nothing is at a path; an empty directory is as good as nothing."""
     path = path.rstrip("/")
     local = local_path(path)
-    there = tf.io.gfile.exists(path) if local is None else os.path.lexists(local)
+    exists = tf.io.gfile.exists(path) if local is None else os.path.lexists(local)
     is_link = local is not None and os.path.islink(local)
-    if there and (is_link or not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)):
+    if exists and (is_link or not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)):
         raise ValueError(f"{path} exists, and is never overwritten: name another.")
 
 
@@ -105,15 +105,15 @@ def check_outside(flag: str, output: str, inputs: Iterable[str]) -> None:
 
     ``inputs`` are paths and globs of files and folders; a folder stands for all that is below it.
     """
-    own = local_path(output)
-    if own is None:
+    output_path = local_path(output)
+    if output_path is None:
         return
-    folders = [pathlib.Path(form(own)) for form in (os.path.realpath, os.path.abspath)]
-    places = [place for folder in folders for place in (folder, *folder.parents)]
+    folders = [pathlib.Path(form(output_path)) for form in (os.path.realpath, os.path.abspath)]
+    candidates = [candidate for folder in folders for candidate in (folder, *folder.parents)]
     for pattern in inputs:
         local = local_path(pattern)
         forms = [os.path.realpath(local), os.path.abspath(local)] if local else []
-        if any(place.match(form) for place in places for form in forms):
+        if any(candidate.match(form) for candidate in candidates for form in forms):
             raise ValueError(
                 f"{flag}={output} is in {pattern}, which is read, and what is written there "
                 "would be read with it: name another place, or the files to read themselves, "
@@ -123,12 +123,12 @@ def check_outside(flag: str, output: str, inputs: Iterable[str]) -> None:
 
 def check_is_file(path: str) -> None:
     """Checks that a path is a file or nothing at all, so that a file may take its place."""
-    kind = _kind(path)
+    kind = _file_type(path)
     if kind not in (None, "a file"):
         raise ValueError(f"{path} is {kind}, and only a file is replaced: name a file.")
 
 
-def _kind(path: str) -> str | None:
+def _file_type(path: str) -> str | None:
     local = local_path(path)
     if path.endswith("/") or (local is None and tf.io.gfile.isdir(path)):
         return "a directory"
@@ -165,25 +165,25 @@ def remove_written(path: str, written: re.Pattern[str]) -> list[str]:
     local = local_path(path)
     if local is not None and (os.path.islink(local) or not os.path.isdir(local)):
         return [os.path.basename(path)] if os.path.lexists(local) else []
-    others = []
-    for name in [*_names_below(path)]:
+    remaining = []
+    for name in [*_walk_names(path)]:
         if written.fullmatch(name):
             remove(os.path.join(path, name))
         else:
-            others.append(name)
-    if not others:
+            remaining.append(name)
+    if not remaining:
         remove(path)
-    return sorted(others)
+    return sorted(remaining)
 
 
-def _names_below(path: str) -> Iterator[str]:
+def _walk_names(path: str) -> Iterator[str]:
     """The names of all files, and of all local links, below a directory."""
     local = local_path(path)
     for folder, folders, names in tf.io.gfile.walk(path) if local is None else os.walk(local):
         for name in [*names, *folders]:
-            place = os.path.join(folder, name)
-            if name in names or (local is not None and os.path.islink(place)):
-                yield os.path.relpath(place, local or path)
+            candidate = os.path.join(folder, name)
+            if name in names or (local is not None and os.path.islink(candidate)):
+                yield os.path.relpath(candidate, local or path)
 
 
 # === Temporary names ===
@@ -231,7 +231,7 @@ def _make_file(path: str) -> None:
         os.close(os.open(local, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 
 
-def hold(descriptor: int) -> None:
+def lock_file(descriptor: int) -> None:
     """Locks an open local file until it is closed.
 
     A ``BlockingIOError`` says that another process holds the lock; another ``OSError`` that the
@@ -243,13 +243,13 @@ def hold(descriptor: int) -> None:
 
 
 def _lock(path: str) -> int | None:
-    """Locks a local file or directory, but no link, as ``hold`` does; gives what to close."""
+    """Locks a local file or directory, but no link, as ``lock_file`` does; gives what to close."""
     local = local_path(path)
     if local is None:
         return None
     descriptor = os.open(local, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        hold(descriptor)
+        lock_file(descriptor)
         if not os.path.samestat(os.fstat(descriptor), os.lstat(local)):
             raise FileNotFoundError(f"{path} was replaced.")
     except OSError:
@@ -293,7 +293,7 @@ def write_json(path: str, value: Any) -> None:
         file.write(encode_json(value))
 
 
-def size_of(path: str) -> int:
+def total_size(path: str) -> int:
     """Bytes of a file, or of all files below a directory."""
     if not tf.io.gfile.isdir(path):
         length: int = tf.io.gfile.stat(path).length
@@ -356,7 +356,7 @@ def read_bounded(path: str, kind: str, limit: int) -> bytes:
 _CHUNK_BYTES = 16 << 20
 
 
-def sha256_of(path: str) -> str:
+def hash_file(path: str) -> str:
     """The SHA-256 of a file, in hexadecimal digits."""
     digest = hashlib.sha256()
     with tf.io.gfile.GFile(path, "rb") as file:
@@ -367,14 +367,14 @@ def sha256_of(path: str) -> str:
 
 def fingerprint(path: str) -> dict[str, Any]:
     """A file's size and SHA-256, as JSON holds them."""
-    return {"bytes": tf.io.gfile.stat(path).length, "sha256": sha256_of(path)}
+    return {"bytes": tf.io.gfile.stat(path).length, "sha256": hash_file(path)}
 
 
 def check_fingerprints(files: Mapping[str, Any]) -> None:
     """Raises a ``ValueError`` where the value of a file's name is no fingerprint."""
     for name, entry in files.items():
-        is_entry = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
-        if not is_entry or type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
+        is_valid = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
+        if not is_valid or type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
             raise ValueError(f"expected bytes and sha256 of {one_line(name)}, got {quote(entry)}")
 
 
@@ -382,4 +382,4 @@ def fingerprint_change(path: str, before: Mapping[str, Any]) -> Literal["bytes",
     """The part of a file's fingerprint that differs from before; the size alone is quick to ask."""
     if tf.io.gfile.stat(path).length != before["bytes"]:
         return "bytes"
-    return None if sha256_of(path) == before["sha256"] else "sha256"
+    return None if hash_file(path) == before["sha256"] else "sha256"

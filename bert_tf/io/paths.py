@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from .checkpoint_formats import FORMATS, INDEX, NO_CHECKPOINTS, Format
+from .checkpoint_formats import FORMATS, INDEX, UNSUPPORTED_FILES, Format
 from .wording import listed, near_name, one_line
 
 HUB_SCHEME = "hf://"
@@ -38,22 +38,22 @@ def local_path(path: str) -> str | None:
     return None if "://" in path else path
 
 
-def absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
     """The same path for a process that may begin in another folder.
 
-    >>> absolute("gs://bucket/b"), os.path.isabs(absolute("a/b"))
+    >>> absolute_path("gs://bucket/b"), os.path.isabs(absolute_path("a/b"))
     ('gs://bucket/b', True)
     """
     local = local_path(path)
     return path if local is None else os.path.abspath(local)
 
 
-def of_model(path: str) -> str:
+def resolve_model(path: str) -> str:
     """Directory of the model that this library ships under a name, else the path itself.
 
     A file or directory at the path comes first.
 
-    >>> os.path.basename(of_model("tiny")), of_model("runs/mine")
+    >>> os.path.basename(resolve_model("tiny")), resolve_model("runs/mine")
     ('tiny', 'runs/mine')
     """
     shipped = os.path.join(_SHIPPED, path)
@@ -70,28 +70,28 @@ def check_readable(path: str) -> None:
         return
     if not os.path.isfile(local) and not os.path.isdir(local):
         raise ValueError(f"{path} is a pipe or a device: expected a file.")
-    if begins_with(path, _POINTER):
+    if starts_with(path, _POINTER):
         raise ValueError(f"{path} is Git LFS's pointer to the file, not the file: git lfs pull it.")
 
 
 def is_file(path: str) -> bool:
     """Returns whether a file is at the path, on any TensorFlow file system."""
-    own, system = _file_system(path)
-    return bool(system.exists(own)) and not system.isdir(own)
+    local, file_system = _file_system(path)
+    return bool(file_system.exists(local)) and not file_system.isdir(local)
 
 
 def is_folder(path: str) -> bool:
     """Returns whether a folder is at the path, on any TensorFlow file system."""
-    own, system = _file_system(path)
-    return bool(system.isdir(own))
+    local, file_system = _file_system(path)
+    return bool(file_system.isdir(local))
 
 
-def begins_with(path: str, content: bytes) -> bool:
+def starts_with(path: str, content: bytes) -> bool:
     """Returns whether a file is at the path and begins with the content, as ``is_file``."""
-    own, system = _file_system(path)
-    if not is_file(path) or (system is os.path and not os.path.isfile(own)):
+    local, file_system = _file_system(path)
+    if not is_file(path) or (file_system is os.path and not os.path.isfile(local)):
         return False  # of a pipe the first bytes may never come
-    with open(own, "rb") if system is os.path else system.GFile(own, "rb") as file:
+    with open(local, "rb") if file_system is os.path else file_system.GFile(local, "rb") as file:
         return bool(file.read(len(content)) == content)
 
 
@@ -105,7 +105,7 @@ def _file_system(path: str) -> tuple[str, Any]:
     return path, tf.io.gfile
 
 
-def corpus(pattern: str) -> str:
+def missing_text_message(pattern: str) -> str:
     """The sentence where no file of text is."""
     return (
         f"No file matches {pattern!r}{near_name(pattern)}: give paths or globs of text files, "
@@ -128,7 +128,7 @@ def check_file(path: str, what: str) -> None:
         raise ValueError(f"There is no file at {path}: expected {what}{near_name(path)}.")
 
 
-def checkpoint(path: str) -> str:
+def missing_checkpoint_message(path: str) -> str:
     """The sentence where no weights are."""
     folder = glob.escape(os.path.dirname(local_path(path) or os.sep))
     prefixes = [name.removesuffix(".index") for name in glob.glob("*.index", root_dir=folder)]
@@ -141,15 +141,15 @@ def checkpoint(path: str) -> str:
     )
 
 
-def unknown_checkpoint(path: str, names: Collection[str] | None) -> str:
+def unknown_checkpoint_message(path: str, names: Collection[str] | None) -> str:
     """The sentence where something is, and no checkpoint; ``names`` are a directory's files."""
     if names and "flags.json" in names:
         return (
             f"{path} is of a run that has kept no model yet: give the run's command again, "
             "which continues it, and use the directory when it has ended."
         )
-    if way_out := hint(path, names):
-        return f"{path} is no checkpoint that is read{way_out}."
+    if remedy := hint(path, names):
+        return f"{path} is no checkpoint that is read{remedy}."
     there = "a file: name the directory that it lies in"
     if names is not None:
         there = f"a directory with {listed(sorted(names), 8) if names else 'nothing'} in it"
@@ -165,17 +165,17 @@ def hint(path: str, names: Collection[str] | None) -> str:
     """
     folder, file = os.path.split(path) if names is None else (path, "")
     there = [file] if names is None else [name.rstrip("/") for name in names]
-    for pattern, says in NO_CHECKPOINTS:
+    for pattern, description in UNSUPPORTED_FILES:
         if found := [name for name in there if re.fullmatch(pattern, name)]:
             name = max(found, key=lambda name: (len(name), name))  # of numbers the last
             which = "it" if names is None else f"its {one_line(name)}"
-            return f": {which} is {says.format(path=folder or '.', name=one_line(name))}"
+            return f": {which} is {description.format(path=folder or '.', name=one_line(name))}"
     return ""
 
 
 def check_checkpoint(path: str) -> None:
     """Refuses a path of this machine that looks like no checkpoint."""
-    directory = of_model(path).rstrip("/") or path[:1]
+    directory = resolve_model(path).rstrip("/") or path[:1]
     local = local_path(directory)
     if local is None:
         return
@@ -183,8 +183,8 @@ def check_checkpoint(path: str) -> None:
     if any(matches(form, local, names) for form in FORMATS):
         return
     if not os.path.exists(local):
-        raise ValueError(checkpoint(path))  # tiny/ is not tiny
-    raise ValueError(unknown_checkpoint(directory, names))
+        raise ValueError(missing_checkpoint_message(path))  # tiny/ is not tiny
+    raise ValueError(unknown_checkpoint_message(directory, names))
 
 
 def matches(form: Format, path: str, names: Collection[str] | None) -> bool:
@@ -193,9 +193,9 @@ def matches(form: Format, path: str, names: Collection[str] | None) -> bool:
         return True
     if names is None:
         is_ended = bool(form.ending) and path.endswith(form.ending) and is_file(path)
-        return is_ended or (bool(form.begins) and begins_with(path, form.begins))
-    are_there = [any(re.fullmatch(entry, name) for name in names) for entry in form.entries]
-    return bool(are_there) and all(are_there)
+        return is_ended or (bool(form.begins) and starts_with(path, form.begins))
+    entries_found = [any(re.fullmatch(entry, name) for name in names) for entry in form.entries]
+    return bool(entries_found) and all(entries_found)
 
 
 def _guess(path: str) -> str:
@@ -229,7 +229,7 @@ def check_inputs(
     for pattern in texts:
         exists = _is_elsewhere(pattern) or os.path.exists(pattern)
         if not (exists or any(glob.iglob(pattern, include_hidden=True))):
-            raise ValueError(corpus(pattern))
+            raise ValueError(missing_text_message(pattern))
     for path in filter(None, files):
         if local_path(path) is not None and not _NO_FILE.fullmatch(path):
             check_file(path, "a text file")

@@ -131,7 +131,7 @@ COMPILER_FLAGS = "--xla_gpu_enable_triton_gemm=false"
 _NO_READER = 141  # what a shell gives a program that SIGPIPE ended
 
 
-def has_reader() -> bool:
+def is_stdout_open() -> bool:
     """True if standard output is no pipe, or one that somebody reads."""
     output = select.poll()
     output.register(1, 0)
@@ -176,7 +176,7 @@ def load_quietly() -> None:
             os.close(terminal)
 
 
-def begin_worker(scratch: str | None = None) -> None:
+def initialize_worker(scratch: str | None = None) -> None:
     """Begins a process of a pool: loads TensorFlow quietly, has no GPU, leaves signals to others.
 
     When the process that began the pool is gone, killed as well, this one ends and removes
@@ -267,7 +267,7 @@ def check_fork() -> None:
         )
 
 
-def note_fork() -> None:
+def record_fork() -> None:
     """Notes in a process that was just forked whether TensorFlow had run."""
     global _has_lost_threads
     _has_lost_threads = _has_lost_threads or _has_run()

@@ -58,7 +58,7 @@ def max_line_bytes() -> int:
     return int(os.environ.get(LINE_VARIABLE, _LINE_MB)) << 20
 
 
-def check_line(length: int, path: str, line: int) -> None:
+def check_line_length(length: int, path: str, line: int) -> None:
     """Refuses a line of too many bytes, of which ``length`` were read: it may have no end."""
     if length > max_line_bytes():
         limit = max_line_bytes() >> 20

@@ -19,30 +19,30 @@ from collections.abc import Iterable
 from typing import Any, TextIO
 
 _PACKAGE = __name__.partition(".")[0]
-_LONGEST = 120
-_LISTED = 10
-_LONGEST_REASON = 2000
+_MAX_LENGTH = 120
+_MAX_LISTED = 10
+_MAX_REASON_LENGTH = 2000
 # C0 and C1 controls, marks and turns of the writing's direction, separators of lines and of
 # paragraphs, a byte order mark, annotations, what is no character, halves of surrogate pairs.
 # Joiners and soft hyphens stay: words of some languages, and many emoji, need them.
-_OBEYED = re.compile(
+_CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
 
 
-def quote(value: object, longest: int = _LONGEST) -> str:
+def quote(value: object, max_length: int = _MAX_LENGTH) -> str:
     """Spells a value as Python does, without what a terminal obeys, cut where it is long."""
-    spelled = reprlib.Repr()
-    spelled.maxstring = spelled.maxother = spelled.maxlong = longest
-    spelled.maxlevel = 3
-    return _cut(spelled.repr(value), 2 * longest)
+    representation = reprlib.Repr()
+    representation.maxstring = representation.maxother = representation.maxlong = max_length
+    representation.maxlevel = 3
+    return _shorten(representation.repr(value), 2 * max_length)
 
 
-def one_line(text: str, longest: int = _LONGEST) -> str:
+def one_line(text: str, max_length: int = _MAX_LENGTH) -> str:
     """Makes text fit to be shown within a line: no control characters, cut where it is long."""
-    if len(text) > 2 * longest:  # what is left out anyway takes no time
-        text = text[:longest] + text[-longest:]
-    return _cut(_OBEYED.sub(_escape, text), longest)
+    if len(text) > 2 * max_length:  # what is left out anyway takes no time
+        text = text[:max_length] + text[-max_length:]
+    return _shorten(_CONTROL_CHARACTERS.sub(_escape, text), max_length)
 
 
 def near_name(path: str) -> str:
@@ -51,16 +51,16 @@ def near_name(path: str) -> str:
     try:
         if glob.has_magic(name) or os.path.lexists(path):
             return ""
-        others = sorted(os.listdir(folder or "."))
+        siblings = sorted(os.listdir(folder or "."))
     except (OSError, ValueError):  # a name with a null byte
         return ""
-    return did_you_mean(name, others, prefix=os.path.join(folder, ""))
+    return did_you_mean(name, siblings, prefix=os.path.join(folder, ""))
 
 
-def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+def did_you_mean(name: str, names: Iterable[str], prefix: str = "") -> str:
     """Behind an unknown name, the one that may be meant, as `` (did you mean --seed?)``."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f" (did you mean {one_line(prefix + near[0])}?)" if near else ""
+    matches = difflib.get_close_matches(name, list(names), 1)
+    return f" (did you mean {one_line(prefix + matches[0])}?)" if matches else ""
 
 
 def markdown_code(text: str) -> str:
@@ -75,14 +75,14 @@ def markdown_code(text: str) -> str:
     return f"{fence}{blank}{text}{blank}{fence}"
 
 
-def listed(names: Iterable[object], limit: int = _LISTED) -> str:
+def listed(names: Iterable[object], limit: int = _MAX_LISTED) -> str:
     """Lists the first names of a file, each in one short line, and says how many more there are."""
-    every = list(names)
-    first = ", ".join(one_line(str(name), _LONGEST // 2) for name in every[:limit]) or "none"
-    return first if len(every) <= limit else f"{first} and {len(every) - limit:,} more"
+    all_names = list(names)
+    first = ", ".join(one_line(str(name), _MAX_LENGTH // 2) for name in all_names[:limit]) or "none"
+    return first if len(all_names) <= limit else f"{first} and {len(all_names) - limit:,} more"
 
 
-def reason(error: BaseException, longest: int = _LONGEST_REASON) -> str:
+def reason(error: BaseException, max_length: int = _MAX_REASON_LENGTH) -> str:
     """Message of an error on one line, without the names of TensorFlow's graph."""
     text = str(getattr(error, "message", None) or error) or type(error).__name__
     # Known by its name: most commands have not imported TensorFlow when they end.
@@ -91,10 +91,10 @@ def reason(error: BaseException, longest: int = _LONGEST_REASON) -> str:
         text = re.sub(r"\s*\[Op:\w+\][^\n]*\s*$", "", text).strip()
         if text.startswith("Graph execution error:"):
             text = text.split("\n\n")[-1]
-    return one_line(re.sub(r"\s*\n\s*", " ", text.strip().split("\n\n")[0]), longest)
+    return one_line(re.sub(r"\s*\n\s*", " ", text.strip().split("\n\n")[0]), max_length)
 
 
-class Screen:
+class EscapedStream:
     """A stream of text that escapes what a terminal obeys and what its encoding does not have.
 
     Line breaks and tabs stay.
@@ -105,10 +105,10 @@ class Screen:
 
     def write(self, text: str) -> int:
         """Writes text; gives the number of its characters."""
-        shown = _OBEYED.sub(lambda match: _escape(match, "\n\t"), text)
+        escaped = _CONTROL_CHARACTERS.sub(lambda match: _escape(match, "\n\t"), text)
         # A stream in memory has no encoding, and takes any text.
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        self._stream.write(shown.encode(encoding, "backslashreplace").decode(encoding))
+        self._stream.write(escaped.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -119,11 +119,11 @@ def _escape(match: re.Match[str], allowed: str = "") -> str:
     return match[0] if match[0] in allowed else match[0].encode("unicode_escape").decode()
 
 
-def _cut(text: str, longest: int) -> str:
-    if len(text) <= longest:
+def _shorten(text: str, max_length: int) -> str:
+    if len(text) <= max_length:
         return text
-    head = (longest - 3) // 2
-    return f"{text[:head]}...{text[len(text) - (longest - 3 - head) :]}"
+    head = (max_length - 3) // 2
+    return f"{text[:head]}...{text[len(text) - (max_length - 3 - head) :]}"
 
 
 # === Differences ===
@@ -149,15 +149,15 @@ def warn(messages: Iterable[str]) -> None:
         warnings.warn(message, DifferenceWarning, stacklevel=level)
 
 
-def print_as_lines() -> None:
+def print_warnings_as_lines() -> None:
     """Makes a process print what is told as one line each, other warnings as before."""
     show = warnings.showwarning
 
-    def show_line(message: Any, category: type[Warning], *place: Any, **options: Any) -> None:
+    def show_line(message: Any, category: type[Warning], *location: Any, **options: Any) -> None:
         if issubclass(category, DifferenceWarning):
             print(message, file=sys.stderr, flush=True)
         else:
-            show(message, category, *place, **options)
+            show(message, category, *location, **options)
 
     warnings.showwarning = show_line
     warnings.simplefilter("always", DifferenceWarning)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.io import runtime
-from bert_tf.io.paths import absolute
+from bert_tf.io.paths import absolute_path
 from bert_tf.io.wording import listed
 from bert_tf.readers.examples import BadRowError, quoted, text
 from bert_tf.readers.own_data import text_example
@@ -42,7 +42,7 @@ class BatchPredictor:
         threads: int | None = None,
     ) -> None:
         # A worker may have another working directory.
-        self.export = absolute(export)
+        self.export = absolute_path(export)
         self.signature, self.outputs, self.threads = signature, outputs, threads
 
     def __call__(self, columns: Mapping[str, Iterable[Any]]) -> dict[str, np.ndarray]:

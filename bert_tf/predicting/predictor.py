@@ -9,7 +9,7 @@ from typing import Any
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.load import load, open_checkpoint
 from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
-from bert_tf.checkpoints.weights import checkpoint_of
+from bert_tf.checkpoints.weights import to_checkpoint
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.prediction_files import Record, with_columns
 from bert_tf.io import runtime
@@ -103,7 +103,7 @@ class Predictor:
         model = getattr(model, "model", model)  # of a FineTuned
         self._model = model if isinstance(model, BertModel) else None
         self._checkpoint = (
-            open_checkpoint(model) if self._model is None else checkpoint_of(self._model)
+            open_checkpoint(model) if self._model is None else to_checkpoint(self._model)
         )
         task = _task(self._checkpoint, settings.max_seq_length)
         self.kind = KINDS[task.kind]
@@ -293,8 +293,8 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     class_name = model_class.__name__
     embeds = checkpoint.sentence_embedding is not None
     kinds = kinds_for_class(model_class, embeds=embeds)
-    if checkpoint.unread_head:
-        raise ValueError(checkpoint.unread_head)
+    if checkpoint.unread_head_note:
+        raise ValueError(checkpoint.unread_head_note)
     if not kinds:
         raise ValueError(
             f"{path} holds a {class_name}, which predicts for no task: fine-tune it with "

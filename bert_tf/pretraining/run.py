@@ -234,7 +234,7 @@ def read_inputs(
     read = Tokenization(tuple(vocab), bool(settings.do_lower_case))
     if start is not None and start.tokenization is not None:
         read = start.tokenization
-    tokenizer = read.with_special_tokens(settings.special_tokens_in_texts).tokenizer()
+    tokenizer = read.with_special_tokens(settings.special_tokens_in_texts).to_tokenizer()
     return data, tokenizer, config
 
 

@@ -40,7 +40,7 @@ class PretrainingInputs(Inputs):
 
     def describe_model(self, path: str, nsp: bool) -> None:
         """Writes to a directory what makes a model of weights: sizes, class, vocabulary."""
-        tokenization = Tokenization.of(self.tokenizer)
+        tokenization = Tokenization.from_tokenizer(self.tokenizer)
         spec = pretrainer_spec(nsp)
         described = Checkpoint(path, "bert_tf", self.config, spec, tokenization=tokenization)
         model_directory.write_description(described, path)

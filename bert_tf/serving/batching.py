@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from .rest import RestError, Tensors, dimensions, rows_of
+from .rest import RestError, Tensors, count_rows, dimensions
 
 Names = frozenset[str] | None  # of outputs; None is all
 Run = Callable[[str, Tensors, Names], Tensors]
-_ENDS = "The server ends."
+_SHUTDOWN_MESSAGE = "The server ends."
 _COUNTS = "counts"  # the output that says how many values of a row are no padding
 # What outputs of exports are padded with, by the kind of their dtype.
 _PADDING: dict[str, Any] = {"O": b"", "i": -1}
@@ -33,8 +33,8 @@ _MAX_BYTES = 8192
 class _Request:
     signature: str
     inputs: Tensors
-    wanted: Names
-    joins: bool  # others
+    requested: Names
+    is_batchable: bool  # others
     is_large: bool
     size: int  # in bytes
     parts: list[Any]  # that wait: the numbers of their rows, or an ellipsis for all
@@ -49,7 +49,7 @@ class _Request:
         return [self.signature, *(value.shape[1:] for value in self.inputs.values())]
 
 
-def padded_outputs(signature: Mapping[str, Any]) -> frozenset[str]:
+def find_padded_outputs(signature: Mapping[str, Any]) -> frozenset[str]:
     """The outputs that have as many columns as the longest row of a batch needs."""
     if any(len(dimensions(info)) > 1 for info in signature["inputs"].values()):
         return frozenset()  # they have as many as the inputs
@@ -57,14 +57,14 @@ def padded_outputs(signature: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, info in outputs if -1 in dimensions(info)[1:])
 
 
-def joins(signature: Mapping[str, Any]) -> bool:
+def is_batchable(signature: Mapping[str, Any]) -> bool:
     """True if a signature's requests may share a batch.
 
     All inputs and outputs have rows, of any number, and ``counts`` says what of a row is padding.
     """
     infos = [*signature["inputs"].values(), *signature["outputs"].values()]
     have_rows = all(dimensions(info)[:1] == [-1] for info in infos)
-    return have_rows and (not padded_outputs(signature) or _COUNTS in signature["outputs"])
+    return have_rows and (not find_padded_outputs(signature) or _COUNTS in signature["outputs"])
 
 
 class Batcher:
@@ -82,11 +82,15 @@ class Batcher:
         workers: int,
         max_seconds: float,
     ) -> None:
-        self._run, self._largest, self._most_seconds = run, largest, max_seconds
-        self._joins = {name: joins(signature) for name, signature in signatures.items()}
-        self._padded = {name: padded_outputs(signature) for name, signature in signatures.items()}
+        self._run, self._largest, self._max_seconds = run, largest, max_seconds
+        self._is_batchable = {
+            name: is_batchable(signature) for name, signature in signatures.items()
+        }
+        self._padded = {
+            name: find_padded_outputs(signature) for name, signature in signatures.items()
+        }
         self._lock, self._ends = threading.RLock(), threading.Event()
-        self._came = {is_large: threading.Condition(self._lock) for is_large in (False, True)}
+        self._arrived = {is_large: threading.Condition(self._lock) for is_large in (False, True)}
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []  # as often as they have parts that run
         # A process that ends does not wait for daemons: nothing stops what they run.
@@ -98,23 +102,23 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    def ask(self, signature: str, inputs: Tensors, outputs: Names = None) -> "Future[Tensors]":
+    def submit(self, signature: str, inputs: Tensors, outputs: Names = None) -> "Future[Tensors]":
         """The answer to a request, when there is one; an error is raised from it.
 
         Who does not wait any more cancels it; what of it has not begun is left undone.
         """
-        sizes = [_sizes(value) for value in inputs.values()]
+        sizes = [_row_sizes(value) for value in inputs.values()]
         # Inputs of different numbers of rows are the model's to refuse.
-        may_join = self._joins[signature] and len({len(each) for each in sizes}) == 1
-        parts = _parts(np.sum(sizes, 0), self._largest) if may_join else [...]
-        size = sum(int(each.sum()) for each in sizes)
-        is_large = len(parts) > 1 or size > _MAX_BYTES or rows_of(inputs) > self._largest
-        request = _Request(signature, inputs, outputs, may_join, is_large, size, parts, len(parts))
+        can_batch = self._is_batchable[signature] and len({len(value) for value in sizes}) == 1
+        parts = _make_parts(np.sum(sizes, 0), self._largest) if can_batch else [...]
+        size = sum(int(value.sum()) for value in sizes)
+        is_large = len(parts) > 1 or size > _MAX_BYTES or count_rows(inputs) > self._largest
+        request = _Request(signature, inputs, outputs, can_batch, is_large, size, parts, len(parts))
         with self._lock:
             self._waiting.append(request)
-            self._came[is_large].notify()
+            self._arrived[is_large].notify()
         if self._ends.is_set():
-            self._end(request, RestError(503, _ENDS))
+            self._resolve(request, RestError(503, _SHUTDOWN_MESSAGE))
         return request.answer
 
     def close(self, seconds: float) -> None:
@@ -122,16 +126,16 @@ class Batcher:
         end = time.monotonic() + seconds
         with self._lock:
             self._ends.set()
-            for came in self._came.values():
-                came.notify_all()
+            for condition in self._arrived.values():
+                condition.notify_all()
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0))
         with self._lock:
             left = [*self._waiting, *self._running]
         for request in left:
-            self._end(request, RestError(503, _ENDS))
+            self._resolve(request, RestError(503, _SHUTDOWN_MESSAGE))
 
-    def _end(self, request: _Request, outcome: Tensors | Exception) -> None:
+    def _resolve(self, request: _Request, outcome: Tensors | Exception) -> None:
         """Answers a request, once, unless it is cancelled."""
         answer = request.answer
         with self._lock:
@@ -140,20 +144,22 @@ class Batcher:
         if isinstance(outcome, Exception):
             answer.set_exception(outcome)
         else:
-            wanted = outcome if request.wanted is None else request.wanted
-            answer.set_result({name: value for name, value in outcome.items() if name in wanted})
+            requested = outcome if request.requested is None else request.requested
+            answer.set_result({name: value for name, value in outcome.items() if name in requested})
 
     def _expire_requests(self) -> None:
-        seconds = limit = self._most_seconds
+        seconds = limit = self._max_seconds
         while not self._ends.wait(seconds):
             with self._lock:
-                begin = time.monotonic() - limit
+                deadline = time.monotonic() - limit
                 waiting = [r for r in self._waiting if r.parts and r not in self._running]
-            late = [request for request in waiting if request.waits_since <= begin]
-            seconds = min([r.waits_since - begin for r in waiting if r not in late], default=limit)
+            late = [request for request in waiting if request.waits_since <= deadline]
+            seconds = min(
+                [r.waits_since - deadline for r in waiting if r not in late], default=limit
+            )
             for request in late:
-                sentence = f"The request waited {limit:g} seconds, --max_wait_seconds: ask later."
-                self._end(request, RestError(503, sentence, retry_after=math.ceil(limit)))
+                message = f"The request waited {limit:g} seconds, --max_wait_seconds: ask later."
+                self._resolve(request, RestError(503, message, retry_after=math.ceil(limit)))
 
     # === What a thread does ===
 
@@ -167,17 +173,17 @@ class Batcher:
                 # Of whatever kind, it is for the one who asked; of several each is asked alone.
                 failure = error
                 if len(batch) == 1:
-                    self._end(batch[0], error)
+                    self._resolve(batch[0], error)
             with self._lock:
                 for request in batch:
                     self._running.remove(request)
                     request.waits_since = time.monotonic()
                     if failure:
-                        request.joins = False
+                        request.is_batchable = False
                         request.parts.append(rows)
                 if failure:
                     self._waiting += batch
-                    self._came[is_large].notify_all()
+                    self._arrived[is_large].notify_all()
 
     def _next(self, is_large: bool) -> tuple[list[_Request], Any] | None:
         """The requests that are answered next, and which rows of theirs; at the end nothing."""
@@ -189,46 +195,50 @@ class Batcher:
                     break
                 if self._ends.is_set():
                     return None
-                self._came[is_large].wait()
+                self._arrived[is_large].wait()
             batch = self._batched(sorted(waiting, key=lambda request: request.waits_since))
             rows = [request.parts.pop() for request in batch][-1]  # all, of several
             self._running += batch
             batch[0].waits_since = time.monotonic()  # its turn comes again after the others'
             if batch[0].parts:
-                self._came[is_large].notify()
+                self._arrived[is_large].notify()
             return batch, rows
 
     def _batched(self, waiting: Sequence[_Request]) -> list[_Request]:
         """The first, and what joins it."""
         first, batch = waiting[0], [waiting[0]]
-        rows, size = rows_of(first.inputs), first.size
-        for request in waiting[1:] if first.joins else ():
-            more_rows, more = rows + rows_of(request.inputs), size + request.size
-            fits = more_rows <= self._largest and more <= _MAX_BYTES
-            if fits and request.joins and request.key == first.key:
+        rows, size = count_rows(first.inputs), first.size
+        for request in waiting[1:] if first.is_batchable else ():
+            batch_rows = rows + count_rows(request.inputs)
+            batch_size = size + request.size
+            fits = batch_rows <= self._largest and batch_size <= _MAX_BYTES
+            if fits and request.is_batchable and request.key == first.key:
                 batch.append(request)
-                rows, size = more_rows, more
+                rows, size = batch_rows, batch_size
         return batch
 
     def _answer(self, batch: Sequence[_Request], rows: Any) -> None:
         signature, names = batch[0].signature, batch[0].inputs
-        columns = {name: [each.inputs[name][rows] for each in batch] for name in names}
-        wanted = [request.wanted for request in batch]
-        outputs = None if None in wanted else frozenset[str]().union(*filter(None, wanted))
+        columns = {name: [request.inputs[name][rows] for request in batch] for name in names}
+        requested = [request.requested for request in batch]
+        outputs = None if None in requested else frozenset[str]().union(*filter(None, requested))
         if outputs and outputs & self._padded[signature]:
             outputs |= {_COUNTS}
-        inputs = {name: np.concatenate(c) if c[1:] else c[0] for name, c in columns.items()}
+        inputs = {
+            name: np.concatenate(arrays) if arrays[1:] else arrays[0]
+            for name, arrays in columns.items()
+        }
         found = self._run(signature, inputs, outputs)
         for request, answer in zip(batch, self._split(batch, found), strict=True):
             request.answers.append((rows, answer))
             if len(request.answers) == request.count:
-                self._end(request, self._whole(request))
+                self._resolve(request, self._concatenate(request))
 
     def _split(self, batch: Sequence[_Request], outputs: Tensors) -> list[Tensors]:
         """Each request's rows, as wide as they are alone."""
         if len(batch) == 1:
             return [outputs]
-        ends = np.cumsum([rows_of(each.inputs) for each in batch])[:-1]
+        ends = np.cumsum([count_rows(request.inputs) for request in batch])[:-1]
         columns = {name: np.split(value, ends) for name, value in outputs.items()}
         answers = [{name: column[i] for name, column in columns.items()} for i in range(len(batch))]
         if padded := self._padded[batch[0].signature] & outputs.keys():
@@ -237,7 +247,7 @@ class Batcher:
                 answer |= {name: answer[name][:, :width] for name in padded}
         return answers
 
-    def _whole(self, request: _Request) -> Tensors:
+    def _concatenate(self, request: _Request) -> Tensors:
         """A request's rows in their order, as wide as they are together."""
         if len(request.answers) == 1:
             return request.answers[0][1]
@@ -245,12 +255,12 @@ class Batcher:
         columns = {name: [answer[name] for answer in answers] for name in answers[0]}
         for name in self._padded[request.signature] & columns.keys():
             width = max(values.shape[1] for values in columns[name])
-            columns[name] = [_widened(values, width) for values in columns[name]]
-        places = np.argsort(np.concatenate(parts))
-        return {name: np.concatenate(values)[places] for name, values in columns.items()}
+            columns[name] = [_pad_columns(values, width) for values in columns[name]]
+        order = np.argsort(np.concatenate(parts))
+        return {name: np.concatenate(values)[order] for name, values in columns.items()}
 
 
-def _sizes(values: np.ndarray) -> np.ndarray:
+def _row_sizes(values: np.ndarray) -> np.ndarray:
     """The bytes of each row."""
     rows = np.atleast_1d(values)
     if rows.dtype != object:
@@ -259,7 +269,7 @@ def _sizes(values: np.ndarray) -> np.ndarray:
     return lengths.sum(axis=tuple(range(1, rows.ndim)))
 
 
-def _parts(sizes: np.ndarray, max_rows: int) -> list[Any]:
+def _make_parts(sizes: np.ndarray, max_rows: int) -> list[Any]:
     """The numbers of each part's rows, those of about one size together; the longest are last."""
     parts: list[Any] = [[]]
     size = 0
@@ -272,7 +282,7 @@ def _parts(sizes: np.ndarray, max_rows: int) -> list[Any]:
     return parts if len(parts) > 1 else [...]
 
 
-def _widened(values: np.ndarray, width: int) -> np.ndarray:
-    more = [(0, 0), (0, width - values.shape[1]), *[(0, 0)] * (values.ndim - 2)]
-    wide: np.ndarray = np.pad(values, more, constant_values=_PADDING.get(values.dtype.kind, 0))
-    return wide
+def _pad_columns(values: np.ndarray, width: int) -> np.ndarray:
+    widths = [(0, 0), (0, width - values.shape[1]), *[(0, 0)] * (values.ndim - 2)]
+    padded: np.ndarray = np.pad(values, widths, constant_values=_PADDING.get(values.dtype.kind, 0))
+    return padded

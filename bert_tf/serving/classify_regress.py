@@ -22,8 +22,8 @@ _FIELDS = {float: ("DT_FLOAT", "float_list"), int: ("DT_INT64", "int64_list")}
 
 def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any], limit: int) -> Request:
     """The request of a body of ``:classify`` or ``:regress``, of at most so many examples."""
-    document = rest.document_of(body)
-    name = rest.signature_of(document, signatures)
+    document = rest.parse_document(body)
+    name = rest.get_signature_name(document, signatures)
     inputs, outputs = signatures[name]["inputs"], signatures[name]["outputs"]
     if inputs.keys() != {_INPUT} or not outputs.keys() <= _OUTPUTS[action]:
         raise RestError(
@@ -35,7 +35,9 @@ def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any], limi
     rest.check_rows(examples, limit)
     for example in (context, *examples):
         if not isinstance(example, dict):
-            raise RestError(400, f"Example must be JSON object but got {rest.shown(example)}")
+            raise RestError(
+                400, f"Example must be JSON object but got {rest.format_value(example)}"
+            )
     serialized = [_serialized({**context, **example}) for example in examples]
     return Request(name, {_INPUT: np.array(serialized, object)}, _reply)
 
@@ -53,7 +55,9 @@ def _feature(content: Any) -> tf.train.Feature:
         return tf.train.Feature()
     if any(isinstance(value, list) for value in values):
         raise RestError(
-            400, f"JSON Value: {rest.shown(content)} Expecting one value or a flat list per feature"
+            400,
+            f"JSON Value: {rest.format_value(content)} Expecting one value or a flat list "
+            "per feature",
         )
     dtype, field = _FIELDS.get(type(values[0]), _BYTES)
     return tf.train.Feature(**{field: {"value": rest.to_array(values, dtype).tolist()}})
@@ -62,10 +66,10 @@ def _feature(content: Any) -> tf.train.Feature:
 def _reply(outputs: Tensors) -> dict[str, Any]:
     """The reply: of each example its classes with their scores, or its number."""
     if "outputs" in outputs:
-        return {"results": rest.values_of(outputs["outputs"])}
-    scores = rest.values_of(outputs["scores"])
+        return {"results": rest.to_json_values(outputs["outputs"])}
+    scores = rest.to_json_values(outputs["scores"])
     classes = outputs.get("classes")
-    names = [[""] * len(row) for row in scores] if classes is None else rest.values_of(classes)
+    names = [[""] * len(row) for row in scores] if classes is None else rest.to_json_values(classes)
     return {
         "results": [
             [list(pair) for pair in zip(*row, strict=True)]

@@ -28,31 +28,31 @@ _MAX_UNREAD = 256 << 20  # bytes of answers that wait to be read, of all connect
 # those that are refused, which stay for a second, so that their clients read why.
 _SPARE = 128
 ACCEPTED = 8
-_MAX_REFUSED = 32
+_MAX_REJECTED = 32
 
 
-class Lines(logging.Handler):
+class LineHandler(logging.Handler):
     """Says what goes wrong on standard error, in a line a second at most."""
 
-    _next, _left_out = 0.0, 0
+    _next, _num_dropped = 0.0, 0
 
-    def say(self, sentence: str) -> None:
+    def write_line(self, message: str) -> None:
         """Says a sentence, unless another one was said within the second."""
         if time.monotonic() < self._next:
-            self._left_out += 1
+            self._num_dropped += 1
             return
-        left_out = f" (and {self._left_out:,} such lines before)" if self._left_out else ""
-        self._next, self._left_out = time.monotonic() + 1, 0
-        print(f"Error: {one_line(sentence, 500)}{left_out}", file=sys.stderr, flush=True)
+        dropped = f" (and {self._num_dropped:,} such lines before)" if self._num_dropped else ""
+        self._next, self._num_dropped = time.monotonic() + 1, 0
+        print(f"Error: {one_line(message, 500)}{dropped}", file=sys.stderr, flush=True)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Says what uvicorn and the event loop log, such as a connection that fails."""
         error = record.exc_info and record.exc_info[1]
-        sentence = record.getMessage().strip().split("\n")[0]
-        self.say(f"{sentence} {error!r}" if error else sentence)
+        message = record.getMessage().strip().split("\n")[0]
+        self.write_line(f"{message} {error!r}" if error else message)
 
 
-LINES = Lines()
+LINE_HANDLER = LineHandler()
 
 
 def max_connections() -> int:
@@ -73,7 +73,7 @@ class Connection(H11Protocol):
 
     # Those whose client does not read, the oldest first, and those that are refused.
     _unread: ClassVar["dict[Connection, None]"] = {}
-    _refused: ClassVar["set[Connection]"] = set()
+    _rejected: ClassVar["set[Connection]"] = set()
     _is_ended = False
     _headers: asyncio.TimerHandle | None = None
     _answer: asyncio.TimerHandle | None = None
@@ -85,10 +85,10 @@ class Connection(H11Protocol):
         if len(self.connections) >= (self.limit_concurrency or 0):
             self.connections.discard(self)
             limit = f"{len(self.connections):,} connections are open"
-            LINES.say(f"{limit}: the newest are refused.")
+            LINE_HANDLER.write_line(f"{limit}: the newest are refused.")
             self._end(503, f"{limit}: ask later.")
-            self._refused.add(self)
-            if len(self._refused) > _MAX_REFUSED:
+            self._rejected.add(self)
+            if len(self._rejected) > _MAX_REJECTED:
                 transport.abort()
         else:
             self._await_headers()
@@ -108,7 +108,7 @@ class Connection(H11Protocol):
         """Ends what waits for the client."""
         super().connection_lost(exc)
         self.resume_writing()
-        self._refused.discard(self)
+        self._rejected.discard(self)
         if self._headers is not None:
             self._headers.cancel()
 
@@ -123,12 +123,14 @@ class Connection(H11Protocol):
         super().pause_writing()
         self._answer = self.loop.call_later(_READ_S, self.transport.abort)
         self._unread[self] = None
-        sizes = {each: each.transport.get_write_buffer_size() for each in self._unread}
-        more = sum(sizes.values()) - _MAX_UNREAD
+        sizes = {
+            connection: connection.transport.get_write_buffer_size() for connection in self._unread
+        }
+        excess = sum(sizes.values()) - _MAX_UNREAD
         for oldest, size in sizes.items():
-            if more > 0 and oldest is not self:
+            if excess > 0 and oldest is not self:
                 oldest.transport.abort()
-            more -= size
+            excess -= size
 
     def resume_writing(self) -> None:
         """Goes on: the client has read all."""
@@ -140,13 +142,13 @@ class Connection(H11Protocol):
 
     def _await_headers(self) -> None:
         if self._headers is None and not self.transport.is_closing():
-            late = f"The headers did not come within {_HEADERS_S} seconds."
-            self._headers = self.loop.call_later(_HEADERS_S, self._end, 408, late)
+            message = f"The headers did not come within {_HEADERS_S} seconds."
+            self._headers = self.loop.call_later(_HEADERS_S, self._end, 408, message)
 
-    def _end(self, status: int, sentence: str) -> None:
+    def _end(self, status: int, message: str) -> None:
         """Ends a connection that has no request, with a reply of one line, and time to read it."""
         self._is_ended = True
-        body = b'{"error": "%s"}' % sentence.encode()
+        body = b'{"error": "%s"}' % message.encode()
         reason = {408: b"Request Timeout", 503: b"Service Unavailable"}[status]
         self.transport.write(
             b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"

@@ -27,11 +27,11 @@ from bert_tf.io.untrusted import parse_json
 
 Tensors = dict[str, np.ndarray]
 _MODEL = "/v1/models/([^/:]+)(?:/versions/([0-9]{1,18}))?"
-_ADDRESSES = {
+_PATHS = {
     "POST": re.compile(f"{_MODEL}:(classify|regress|predict)", re.IGNORECASE),
     "GET": re.compile(f"{_MODEL}(?:/(metadata))?", re.IGNORECASE),
 }
-_LONGEST_VALUE = 200
+_MAX_VALUE_LENGTH = 200
 # Integers that orjson may read as floats, as they are beyond 64 bits.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 # Numbers of an answer: some 200 MB as JSON.
@@ -53,8 +53,8 @@ class RestError(Exception):
     ``retry_after`` are the seconds after which the client may ask again.
     """
 
-    def __init__(self, status: int, sentence: str, retry_after: int | None = None) -> None:
-        super().__init__(sentence)
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
         self.status, self.retry_after = status, retry_after
 
 
@@ -71,24 +71,24 @@ class Request:
 # === Addresses ===
 
 
-def action_of(method: str, path: str, name: str, version: int) -> str:
+def parse_action(method: str, path: str, name: str, version: int) -> str:
     """The action that an address asks of the one model that is served under a name.
 
     One of ``status``, ``metadata``, ``predict``, ``classify`` and ``regress``.
     """
     method = "GET" if method == "HEAD" else method
-    match = method in _ADDRESSES and _ADDRESSES[method].fullmatch(path)
+    match = method in _PATHS and _PATHS[method].fullmatch(path)
     if not match:
-        is_of_api = path.lower().startswith("/v1/")
-        raise RestError(400 if is_of_api else 404, f"Malformed request: {method} {path}")
-    asked, number, action = match.groups()
-    if asked == name and int(number or version) == version:
+        is_api_path = path.lower().startswith("/v1/")
+        raise RestError(400 if is_api_path else 404, f"Malformed request: {method} {path}")
+    requested_name, number, action = match.groups()
+    if requested_name == name and int(number or version) == version:
         return (action or "status").lower()
     if action:
-        which = f"Specific({asked}, {number})" if number else f"Latest({asked})"
-        raise RestError(404, f"Servable not found for request: {which}")
-    which = f"version {number}" if number else "any versions"
-    raise RestError(404, f"Could not find {which} of model {asked}")
+        subject = f"Specific({requested_name}, {number})" if number else f"Latest({requested_name})"
+        raise RestError(404, f"Servable not found for request: {subject}")
+    subject = f"version {number}" if number else "any versions"
+    raise RestError(404, f"Could not find {subject} of model {requested_name}")
 
 
 def status_reply(version: int) -> dict[str, Any]:
@@ -114,15 +114,15 @@ def parse_predict(body: bytes, signatures: Mapping[str, Any], limit: int) -> Req
 
     Its member ``output_filter`` is that of TensorFlow Serving's gRPC: a list of outputs' names.
     """
-    document = document_of(body)
-    name = signature_of(document, signatures)
+    document = parse_document(body)
+    name = get_signature_name(document, signatures)
     inputs, outputs = signatures[name]["inputs"], signatures[name]["outputs"]
-    wanted = _wanted(document.get("output_filter"), outputs)
+    outputs_filter = _parse_output_filter(document.get("output_filter"), outputs)
     is_row = "instances" in document
     if is_row and "inputs" in document:
-        raise _invalid(
-            f"JSON Value: {shown(document)} Not formatted correctly expecting only one of 'inputs' "
-            "or 'instances' keys to exist "
+        raise _bad_request(
+            f"JSON Value: {format_value(document)} Not formatted correctly expecting only one of "
+            "'inputs' or 'instances' keys to exist "
         )
     if is_row:
         check_rows(document["instances"], limit)
@@ -130,48 +130,50 @@ def parse_predict(body: bytes, signatures: Mapping[str, Any], limit: int) -> Req
     elif "inputs" in document:
         columns = _columns_by_name(document["inputs"], inputs)
     else:
-        raise _invalid("Missing 'inputs' or 'instances' key")
+        raise _bad_request("Missing 'inputs' or 'instances' key")
     for key in inputs:
         check_rows(columns[key], limit)
     tensors = {key: _tensor(key, columns[key], info) for key, info in inputs.items()}
     reply = functools.partial(predict_reply, is_row=is_row, is_single=len(outputs) == 1)
-    return Request(name, tensors, reply, wanted)
+    return Request(name, tensors, reply, outputs_filter)
 
 
 def check_rows(value: Any, limit: int) -> None:
     """Refuses rows that are too many, before anything is made of them."""
     if isinstance(value, list) and len(value) > limit:
-        raise _invalid(f"The request has {len(value)} rows, and --max_rows is {limit}.")
+        raise _bad_request(f"The request has {len(value)} rows, and --max_rows is {limit}.")
 
 
-def _wanted(names: Any, outputs: Mapping[str, Any]) -> frozenset[str] | None:
+def _parse_output_filter(names: Any, outputs: Mapping[str, Any]) -> frozenset[str] | None:
     if names is None or names == []:
         return None
     if not isinstance(names, list):
-        raise _invalid(f"JSON Value: {shown(names)} Expecting 'output_filter' to be a list")
+        raise _bad_request(
+            f"JSON Value: {format_value(names)} Expecting 'output_filter' to be a list"
+        )
     for name in names:
         if not isinstance(name, str) or name not in outputs:
-            raise _invalid(
-                f"output tensor alias not found in signature: {shown(name)} Outputs expected to be "
-                f"in the set {{{','.join(sorted(outputs))}}}."
+            raise _bad_request(
+                f"output tensor alias not found in signature: {format_value(name)} Outputs "
+                f"expected to be in the set {{{','.join(sorted(outputs))}}}."
             )
     return frozenset(names)
 
 
-def document_of(body: bytes) -> dict[str, Any]:
+def parse_document(body: bytes) -> dict[str, Any]:
     """A body's JSON, an object."""
     if not body:
-        raise _invalid("JSON Parse error: The document is empty")
+        raise _bad_request("JSON Parse error: The document is empty")
     try:
-        document = _parsed(body)
+        document = _parse_json(body)
     except ValueError as error:
-        raise _invalid(f"JSON Parse error: {error}") from error
+        raise _bad_request(f"JSON Parse error: {error}") from error
     if not isinstance(document, dict):
-        raise _invalid(f"JSON Value: {shown(document)} Is not object")
+        raise _bad_request(f"JSON Value: {format_value(document)} Is not object")
     return document
 
 
-def _parsed(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     """What ``parse_json`` reads, in a fraction of the time where it is strict JSON."""
     gc.disable()  # it would look at a megabyte of empty lists again and again, as they are made
     try:
@@ -184,13 +186,15 @@ def _parsed(body: bytes) -> Any:
         gc.enable()
 
 
-def signature_of(document: dict[str, Any], signatures: Mapping[str, Any]) -> str:
+def get_signature_name(document: dict[str, Any], signatures: Mapping[str, Any]) -> str:
     """The signature that a request names, or the default."""
     name = document.get("signature_name", "")
     if name == "":
         name = "serving_default"
     if not isinstance(name, str) or name not in signatures:
-        raise _invalid(f"Serving signature name: {shown(name)} not found in signature def")
+        raise _bad_request(
+            f"Serving signature name: {format_value(name)} not found in signature def"
+        )
     return name
 
 
@@ -200,29 +204,31 @@ def _columns_by_name(value: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         return _only_column("inputs is a plain value/list, but expecting an object", value, inputs)
     for name in inputs:
         if name not in value:
-            raise _invalid(f"Missing named input: {name} in 'inputs' object.")
+            raise _bad_request(f"Missing named input: {name} in 'inputs' object.")
     return value
 
 
 def _columns_of_rows(rows: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Values of inputs by name, of a request that says ``instances``."""
     if not isinstance(rows, list) or not rows:
-        raise _invalid(f"JSON Value: {shown(rows)} Expecting 'instances' to be a list with values")
+        raise _bad_request(
+            f"JSON Value: {format_value(rows)} Expecting 'instances' to be a list with values"
+        )
     if not isinstance(rows[0], dict) or _is_base64(rows[0]):
-        plain = "instances is a plain list, but expecting list of objects"
-        return _only_column(plain, rows, inputs)
+        problem = "instances is a plain list, but expecting list of objects"
+        return _only_column(problem, rows, inputs)
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or row.keys() != inputs.keys():
-            raise _invalid(
+            raise _bad_request(
                 f"Failed to process element: {number} of 'instances' list. JSON object: "
-                f"{shown(row)} keys must be equal to: {','.join(sorted(inputs))}"
+                f"{format_value(row)} keys must be equal to: {','.join(sorted(inputs))}"
             )
     return {name: [row[name] for row in rows] for name in inputs}
 
 
-def _only_column(refusal: str, value: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _only_column(problem: str, value: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if len(inputs) > 1:
-        raise _invalid(f"{refusal} as multiple input tensors required as per tensorinfo_map")
+        raise _bad_request(f"{problem} as multiple input tensors required as per tensorinfo_map")
     return dict.fromkeys(inputs, value)
 
 
@@ -239,14 +245,14 @@ def _tensor(name: str, value: Any, info: Mapping[str, Any]) -> np.ndarray:
     shape = shape if tensor is None else [*tensor.shape]
     fits = len(shape) == len(sizes) and all(map(lambda size, got: size in (-1, got), sizes, shape))
     if tensor is None or not (is_any or fits):
-        raise _invalid(f"Expected {name} of shape {sizes}, -1 for any size, and got {shape}.")
+        raise _bad_request(f"Expected {name} of shape {sizes}, -1 for any size, and got {shape}.")
     return tensor
 
 
 def to_array(value: Any, dtype: str) -> np.ndarray:
     """A JSON value, lists in lists of one size each, as an array of a type such as ``DT_FLOAT``."""
     if dtype not in _DTYPES:
-        raise RestError(501, f"Conversion of JSON Value: {shown(value)} to type: {dtype}")
+        raise RestError(501, f"Conversion of JSON Value: {format_value(value)} to type: {dtype}")
     # Lists of several sizes or levels stay lists, in an array of objects.
     leaves, kind = np.array(value, object), np.dtype(_DTYPES[dtype])
     if kind.kind in "iu" and {*map(type, leaves.flat)} == {int}:  # ids, of which there are many
@@ -259,22 +265,22 @@ def to_array(value: Any, dtype: str) -> np.ndarray:
 
 def _to_scalar(value: Any, dtype: str) -> Any:
     if isinstance(value, list):
-        raise _invalid(
-            f"JSON Value: {shown(value)} Encountered list at unexpected size or level: all lists "
-            "of one level must have one size"
+        raise _bad_request(
+            f"JSON Value: {format_value(value)} Encountered list at unexpected size or level: all "
+            "lists of one level must have one size"
         )
     kind = np.dtype(_DTYPES[dtype])
     if kind.hasobject and isinstance(value, str | dict):
         return _to_bytes(value)
-    if not _is_of(value, kind):
-        raise _invalid(
-            f"JSON Value: {shown(value)} Type: {_JSON_TYPES[type(value)]} is not of expected type: "
-            f"{dtype.removeprefix('DT_').lower()}"
+    if not _fits_dtype(value, kind):
+        raise _bad_request(
+            f"JSON Value: {format_value(value)} Type: {_JSON_TYPES[type(value)]} is not of "
+            f"expected type: {dtype.removeprefix('DT_').lower()}"
         )
     return value
 
 
-def _is_of(value: Any, kind: np.dtype) -> bool:
+def _fits_dtype(value: Any, kind: np.dtype) -> bool:
     """True if a type of numbers, or of booleans, has a JSON value without loss."""
     if kind.kind in "iu":
         return type(value) is int and bool(np.iinfo(kind).min <= value <= np.iinfo(kind).max)
@@ -298,8 +304,8 @@ def _to_bytes(value: str | dict[str, Any]) -> bytes:
             return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:  # half a surrogate pair, or another alphabet than that of base64
         pass
-    raise _invalid(
-        f"JSON Value: {shown(value)} is no text, or not formatted correctly for base64 data"
+    raise _bad_request(
+        f"JSON Value: {format_value(value)} is no text, or not formatted correctly for base64 data"
     )
 
 
@@ -308,19 +314,19 @@ def dimensions(info: Mapping[str, Any]) -> list[int]:
     return [int(dim["size"]) for dim in info["tensor_shape"].get("dim", ())]
 
 
-def rows_of(tensors: Tensors) -> int:
+def count_rows(tensors: Tensors) -> int:
     """The rows of a request's inputs, or of its outputs."""
     return max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=1)
 
 
-def _invalid(sentence: str) -> RestError:
-    return RestError(400, sentence)
+def _bad_request(message: str) -> RestError:
+    return RestError(400, message)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A JSON value, or its beginning, as errors show it."""
-    text = "".join(itertools.islice(json.JSONEncoder().iterencode(value), _LONGEST_VALUE))
-    return text if len(text) < _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+    text = "".join(itertools.islice(json.JSONEncoder().iterencode(value), _MAX_VALUE_LENGTH))
+    return text if len(text) < _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 
 # === Replies ===
@@ -339,7 +345,7 @@ def predict_reply(outputs: Tensors, *, is_row: bool, is_single: bool) -> dict[st
         )
     rows = {array.shape[:1] for array in outputs.values()}
     if is_row and (len(rows) > 1 or () in rows):
-        raise _invalid(
+        raise _bad_request(
             f"Tensor names: {', '.join(sorted(outputs))} have inconsistent batch size: ask with "
             "'inputs' in place of 'instances'"
         )
@@ -355,23 +361,23 @@ def predict_reply(outputs: Tensors, *, is_row: bool, is_single: bool) -> dict[st
 def _column(name: str, array: np.ndarray) -> Any:
     if array.dtype == object and name.endswith("_bytes"):
         return _as_base64(array.tolist())
-    return values_of(array)
+    return to_json_values(array)
 
 
-def values_of(array: np.ndarray) -> Any:
+def to_json_values(array: np.ndarray) -> Any:
     """An array for ``encode``, which writes the numbers that ``to_json`` has."""
     is_float = array.dtype in (np.float32, np.float64)
     if array.dtype.kind in "iub" or (is_float and np.isfinite(array).all()):
         return np.ascontiguousarray(array) if array.ndim else array[()]
     from bert_tf.saved_models.replay import to_json  # it imports TensorFlow, loaded by now
 
-    return _with_words(to_json(array))
+    return _encode_non_finite(to_json(array))
 
 
-def _with_words(value: Any) -> Any:
+def _encode_non_finite(value: Any) -> Any:
     """Values with NaN and infinities, which JSON has not, as the words that Serving writes."""
     if isinstance(value, list):
-        return [_with_words(item) for item in value]
+        return [_encode_non_finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return orjson.Fragment(json.dumps(value))
     return value
@@ -384,5 +390,5 @@ def _as_base64(value: Any) -> Any:
 
 
 def encode(reply: dict[str, Any]) -> bytes:
-    """A reply, whose arrays are those of ``values_of``, as JSON."""
+    """A reply, whose arrays are those of ``to_json_values``, as JSON."""
     return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)

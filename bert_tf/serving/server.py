@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 # A client has so many seconds to send a body, and so many bytes of bodies may be coming.
 _BODY_S = 30
-_MAX_COMING = 64 << 20
+_MAX_PENDING_BYTES = 64 << 20
 # At the end, the bodies that are coming have so many, and the answers.
-_LAST_BODY_S = 1
-_LAST_S = 20
-_MEANWHILE_S = 5
+_SHUTDOWN_BODY_S = 1
+_SHUTDOWN_S = 20
+_CALLBACK_S = 5
 _LARGEST_BATCH = 64
 # Bytes of a body, and values of an answer, that take less time than another thread's turn.
 _SMALL = 4096
@@ -48,7 +48,7 @@ _Send = Callable[[_Message], Awaitable[None]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Bounds:
+class Limits:
     """The most rows and bytes of a request, requests in hand, and seconds that one waits."""
 
     rows: int
@@ -68,15 +68,15 @@ class _Reply:
 class Application:
     """Answers HTTP requests to one model, once it is open: an ASGI application."""
 
-    def __init__(self, name: str, bounds: Bounds) -> None:
-        self._name, self._bounds = name, bounds
+    def __init__(self, name: str, limits: Limits) -> None:
+        self._name, self._limits = name, limits
         self._model: ServedModel | None = None
         self._batcher: Batcher
         self._metrics = metrics.Metrics(name)
         self._answers: set[asyncio.Future[rest.Tensors]] = set()  # of the requests in hand
         self._in_flight = 0
         # Of the bodies that are coming, the oldest first: limit of time, bytes so far.
-        self._coming: dict[asyncio.Timeout, int] = {}
+        self._pending_bodies: dict[asyncio.Timeout, int] = {}
         self._pending_bytes = 0
         # One: parsed JSON takes many times the space of its text.
         self._json = ThreadPoolExecutor(1)
@@ -88,22 +88,22 @@ class Application:
     def end_soon(self) -> None:
         """Gives up the bodies that do not come soon, and then the answers, as the server ends."""
         loop = asyncio.get_running_loop()
-        for limit in [*self._coming]:
-            self._give_up(limit, loop.time() + _LAST_BODY_S)
-        loop.call_later(_LAST_S, lambda: [answer.cancel() for answer in self._answers])
+        for limit in [*self._pending_bodies]:
+            self._reschedule(limit, loop.time() + _SHUTDOWN_BODY_S)
+        loop.call_later(_SHUTDOWN_S, lambda: [answer.cancel() for answer in self._answers])
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         """Answers a request."""
         try:
             reply = await self._reply(scope, receive)
         except rest.RestError as error:
-            again = error.retry_after
-            headers = {} if again is None else {"retry-after": str(again)}
+            retry_after = error.retry_after
+            headers = {} if retry_after is None else {"retry-after": str(retry_after)}
             reply = _Reply(error.status, rest.encode({"error": str(error)}), headers=headers)
         except Exception as error:
-            connections.LINES.say(repr(error))
-            sentence = "The server failed; its standard error says more."
-            reply = _Reply(500, rest.encode({"error": sentence}))
+            connections.LINE_HANDLER.write_line(repr(error))
+            message = "The server failed; its standard error says more."
+            reply = _Reply(500, rest.encode({"error": message}))
         headers = {"content-type": reply.media_type, "content-length": str(len(reply.body))}
         sent = [(k.encode(), v.encode()) for k, v in {**headers, **reply.headers}.items()]
         await send({"type": "http.response.start", "status": reply.status, "headers": sent})
@@ -119,13 +119,13 @@ class Application:
         if self._model is None:
             raise rest.RestError(503, "The model is loading: ask again soon.", retry_after=5)
         version, signatures = self._model.version, self._model.signatures
-        action = rest.action_of(method, path, self._name, version)
+        action = rest.parse_action(method, path, self._name, version)
         if action == "status":
             return _Reply(200, rest.encode(rest.status_reply(version)))
         if action == "metadata":
             return _Reply(200, rest.encode(rest.metadata_reply(self._name, version, signatures)))
         is_gzip = any(k == b"content-encoding" and b"gzip" in v for k, v in scope["headers"])
-        return _Reply(200, await self._counted(action, is_gzip, receive, signatures))
+        return _Reply(200, await self._measured(action, is_gzip, receive, signatures))
 
     def _page(self) -> _Reply:
         """The page, which may run its own script and style alone, and ask this server alone."""
@@ -144,21 +144,21 @@ class Application:
             {"content-security-policy": policy, "x-content-type-options": "nosniff"},
         )
 
-    async def _counted(
+    async def _measured(
         self, action: str, is_gzip: bool, receive: _Receive, signatures: Mapping[str, Any]
     ) -> bytes:
-        begin, status, rows = time.monotonic(), 500, 0
+        start, status, rows = time.monotonic(), 500, 0
         try:
             body = await self._body(receive)
-            begin = time.monotonic()
-            if self._in_flight >= self._bounds.waiting:
-                sentence = f"{self._bounds.waiting} requests are in hand, --max_waiting: ask later."
-                raise rest.RestError(503, sentence, retry_after=1)
+            start = time.monotonic()
+            if self._in_flight >= self._limits.waiting:
+                message = f"{self._limits.waiting} requests are in hand, --max_waiting: ask later."
+                raise rest.RestError(503, message, retry_after=1)
             self._in_flight += 1
             try:
-                asked = await self._parsed(action, body, is_gzip, signatures)
-                rows = rest.rows_of(asked.inputs)
-                reply = await self._answer(asked, receive)
+                request = await self._parsed(action, body, is_gzip, signatures)
+                rows = rest.count_rows(request.inputs)
+                reply = await self._answer(request, receive)
             finally:
                 self._in_flight -= 1
             status = 200
@@ -167,12 +167,12 @@ class Application:
             status = error.status
             raise
         finally:
-            self._metrics.count(action, status, rows, time.monotonic() - begin)
+            self._metrics.count(action, status, rows, time.monotonic() - start)
 
     async def _body(self, receive: _Receive) -> bytes:
         """The body, or a refusal once more bytes have come than are allowed."""
-        max_bytes, body, limit = self._bounds.bytes, bytearray(), asyncio.timeout(_BODY_S)
-        self._coming[limit] = 0
+        max_bytes, body, limit = self._limits.bytes, bytearray(), asyncio.timeout(_BODY_S)
+        self._pending_bodies[limit] = 0
         try:
             async with limit:
                 while (message := await receive())["type"] == "http.request":
@@ -183,7 +183,7 @@ class Application:
                         )
                     if not message.get("more_body"):
                         return bytes(body)
-                    self._bound_coming(limit, len(message["body"]))
+                    self._limit_pending_bytes(limit, len(message["body"]))
         except TimeoutError:
             raise rest.RestError(
                 408,
@@ -191,22 +191,22 @@ class Application:
                 "had no room for it.",
             ) from None
         finally:
-            self._pending_bytes -= self._coming.pop(limit, 0)
-        raise _left()
+            self._pending_bytes -= self._pending_bodies.pop(limit, 0)
+        raise _client_left_error()
 
-    def _bound_coming(self, limit: asyncio.Timeout, size: int) -> None:
+    def _limit_pending_bytes(self, limit: asyncio.Timeout, size: int) -> None:
         """Counts bytes of a body; beyond the most of all, those that came first are given up."""
-        if limit in self._coming:
-            self._coming[limit] += size
+        if limit in self._pending_bodies:
+            self._pending_bodies[limit] += size
             self._pending_bytes += size
-        while self._pending_bytes > max(_MAX_COMING, self._bounds.bytes):
-            oldest, its_size = next(iter(self._coming.items()))
-            del self._coming[oldest]
-            self._pending_bytes -= its_size
-            self._give_up(oldest, asyncio.get_running_loop().time())
+        while self._pending_bytes > max(_MAX_PENDING_BYTES, self._limits.bytes):
+            oldest, oldest_size = next(iter(self._pending_bodies.items()))
+            del self._pending_bodies[oldest]
+            self._pending_bytes -= oldest_size
+            self._reschedule(oldest, asyncio.get_running_loop().time())
 
     @staticmethod
-    def _give_up(limit: asyncio.Timeout, when: float) -> None:
+    def _reschedule(limit: asyncio.Timeout, when: float) -> None:
         if not limit.expired():
             limit.reschedule(when)
 
@@ -214,46 +214,50 @@ class Application:
         self, action: str, body: bytes, is_gzip: bool, signatures: Mapping[str, Any]
     ) -> rest.Request:
         """The request of a body; a large one is parsed aside, so that no small one waits for it."""
-        bounds, parser = self._bounds, rest.parse_predict
+        limits, parser = self._limits, rest.parse_predict
         if action != "predict":
             from .classify_regress import parse_examples  # which imports TensorFlow
 
             parser = functools.partial(parse_examples, action)
 
         def parse() -> rest.Request:
-            text = _inflated(body, bounds.bytes) if is_gzip else body
-            return parser(text, signatures, bounds.rows)
+            text = _inflated(body, limits.bytes) if is_gzip else body
+            return parser(text, signatures, limits.rows)
 
         if len(body) <= _SMALL and not is_gzip:
             return parse()
         return await asyncio.get_running_loop().run_in_executor(self._json, parse)
 
-    async def _answer(self, asked: rest.Request, receive: _Receive) -> bytes:
+    async def _answer(self, request: rest.Request, receive: _Receive) -> bytes:
         """The reply to a request, which is dropped when its client leaves."""
-        future = self._batcher.ask(asked.signature, asked.inputs, asked.outputs)
+        future = self._batcher.submit(request.signature, request.inputs, request.outputs)
         answer = asyncio.wrap_future(future)
-        gone = asyncio.ensure_future(_leave(receive))
-        gone.add_done_callback(lambda _: answer.cancel())
+        disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
+        disconnect.add_done_callback(lambda _: answer.cancel())
         self._answers.add(answer)
         try:
             outputs = await answer
         except asyncio.CancelledError:
-            raise _left() if gone.done() else rest.RestError(503, "The server ends.") from None
+            raise (
+                _client_left_error()
+                if disconnect.done()
+                else rest.RestError(503, "The server ends.")
+            ) from None
         finally:
             self._answers.discard(answer)
-            gone.cancel()
+            disconnect.cancel()
         if sum(array.size for array in outputs.values()) <= _SMALL:
-            return rest.encode(asked.reply(outputs))
+            return rest.encode(request.reply(outputs))
         return await asyncio.get_running_loop().run_in_executor(
-            self._json, lambda: rest.encode(asked.reply(outputs))
+            self._json, lambda: rest.encode(request.reply(outputs))
         )
 
 
-def _left() -> rest.RestError:
+def _client_left_error() -> rest.RestError:
     return rest.RestError(499, "The client has left.")
 
 
-async def _leave(receive: _Receive) -> None:
+async def _wait_for_disconnect(receive: _Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -280,14 +284,14 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         for name in ("uvicorn", "asyncio"):
             logger = logging.getLogger(name)
-            logger.handlers, logger.propagate = [connections.LINES], False
+            logger.handlers, logger.propagate = [connections.LINE_HANDLER], False
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(_BACKLOG)  # who may wait; config's are accepted at a time
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._application.end_soon()
-        asyncio.get_running_loop().call_later(_LAST_S + 1, self._abort)  # what nobody reads
+        asyncio.get_running_loop().call_later(_SHUTDOWN_S + 1, self._abort)  # what nobody reads
         await super().shutdown(sockets)
 
     def _abort(self) -> None:
@@ -298,8 +302,8 @@ class _Uvicorn(uvicorn.Server):
 class Server:
     """Listens in a thread, from its beginning; ends after the answers to the requests in hand."""
 
-    def __init__(self, name: str, listening: socket.socket, bounds: Bounds) -> None:
-        self._bounds, self._application = bounds, Application(name, bounds)
+    def __init__(self, name: str, listening: socket.socket, limits: Limits) -> None:
+        self._limits, self._application = limits, Application(name, limits)
         self._batcher: Batcher | None = None
         config = uvicorn.Config(
             self._application,
@@ -314,10 +318,10 @@ class Server:
             backlog=connections.ACCEPTED,
             limit_concurrency=connections.max_connections() + 1,
             timeout_keep_alive=connections.IDLE_S,
-            timeout_graceful_shutdown=_LAST_S + 3,
+            timeout_graceful_shutdown=_SHUTDOWN_S + 3,
         )
         self._uvicorn = _Uvicorn(config, self._application)
-        self._ended = ThreadPoolExecutor(1).submit(self._uvicorn.run, [listening])
+        self._finished = ThreadPoolExecutor(1).submit(self._uvicorn.run, [listening])
 
     def __enter__(self) -> Self:
         return self
@@ -327,9 +331,9 @@ class Server:
         batcher = Batcher(
             model.run,
             model.signatures,
-            largest=min(_LARGEST_BATCH, self._bounds.rows),
+            largest=min(_LARGEST_BATCH, self._limits.rows),
             workers=max(usable_cores(), 2),
-            max_seconds=self._bounds.seconds,
+            max_seconds=self._limits.seconds,
         )
         # What is loaded stays: collections need not look at it, which takes half a second.
         gc.collect()
@@ -337,18 +341,18 @@ class Server:
         self._batcher = batcher
         self._application.open(model, batcher)
 
-    def wait(self, meanwhile: Callable[[], None]) -> None:
-        """Raises the error of a server that has failed; calls ``meanwhile`` every few seconds."""
+    def wait(self, callback: Callable[[], None]) -> None:
+        """Raises the error of a server that has failed; calls ``callback`` every few seconds."""
         while True:
             with contextlib.suppress(TimeoutError):
-                return self._ended.result(_MEANWHILE_S)
-            meanwhile()
+                return self._finished.result(_CALLBACK_S)
+            callback()
 
     def __exit__(self, *error: object) -> None:
         """Ends the server within half a minute; a second signal ends it at once."""
         self._uvicorn.should_exit = True
         try:
-            self._ended.result()
+            self._finished.result()
         except KeyboardInterrupt:
             self._uvicorn.force_exit = True
         if self._batcher is not None:

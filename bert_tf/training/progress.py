@@ -14,7 +14,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from bert_tf.io.paths import local_path
-from bert_tf.io.wording import Screen
+from bert_tf.io.wording import EscapedStream
 
 _LOG_INTERVAL_S = 10.0
 # An object store takes all of a file again each time something is added to it.
@@ -60,7 +60,7 @@ def progress_to(stream: TextIO | None) -> Iterator[None]:
 def print_progress(*values: object, sep: str = " ", flush: bool = False) -> None:
     """Prints a line about a run, as ``print`` does, to the stream of ``progress_to``."""
     # A program's standard output may have no encoding for the names of its classes.
-    print(*values, sep=sep, file=Screen(_stream.get() or sys.stdout), flush=flush)
+    print(*values, sep=sep, file=EscapedStream(_stream.get() or sys.stdout), flush=flush)
 
 
 def duration(seconds: float) -> str:

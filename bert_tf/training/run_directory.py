@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.choices import FREELY, PATH
-from bert_tf.io.files import hold, is_temporary, read_json_object, remove, write_json
+from bert_tf.io.files import is_temporary, lock_file, read_json_object, remove, write_json
 from bert_tf.io.paths import local_path
 from bert_tf.io.wording import listed, one_line, quote, reason
 
@@ -141,7 +141,7 @@ class RunDirectory:
             ) from error
         try:
             try:
-                hold(descriptor)
+                lock_file(descriptor)
                 # Its holder may just have removed it.
                 if not os.path.samestat(os.fstat(descriptor), os.lstat(lock)):
                     raise BlockingIOError

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Self
 
 from bert_tf import config as sizes
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.hub import directory_of as resolve_hub_directory
+from bert_tf.checkpoints.hub import find_directory as resolve_hub_directory
 from bert_tf.checkpoints.hugging_face_config import config_values, read_config
 from bert_tf.io.checkpoint_formats import CONFIG
 from bert_tf.io.files import read_json_object, write_json
-from bert_tf.io.paths import HUB_SCHEME, of_model
+from bert_tf.io.paths import HUB_SCHEME, resolve_model
 
 # === Names of models as scripts have them ===
 
@@ -42,7 +42,7 @@ def resolve_path(
     >>> resolve_path("bert-base-uncased", {"revision": "v1", "from_pt": True, "num_labels": 3})
     ('hf://google-bert/bert-base-uncased@v1', {'num_labels': 3})
     """
-    path, values = of_model(os.fspath(name)), dict(values)
+    path, values = resolve_model(os.fspath(name)), dict(values)
     revision, folder = values.pop("revision", None), values.pop("subfolder", None)
     if values.get("variant"):
         raise ValueError(

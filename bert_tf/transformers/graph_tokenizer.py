@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.checkpoints.tokenizer_files import tokenization_of
+from bert_tf.checkpoints.tokenizer_files import convert_tokenizer
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 
 from .configuration import LOCATION_OPTIONS
@@ -67,7 +67,7 @@ class TFBertTokenizer(keras.layers.Layer):
     @classmethod
     def from_tokenizer(cls, tokenizer: BertTokenizerFast, **options: Any) -> "TFBertTokenizer":
         """The layer with a tokenizer's vocabulary and casing."""
-        read = tokenization_of(tokenizer.backend_tokenizer, "The tokenizer")
+        read = convert_tokenizer(tokenizer.backend_tokenizer, "The tokenizer")
         known = {"do_lower_case": read.do_lower_case, "rules": read.rules.to_json(), **options}
         return cls(read.vocabulary, **known)
 

@@ -22,7 +22,7 @@ from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec
 from bert_tf.checkpoints.hugging_face_config import SEVERAL_CLASSES
 from bert_tf.checkpoints.load import open_checkpoint, select
-from bert_tf.checkpoints.weights import assign, checkpoint_of, spec_of
+from bert_tf.checkpoints.weights import assign, get_spec, to_checkpoint
 from bert_tf.io.checkpoint_formats import CONFIG
 from bert_tf.io.files import read_json_object, write_json
 from bert_tf.io.wording import warn
@@ -329,7 +329,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
     def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
         """Loads a file of ``save_weights``, of this library, or transformers' in Keras 2."""
         path = os.fspath(filepath)
-        if not hugging_face.is_keras_3(path):
+        if not hugging_face.is_keras_3_file(path):
             checkpoint = open_checkpoint(path, settings=self.config.to_dict())
             _read_weights(self, checkpoint, ignore_mismatched_sizes=None)
         elif path.endswith(_WEIGHTS_SUFFIX):
@@ -382,7 +382,7 @@ def _read_weights(
         raise ValueError(
             f"{type(model).__name__} holds no TFBertMainLayer that weights could go into."
         )
-    spec = spec_of(native)
+    spec = get_spec(native)
     renamed = dataclasses.replace(_rename_head(checkpoint, spec), config=native.config)
     own, tensors = spec.head_shapes(native.config), renamed.tensors
     mismatched = [name for name in own if name in tensors and tensors[name].shape != own[name]]
@@ -428,7 +428,7 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
     for native_name, name in LAYERS.items():
         _copy_layer(model, getattr(model.native, native_name, None), getattr(model, name, None))
     config = model.config
-    checkpoint = checkpoint_of(model.native)
+    checkpoint = to_checkpoint(model.native)
     if model.head.has_classes:
         several = config.problem_type == SEVERAL_CLASSES
         checkpoint = dataclasses.replace(checkpoint, labels=config.labels, multi_label=several)

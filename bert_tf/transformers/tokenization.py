@@ -21,7 +21,7 @@ from bert_tf.checkpoints.tokenizer_files import (
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCABULARY,
-    new_tokenizer,
+    build_tokenizer,
     read_tokenization,
 )
 from bert_tf.io.files import read_json_object, write_json
@@ -118,7 +118,7 @@ class PreTrainedTokenizerFast:
                 )
             pieces = load_vocabulary(os.fspath(vocab_file))
             read = Tokenization(tuple(pieces), do_lower_case, BERT_RULES)
-            tokenizer_object = new_tokenizer(read.with_special_tokens(True))
+            tokenizer_object = build_tokenizer(read.with_special_tokens(True))
         if not isinstance(tokenizer_object.model, tokenizers.models.WordPiece):
             raise ValueError(
                 f"{tokenizer_file or 'tokenizer_object'} is a tokenizer of "
@@ -198,7 +198,7 @@ class PreTrainedTokenizerFast:
                 what_to_do = "Name a tokenizer's directory (for a pipeline, tokenizer=)."
                 raise ValueError(" ".join([*notes, what_to_do]))
             warn(notes)
-            settings["tokenizer_object"] = new_tokenizer(tokenization)
+            settings["tokenizer_object"] = build_tokenizer(tokenization)
             settings["do_lower_case"] = tokenization.do_lower_case
         return cls(**{**settings, "name_or_path": path, **options})
 

@@ -60,7 +60,7 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
     for pattern, matched in zip(patterns, matches, strict=True):
         matching_files = [file for _ in matched for file in next(below)]
         if not matching_files:
-            raise ValueError(paths.corpus(pattern))
+            raise ValueError(paths.missing_text_message(pattern))
         for path in matching_files:
             by_real.setdefault(_resolve(path, real_folder), path)
     files = list(in_threads(describe_file, list(by_real.values())))

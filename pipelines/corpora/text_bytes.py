@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar, cast
 from isal import igzip, isal_zlib
 
 from bert_tf.io.paths import local_path
-from bert_tf.io.untrusted import check_line
+from bert_tf.io.untrusted import check_line_length
 
 T = TypeVar("T")
 _CHUNK_BYTES = 1 << 20
@@ -113,11 +113,11 @@ def text_chunks(stream: IO[bytes], path: str) -> Iterator[bytes]:
     line, length = 1, 0
     while chunk := stream.read(_CHUNK_BYTES):
         if (end := chunk.find(b"\n")) >= 0:
-            check_line(length + end, path, line)
+            check_line_length(length + end, path, line)
             line += chunk.count(b"\n")
             length = -1 - chunk.rfind(b"\n")
         length += len(chunk)
-        check_line(length, path, line)
+        check_line_length(length, path, line)
         yield chunk
 
 

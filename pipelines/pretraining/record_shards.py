@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.io.files import check_not_exists, rename_exclusive, scratch_directory
-from bert_tf.io.runtime import begin_worker, usable_cores
+from bert_tf.io.runtime import initialize_worker, usable_cores
 from bert_tf.io.wording import listed
 from bert_tf.pipelines.corpora.sources import Corpus, open_corpus
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -82,7 +82,7 @@ def write_shards(
         return sum(map(work, range(len(paths))))
     # A process must not be forked from one that has loaded TensorFlow.
     context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(count, context, begin_worker, (scratch,))
+    pool = concurrent.futures.ProcessPoolExecutor(count, context, initialize_worker, (scratch,))
     try:
         # Not by map, which cancels them: of these a pool complains whose processes end.
         futures = [pool.submit(work, shard) for shard in range(len(paths))]

@@ -214,7 +214,7 @@ def collect() -> dict[str, Any]:
 
 def shown_keys(answer: Answer, keys: list[str]) -> str:
     """Keys for a cell of a table; the first ones of many that have no effect."""
-    if answer.kind == NO_EFFECT and len(keys) > MAX_KEYS + 2:
+    if answer.status == NO_EFFECT and len(keys) > MAX_KEYS + 2:
         return f"{', '.join(keys[:MAX_KEYS])} and {len(keys) - MAX_KEYS} others"
     return ", ".join(keys)
 
@@ -232,10 +232,10 @@ def table(file: str) -> str:
         lines += [f"The keys in common with [{base}](#{anchor}) are handled as there.", ""]
     lines += ["| Keys | Status | Details |", "|---|---|---|"]
     order = [*STATUSES]
-    for answer, keys in sorted(rows.values(), key=lambda row: order.index(row[0].kind)):
+    for answer, keys in sorted(rows.values(), key=lambda row: order.index(row[0].status)):
         neutral = " or ".join(f"`{json.dumps(value)}`" for value in answer.neutral_values)
         unless = f" unless {neutral}" if neutral else ""
-        status = f"{STATUSES[answer.kind]}{unless}"
+        status = f"{STATUSES[answer.status]}{unless}"
         details = "" if answer == SAME_EFFECT else answer.reason
         lines.append(f"| {shown_keys(answer, keys)} | {status} | {details} |")
     return "\n".join(lines)

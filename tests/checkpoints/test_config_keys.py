@@ -19,8 +19,8 @@ def test_every_key_that_a_peer_declares_or_reads_has_an_answer(file):
 @pytest.mark.parametrize("file", FILES)
 def test_an_answer_has_a_kind_and_a_reason(file):
     for key, answer in FILES[file].items():
-        assert answer.kind in (SUPPORTED, NO_EFFECT, WARNED, REJECTED) and answer.reason, key
-        assert not answer.neutral_values or answer.kind in (WARNED, REJECTED), key
+        assert answer.status in (SUPPORTED, NO_EFFECT, WARNED, REJECTED) and answer.reason, key
+        assert not answer.neutral_values or answer.status in (WARNED, REJECTED), key
         assert not answer.reason.endswith("."), key
 
 

@@ -290,7 +290,9 @@ def test_the_small_files_are_fetched_and_no_code(server):
 def test_a_classifiers_pickle_is_known_and_not_fetched(server):
     add_modules(server.root)
     (server.root / "model_head.pkl").write_bytes(b"")
-    assert "setfit's classifier in model_head.pkl" in open_checkpoint(f"hf://{NAME}").unread_head
+    assert (
+        "setfit's classifier in model_head.pkl" in open_checkpoint(f"hf://{NAME}").unread_head_note
+    )
     assert "model_head.pkl" not in fetched(server)
 
 

@@ -393,11 +393,11 @@ def test_what_is_written_is_read_here_and_by_tokenizers(tmp_path, tokenization):
     keys = ("tokenizer_class", "model_max_length", "pad_token", "mask_token")
     assert [config[key] for key in keys] == [class_name, 512, "[PAD]", "[MASK]"]
     assert config.get("split_special_tokens", False) == (is_google or tokenization is WITH_NEW)
-    ours = tokenization.tokenizer()
+    ours = tokenization.to_tokenizer()
     for file in ("vocab.txt", None):
         read, told = read_tokenization(str(tmp_path))
         assert not told and (is_google or read == tokenization)
-        again = read.tokenizer()
+        again = read.to_tokenizer()
         assert again.tokenize(TEXTS).to_list() == ours.tokenize(TEXTS).to_list()
         if file:
             (tmp_path / file).unlink()
@@ -424,7 +424,7 @@ def test_transformers_reads_what_was_written(tmp_path, tokenization):
     write_tokenization(str(tmp_path), tokenization, 512)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
-    ours = tokenization.tokenizer()
+    ours = tokenization.to_tokenizer()
     for text in TEXTS:
         assert theirs(text)["input_ids"][1:-1] == ours.tokenize([text]).to_list()[0]
     assert theirs("cat", "sat")["token_type_ids"] == [0, 0, 0, 1, 1]

@@ -9,7 +9,7 @@ import pytest
 from bert_tf import modeling
 from bert_tf.checkpoints import weights
 from bert_tf.checkpoints.checkpoint import ModelSpec
-from bert_tf.checkpoints.weights import assign, build_model, take_weights
+from bert_tf.checkpoints.weights import assign, build_model, split_variables
 from tests.checkpoints import small_checkpoints as small
 
 LEFT_TO_DEFAULTS = [
@@ -49,7 +49,7 @@ def test_a_fused_weight_of_another_width(shape):
     }
     sentence = r"^file: there is \(.*\): expected 24 columns, those of query, .* hidden_size of 8"
     with pytest.raises(ValueError, match=sentence):
-        take_weights(small.CONFIG, small.MODELS["encoder"], found, "file")
+        split_variables(small.CONFIG, small.MODELS["encoder"], found, "file")
 
 
 @pytest.mark.parametrize("chunk", [16, 1 << 20])

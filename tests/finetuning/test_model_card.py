@@ -79,7 +79,7 @@ def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs,
     def fetch(*arguments):
         raise ValueError("nothing is fetched")
 
-    monkeypatch.setattr(hub, "directory_of", fetch)
+    monkeypatch.setattr(hub, "find_directory", fetch)
     given = settings(
         inputs, finished, init_checkpoint="hf://someone/bert@abc", dev_file=None, freeze=1
     )

@@ -25,11 +25,11 @@ def test_a_command_prints_each_as_a_line_of_standard_error():
     program = textwrap.dedent(
         """
         import warnings
-        from bert_tf.io.wording import print_as_lines, tell
+        from bert_tf.io.wording import print_warnings_as_lines, warn
 
-        print_as_lines()
+        print_warnings_as_lines()
         for _ in range(2):
-            tell(["config.json: one", "config.json: two"])
+            warn(["config.json: one", "config.json: two"])
         warnings.warn("another's", stacklevel=1)
         """
     )

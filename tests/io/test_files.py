@@ -18,7 +18,7 @@ from bert_tf.io.files import (
     read_json,
     read_json_object,
     remove_written,
-    size_of,
+    total_size,
     write_json,
 )
 from bert_tf.pipelines.vocabulary import load_vocabulary
@@ -60,8 +60,8 @@ def test_the_size_of_a_file_and_of_all_below_a_directory(tmp_path):
     (tmp_path / "below" / "empty").mkdir(parents=True)
     (tmp_path / "a").write_bytes(b"123")
     (tmp_path / "below" / "b").write_bytes(b"4567")
-    assert size_of(str(tmp_path / "a")) == 3
-    assert size_of(str(tmp_path)) == 7
+    assert total_size(str(tmp_path / "a")) == 3
+    assert total_size(str(tmp_path)) == 7
 
 
 @pytest.mark.parametrize(

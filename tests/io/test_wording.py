@@ -38,7 +38,9 @@ def test_nothing_long_is_shown():
 
 def test_a_screen_is_written_no_more_than_text():
     screen = io.StringIO()
-    print("a\tb\x1b[31m", "Ünë\u2028", "".join(OBEYED), file=wording.Screen(screen), flush=True)
+    print(
+        "a\tb\x1b[31m", "Ünë\u2028", "".join(OBEYED), file=wording.EscapedStream(screen), flush=True
+    )
     assert screen.getvalue().startswith("a\tb\\x1b[31m Ünë\\u2028 ")
     assert set(screen.getvalue()) & set(OBEYED) == {"\t", "\n"}
 
@@ -51,7 +53,7 @@ def test_a_screen_escapes_what_its_encoding_does_not_have():
     ):
         written = io.BytesIO()
         with io.TextIOWrapper(written, encoding) as stream:
-            print("ü 北", file=wording.Screen(stream), end="", flush=True)
+            print("ü 北", file=wording.EscapedStream(stream), end="", flush=True)
             assert written.getvalue() == shown.encode(encoding)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import Tokenization
-from bert_tf.checkpoints.tokenizer_files import new_tokenizer
+from bert_tf.checkpoints.tokenizer_files import build_tokenizer
 from bert_tf.pipelines import packing
 from bert_tf.pipelines.packing import Segments
 from bert_tf.pipelines.randomness import fold
@@ -74,7 +74,7 @@ def test_longest_first_equals_googles_loop():
 
 def test_longest_first_of_tokenizers():
     pieces = [*SPECIAL_TOKENS, "a"]
-    tokenizer = new_tokenizer(Tokenization(tuple(pieces), True))
+    tokenizer = build_tokenizer(Tokenization(tuple(pieces), True))
     lengths = list(itertools.product(range(1, 9), repeat=2))
     for most in (2, 3, 7, 8):
         tokenizer.enable_truncation(most + 3)

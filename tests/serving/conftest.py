@@ -42,7 +42,7 @@ class Half(tf.Module):
 @pytest.fixture(autouse=True)
 def nothing_was_said(monkeypatch):
     """No line on standard error in the second before."""
-    monkeypatch.setattr(connections, "LINES", connections.Lines())
+    monkeypatch.setattr(connections, "LINE_HANDLER", connections.LineHandler())
 
 
 @pytest.fixture(scope="package")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bert_tf.serving import model as served
-from bert_tf.serving.batching import Batcher, joins
-from bert_tf.serving.rest import RestError, rows_of
+from bert_tf.serving.batching import Batcher, is_batchable
+from bert_tf.serving.rest import RestError, count_rows
 from tests.saved_models.head_exports import exported
 
 
@@ -48,7 +48,7 @@ class Held:
         self.batcher = Batcher(answer, signatures, **options)
         holds = [{}, {"x": np.zeros(100)}]  # small, and large
         for inputs in holds * workers:
-            self.batcher.ask("held", inputs)
+            self.batcher.submit("held", inputs)
             assert begun.acquire(timeout=60)
 
     def free(self):
@@ -58,7 +58,7 @@ class Held:
         """Frees the threads, and waits until these are answered; the rows of each run."""
         self.free()
         assert not concurrent.futures.wait(answers, 60).not_done
-        return [rows_of(inputs) for _, inputs, _ in self.runs]
+        return [count_rows(inputs) for _, inputs, _ in self.runs]
 
 
 @pytest.fixture
@@ -102,14 +102,14 @@ def test_what_is_joined_or_parted_is_answered_as_alone(head, held, tmp_path_fact
         rows = REQUESTS.get(tuple(sorted(signature["inputs"])))
         if rows is None:
             continue
-        assert joins(signature)
+        assert is_batchable(signature)
         requests = [(name, {key: objects(row[key]) for key in row}) for row in rows]
-        counts = [rows_of(inputs) for _, inputs in requests]
+        counts = [count_rows(inputs) for _, inputs in requests]
         joined = held(model.run, model.signatures)
-        answers = [joined.batcher.ask(*request) for request in requests]
+        answers = [joined.batcher.submit(*request) for request in requests]
         assert joined.ends(*answers) == [sum(counts)]
         parted = held(model.run, model.signatures, largest=1)
-        answers += [parted.batcher.ask(*request) for request in requests]
+        answers += [parted.batcher.submit(*request) for request in requests]
         runs = parted.ends(*answers[len(requests) :])
         assert max(runs) == 1 and sum(runs) == sum(counts)
         # One row by itself is multiplied by other code than several.
@@ -134,7 +134,7 @@ def two(text, ids):
 def test_a_request_that_fails_fails_alone(half_model, held):
     good, bad = two(["a"], [[1, 2]]), two(["b"], [[-1, 0]])
     batcher = held(half_model.run, half_model.signatures)
-    answers = [batcher.batcher.ask(*request) for request in (good, bad, good)]
+    answers = [batcher.batcher.submit(*request) for request in (good, bad, good)]
     assert batcher.ends(*answers) == [3, 1, 1, 1]
     assert [answer.exception(60) is None for answer in answers] == [True, False, True]
     with pytest.raises(RestError, match=r"^assertion failed: \[No: -1\.\]$"):
@@ -145,7 +145,7 @@ def test_batches_keep_to_the_most_rows_and_to_one_signature(half_model, held):
     odd = ("odd", {"flags": np.array([True])})
     one, three = two(["a"], [[1, 2]]), two(["b"] * 3, [[3, 4]] * 3)
     batcher = held(half_model.run, half_model.signatures, largest=4)
-    answers = [batcher.batcher.ask(*request) for request in (three, odd, three, one, one)]
+    answers = [batcher.batcher.submit(*request) for request in (three, odd, three, one, one)]
     assert batcher.ends(*answers) == [4, 1, 4]
     sums = [answer.result(60).get("sum", np.array([])).tolist() for answer in answers]
     assert sums == [[7, 7, 7], [], [7, 7, 7], [3], [3]]
@@ -153,9 +153,9 @@ def test_batches_keep_to_the_most_rows_and_to_one_signature(half_model, held):
 
 def test_what_has_no_rows_is_joined_with_nothing(half_model, held):
     signature, batcher = "serving_default", held(half_model.run, half_model.signatures)
-    assert not joins(half_model.signatures[signature])
+    assert not is_batchable(half_model.signatures[signature])
     values = [np.zeros(0, np.float32)] * 2 + [np.array(2.0, np.float32)] * 2
-    answers = [batcher.batcher.ask(signature, {"x": value}) for value in values]
+    answers = [batcher.batcher.submit(signature, {"x": value}) for value in values]
     assert batcher.ends(*answers) == [0, 0, 1, 1]
     assert [answer.result(0)["y"].tolist() for answer in answers] == [[], [], 3.0, 3.0]
 
@@ -201,12 +201,12 @@ def test_each_answer_has_the_outputs_that_it_asked_for(held):
     wanted = [frozenset({"size"}), frozenset({"words"}), frozenset({"size", "words"})]
     for several, names in ((wanted[:1], {"size"}), (wanted, {"size", "words", "counts"})):
         batcher = held(words, SIGNATURES)
-        answers = [batcher.batcher.ask("words", texts("a b", "c"), each) for each in several]
+        answers = [batcher.batcher.submit("words", texts("a b", "c"), each) for each in several]
         assert batcher.ends(*answers) == [2 * len(several)]
         assert batcher.runs[0][2] == names
         assert [answer.result(0).keys() for answer in answers] == several
     batcher = held(words, SIGNATURES)
-    answers = [batcher.batcher.ask("words", texts("a b"), each) for each in (*wanted, None)]
+    answers = [batcher.batcher.submit("words", texts("a b"), each) for each in (*wanted, None)]
     batcher.ends(*answers)
     assert batcher.runs[0][2] is None
     assert [answer.result(0).keys() for answer in answers] == [*wanted, {"words", "counts", "size"}]
@@ -214,9 +214,9 @@ def test_each_answer_has_the_outputs_that_it_asked_for(held):
 
 def test_work_that_nobody_waits_for_is_dropped_before_it_runs(held):
     batcher = held(words, SIGNATURES, largest=2)
-    left = [batcher.batcher.ask("words", texts("left", "left", "left")) for _ in range(150)]
-    left += [batcher.batcher.ask("words", texts("left")) for _ in range(150)]
-    last = batcher.batcher.ask("words", texts("last"))
+    left = [batcher.batcher.submit("words", texts("left", "left", "left")) for _ in range(150)]
+    left += [batcher.batcher.submit("words", texts("left")) for _ in range(150)]
+    last = batcher.batcher.submit("words", texts("last"))
     assert all(answer.cancel() for answer in left)
     batcher.ends(last)
     assert asked(batcher) == ["last"]
@@ -231,16 +231,16 @@ def test_the_rest_of_a_large_request_is_dropped_when_nobody_waits_any_more(held)
         return words(signature, inputs, outputs)
 
     batcher = held(run, SIGNATURES, largest=1)
-    large = batcher.batcher.ask("words", texts("a", "b", "leaves", "longest"))
+    large = batcher.batcher.submit("words", texts("a", "b", "leaves", "longest"))
     batcher.free()
     assert left.wait(60)
-    batcher.ends(batcher.batcher.ask("words", texts("x", "y")))
+    batcher.ends(batcher.batcher.submit("words", texts("x", "y")))
     assert asked(batcher) == ["longest", "leaves", "y", "x"]
 
 
 def test_what_waits_too_long_ends_though_no_thread_is_free(held):
     batcher = held(words, SIGNATURES, max_seconds=0.1)
-    answers = [batcher.batcher.ask("words", texts(*"ab")) for _ in range(2)]
+    answers = [batcher.batcher.submit("words", texts(*"ab")) for _ in range(2)]
     for answer in answers:
         with pytest.raises(
             RestError, match=r"^The request waited 0\.1 seconds, --max_wait_seconds"
@@ -252,7 +252,7 @@ def test_what_waits_too_long_ends_though_no_thread_is_free(held):
 
 def test_large_requests_take_turns(held):
     batcher = held(words, SIGNATURES, largest=2)
-    batcher.ends(*(batcher.batcher.ask("words", texts(*[name] * 6)) for name in "ABC"))
+    batcher.ends(*(batcher.batcher.submit("words", texts(*[name] * 6)) for name in "ABC"))
     assert asked(batcher) == ["A A", "B B", "C C"] * 3
 
 
@@ -264,8 +264,8 @@ def test_no_small_request_waits_for_large_ones(held):
         return words(signature, inputs, outputs)
 
     batcher = held(run, SIGNATURES, largest=2)
-    large = [batcher.batcher.ask(name, texts(*["large"] * 6)) for name in SIGNATURES]
-    batcher.ends(*(batcher.batcher.ask("words", texts("small")) for _ in range(3)))
+    large = [batcher.batcher.submit(name, texts(*["large"] * 6)) for name in SIGNATURES]
+    batcher.ends(*(batcher.batcher.submit("words", texts("small")) for _ in range(3)))
     assert not any(answer.done() for answer in large)
     gate.set()
     batcher.ends(*large)
@@ -282,7 +282,7 @@ def test_parts_of_a_large_request_run_beside_each_other(held):
     batcher = held(run, SIGNATURES, largest=1, workers=2)
     inputs = texts("a b", "a", "a b c", "a")
     for _ in range(2):  # the second time both threads have nothing to do
-        answer = batcher.batcher.ask("words", inputs)
+        answer = batcher.batcher.submit("words", inputs)
         batcher.ends(answer)
         for name, value in words("words", inputs, None).items():
             assert answer.result(0)[name].tolist() == value.tolist()
@@ -291,21 +291,21 @@ def test_parts_of_a_large_request_run_beside_each_other(held):
 def test_rows_of_a_part_are_of_about_one_size_and_few_where_they_are_long(held):
     batcher = held(words, SIGNATURES)
     sizes = [5000, 10, 20_000, 3000, 4000, 4000, 20]
-    answer = batcher.batcher.ask("words", texts(*("x" * size for size in sizes)))
+    answer = batcher.batcher.submit("words", texts(*("x" * size for size in sizes)))
     batcher.ends(answer)
     assert [[len(text) for text in inputs["text"]] for _, inputs, _ in batcher.runs] == [
         *([20_000], [5000], [4000], [10, 20, 3000, 4000])
     ]
     assert answer.result(0)["size"].tolist() == sizes
     several = held(words, SIGNATURES)
-    answers = [several.batcher.ask("words", texts("x" * 3000)) for _ in range(3)]
+    answers = [several.batcher.submit("words", texts("x" * 3000)) for _ in range(3)]
     assert several.ends(*answers) == [2, 1]
 
 
 def test_a_part_that_fails_ends_its_request(held):
     batcher = held(words, SIGNATURES, largest=1)
-    answer = batcher.batcher.ask("words", texts("a", "fails", "b", "c"))
-    batcher.ends(answer, batcher.batcher.ask("words", texts("x", "y")))
+    answer = batcher.batcher.submit("words", texts("a", "fails", "b", "c"))
+    batcher.ends(answer, batcher.batcher.submit("words", texts("x", "y")))
     assert sorted(asked(batcher)) == ["fails", "x", "y"]
     with pytest.raises(ValueError, match=r"^It fails\.$"):
         answer.result(0)
@@ -313,7 +313,7 @@ def test_a_part_that_fails_ends_its_request(held):
 
 def test_what_is_in_hand_is_answered_before_the_end(held):
     batcher = held(words, SIGNATURES, largest=1)
-    answers = [batcher.batcher.ask("words", texts("a", f"{number}")) for number in range(20)]
+    answers = [batcher.batcher.submit("words", texts("a", f"{number}")) for number in range(20)]
     batcher.free()
     batcher.batcher.close(60)
     assert [answer.result(0)["size"].tolist() for answer in answers] == [
@@ -323,9 +323,9 @@ def test_what_is_in_hand_is_answered_before_the_end(held):
 
 def test_what_does_not_end_in_time_is_refused(held):
     batcher = held(words, SIGNATURES, largest=1)
-    answers = [batcher.batcher.ask(*each) for each in (("words", texts("a", "b")), ("held", {}))]
+    answers = [batcher.batcher.submit(*each) for each in (("words", texts("a", "b")), ("held", {}))]
     batcher.batcher.close(0.01)
-    answers.append(batcher.batcher.ask("words", texts("late")))
+    answers.append(batcher.batcher.submit("words", texts("late")))
     for answer in answers:
         with pytest.raises(RestError, match=r"^The server ends\.$") as error:
             answer.result(0)

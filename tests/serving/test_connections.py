@@ -10,7 +10,7 @@ import pytest
 
 from bert_tf import serve as command
 from bert_tf.serving import connections
-from bert_tf.serving.server import Bounds, Server
+from bert_tf.serving.server import Limits, Server
 
 BODY = json.dumps({"inputs": [1.0]}).encode()
 HEAD = b"POST /v1/models/half:predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
@@ -23,7 +23,7 @@ def serving(half_model=None):
     listening = command._listen("127.0.0.1", 0)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # what is not read waits here
     place = listening.getsockname()
-    with Server("half", listening, Bounds(8, 100_000, 2, 60)) as server:
+    with Server("half", listening, Limits(8, 100_000, 2, 60)) as server:
         if half_model is not None:
             server.open(half_model)
         yield place, server

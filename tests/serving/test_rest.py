@@ -15,7 +15,7 @@ import pytest
 from bert_tf.saved_models import replay
 from bert_tf.serving import model as models
 from bert_tf.serving import rest
-from bert_tf.serving.server import Application, Batcher, Bounds
+from bert_tf.serving.server import Application, Batcher, Limits
 from tests.saved_models.head_exports import exported
 
 from .asgi import ask
@@ -39,7 +39,7 @@ def served(model, name, bounds):
 
 @pytest.fixture(scope="module")
 def app(half_model):
-    with served(half_model, "half", Bounds(8, 10_000, 4, 60)) as application:
+    with served(half_model, "half", Limits(8, 10_000, 4, 60)) as application:
         yield application
 
 
@@ -312,7 +312,7 @@ def test_numbers_are_written_as_the_recorded_answers_have_them():
     ]
     for array in map(np.asarray, arrays):
         # As text: NaN is no number that is equal to itself.
-        found = str(json.loads(rest.encode({"x": rest.values_of(array)}))["x"])
+        found = str(json.loads(rest.encode({"x": rest.to_json_values(array)}))["x"])
         assert found == str(json.loads(json.dumps(replay.to_json(array)))), array.dtype
 
 
@@ -338,7 +338,7 @@ def test_recorded_samples_are_answered_as_recorded(tmp_path_factory):
     directory = exported("classifier", tmp_path_factory)
     folder = os.path.join(directory, "assets.extra", "samples")
     names = sorted(name for name in os.listdir(folder) if name.endswith("json"))
-    with served(models.load(directory), "bert", Bounds(100, 1 << 20, 4, 60)) as app:
+    with served(models.load(directory), "bert", Limits(100, 1 << 20, 4, 60)) as app:
         for name in names:
             with open(os.path.join(folder, name)) as file:
                 sample = json.load(file)

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from bert_tf.serving import server
-from bert_tf.serving.server import Application, Batcher, Bounds
+from bert_tf.serving.server import Application, Batcher, Limits
 
 from .asgi import ask, send
 
@@ -28,7 +28,7 @@ def application(half_model):
         return half_model.run(signature, inputs)
 
     def make(**bounds):
-        given = Bounds(**{"rows": 8, "bytes": 100, "waiting": 2, "seconds": 60, **bounds})
+        given = Limits(**{"rows": 8, "bytes": 100, "waiting": 2, "seconds": 60, **bounds})
         application = Application("half", given)
         batchers.append(
             Batcher(run, half_model.signatures, largest=4, workers=1, max_seconds=given.seconds)
@@ -82,8 +82,8 @@ def test_a_body_that_does_not_come_is_given_up(application, monkeypatch):
 
 
 def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(application, monkeypatch):
-    monkeypatch.setattr(server, "_LAST_BODY_S", 0.05)
-    monkeypatch.setattr(server, "_LAST_S", 0.1)
+    monkeypatch.setattr(server, "_SHUTDOWN_BODY_S", 0.05)
+    monkeypatch.setattr(server, "_SHUTDOWN_S", 0.1)
     app, _ = application()
 
     async def end():
@@ -100,7 +100,7 @@ def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(application, 
 
 
 def test_bodies_that_are_coming_are_bounded_together_and_hold_up_nobody(application, monkeypatch):
-    monkeypatch.setattr(server, "_MAX_COMING", 150)
+    monkeypatch.setattr(server, "_MAX_PENDING_BYTES", 150)
     app, gate = application(bytes=100, waiting=1)
     gate.set()
 
@@ -157,7 +157,7 @@ def test_an_answer_of_too_many_values_is_refused(application, monkeypatch):
 def test_what_fails_inside_is_a_reply_too(application, monkeypatch, capsys):
     app, gate = application()
     gate.set()
-    monkeypatch.setattr(server.rest, "rows_of", lambda _: 1 / 0)
+    monkeypatch.setattr(server.rest, "count_rows", lambda _: 1 / 0)
     reply = ask(app, "POST", PREDICT, BODY)
     assert (reply.status, reply.json["error"].split(";")[0]) == (500, "The server failed")
     assert "ZeroDivisionError" in capsys.readouterr().err
@@ -203,7 +203,7 @@ def test_a_gzip_body_is_bounded_by_what_it_inflates_to(application):
 
 
 def test_until_the_model_is_loaded_the_door_asks_for_patience():
-    application = Application("half", Bounds(8, 100, 2, 60))
+    application = Application("half", Limits(8, 100, 2, 60))
     for method, path in (("GET", "/v1/models/half"), ("POST", PREDICT)):
         reply = ask(application, method, path, BODY)
         assert (reply.status, reply.headers["retry-after"]) == (503, "5")
@@ -239,7 +239,7 @@ def test_counts_are_servings(application):
 
 
 def test_a_server_that_waits_gives_memory_back_meanwhile(monkeypatch):
-    monkeypatch.setattr(server, "_MEANWHILE_S", 0.01)
+    monkeypatch.setattr(server, "_CALLBACK_S", 0.01)
     calls = []
 
     def meanwhile():
@@ -248,7 +248,7 @@ def test_a_server_that_waits_gives_memory_back_meanwhile(monkeypatch):
             raise KeyboardInterrupt
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        running = server.Server("m", listening, Bounds(4, 1000, 4, 60))
+        running = server.Server("m", listening, Limits(4, 1000, 4, 60))
         with running, pytest.raises(KeyboardInterrupt):
             running.wait(meanwhile)
     assert len(calls) == 3
