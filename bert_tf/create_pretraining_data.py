@@ -1,10 +1,10 @@
-r"""Writes pre-training examples as TFRecords in the format of Google's script of the same name.
+r"""Writes pre-training examples as TFRecords in the format of google-research/bert.
 
     python -m bert_tf.create_pretraining_data --input='corpus/*.txt' --vocab_file=vocab.txt \
         --output_file=examples.tfrecord
 
-They are for other programs: ``pretrain`` reads text, and needs no such files.
-docs/guides/pretraining_data.md says how many cores, and workers of Apache Beam, share the work.
+The records are for other programs; ``pretrain`` reads text directly.
+docs/guides/pretraining_data.md describes parallel writing and Apache Beam.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from bert_tf.io.paths import absolute_path, local_path
 from bert_tf.io.wording import listed, reason
 
 _SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
-_A_FILE = "it has to name a file"
+_A_FILE = "pass a file"
 _ROW_FLAGS = (
     *("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "short_seq_prob"),
     "seed",
@@ -32,83 +32,79 @@ _ROW_FLAGS = (
 
 @dataclasses.dataclass(frozen=True)
 class RecordSettings:
-    """Every flag of the command but those of Apache Beam."""
+    """Flags of the command, without those of Apache Beam."""
 
-    # Of Google's script.
+    # Flag names of google-research/bert.
     other_names: ClassVar = {
         **{"input_file": "input", "dupe_factor": "num_epochs", "random_seed": "seed"}
     }
 
     input: Sequence[str] = words(
-        (), "Read these text files, with globs and commas, gzip too.", rules=[required(_A_FILE)]
+        (), "Text files to read, with commas and globs, plain or gzip.", rules=[required(_A_FILE)]
     )
     input_format: str | None = choice(
         None,
         INPUT_FORMATS,
-        "Tell documents apart as in this format, instead of as the input's name and first lines "
-        "say.",
+        "Format that separates documents; by default detected from file name and first lines.",
     )
     vocab_file: str = string(
         None,
-        "Use this vocabulary, one piece a line.",
-        rules=[required(f"{_A_FILE}; python -m bert_tf.vocab learns one")],
+        "Vocabulary file, one piece per line.",
+        rules=[required(f"{_A_FILE}, such as one that python -m bert_tf.vocab creates")],
     )
     output_file: Sequence[str] = words(
         (),
-        "Write the examples in turn to these TFRecord files, with commas, or by NAME@N to N files "
-        "NAME-00000-of-N and so on, each with a share of the text.",
+        "TFRecord files to write in turn, with commas; or NAME@N for N files NAME-00000-of-N and "
+        "so on, each with a part of the text.",
         rules=[required(_A_FILE)],
     )
     runner: str | None = string(
         None,
-        "Write NAME@N on Apache Beam by this runner, such as DirectRunner, or a class with its "
-        "module; all of its workers see the input, --vocab_file and --output_file.",
+        "Apache Beam runner to write NAME@N with, such as DirectRunner, or a class with its "
+        "module; all workers need access to the input, --vocab_file and --output_file.",
     )
     do_lower_case: bool = switch(True, "Lower-case the text and strip accents.")
-    max_seq_length: int = integer(128, "Make rows of this many tokens.")
-    max_predictions_per_seq: int = integer(20, "Mask at most this many tokens of a row.")
-    masked_lm_prob: float = number(0.15, "Mask this share of a row's tokens.")
-    short_seq_prob: float = number(0.1, "Cut this share of the documents shorter.")
+    max_seq_length: int = integer(128, "Number of tokens per row.")
+    max_predictions_per_seq: int = integer(20, "Maximum number of predictions per row.")
+    masked_lm_prob: float = number(0.15, "Fraction of the tokens in a row to mask.")
+    short_seq_prob: float = number(0.1, "Fraction of the documents to split into shorter rows.")
     do_whole_word_mask: bool = switch(False, "Mask whole words.")
     num_epochs: int = integer(
-        10, "Pass over the text this often, and pair and mask it anew each time.", min_value=1
+        10, "Number of passes over the text, each with new pairs and masks.", min_value=1
     )
-    seed: int = integer(12345, "Draw everything random from this seed.")
+    seed: int = integer(12345, "Random seed.")
 
 
 def _shard_paths(outputs: Sequence[str]) -> list[str] | None:
-    """The files that ``NAME@N`` stands for; ``None`` where files are named themselves."""
+    """Returns the files of ``NAME@N``; ``None`` for other paths."""
     matches = [_SHARDED.fullmatch(output) for output in outputs]
     if not any(matches):
         return None
     (match, *rest) = matches
     if match is None or rest:
         raise ValueError(
-            f"--output_file={','.join(outputs)}: NAME@N stands for N files, and is given alone."
+            f"--output_file={','.join(outputs)}: NAME@N cannot be combined with other files. Pass "
+            "a single NAME@N."
         )
     count = int(match[2])
     return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
 
 
 def _beam_pipeline(runner: str, beam_flags: Sequence[str]) -> Any:
-    """A pipeline of Apache Beam, by a runner and more of Beam's own flags."""
+    """Creates an Apache Beam pipeline with a runner and further Beam flags."""
     arguments = [f"--runner={runner}", *beam_flags]
     try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
-        raise ImportError(
-            "--runner needs Apache Beam: run pip install 'bert_tf[beam]', or pip install "
-            "apache-beam."
-        ) from error
+        raise ImportError("--runner needs Apache Beam. Run pip install 'bert_tf[beam]'.") from error
     try:
-        # A runner's own flags exist once its module is imported.
+        # Flags of a runner are defined once its module is imported.
         pipeline = beam.Pipeline(options=PipelineOptions(arguments))
     except (AttributeError, ImportError) as error:
         raise ValueError(
-            f"{arguments[0]}: Apache Beam has no such runner ({reason(error)}): name one that "
-            "docs/guides/clusters.md has, or the class with its module, and install what "
-            "it needs."
+            f"{arguments[0]}: Apache Beam has no such runner ({reason(error)}). Use a runner from "
+            "docs/guides/clusters.md, or a class with its module, and install its requirements."
         ) from error
     unknown: list[str] = []
     PipelineOptions([]).get_all_options(
@@ -116,29 +112,26 @@ def _beam_pipeline(runner: str, beam_flags: Sequence[str]) -> Any:
     )
     if unknown:
         raise ValueError(
-            f"{listed(unknown)}: neither a flag of this command (--help=all lists them) nor of "
-            "Apache Beam's runner."
+            f"Unknown flags {listed(unknown)}: neither this command (--help=all) nor the Apache "
+            "Beam runner defines them."
         )
     return pipeline
 
 
 def main(settings: RecordSettings, *beam_flags: str) -> None:
-    """Runs the command; with a runner, ``beam_flags`` are Beam's."""
+    """Runs the command; ``beam_flags`` are passed to Apache Beam."""
     if beam_flags and not settings.runner:
         raise ValueError(
-            f"This command has no flag {listed(beam_flags)} (--help=all lists its flags); those of "
-            "Apache Beam need --runner."
+            f"Unknown flags {listed(beam_flags)}: pass flags of this command (--help=all), or "
+            "--runner for those of Apache Beam."
         )
 
     sharded = _shard_paths(settings.output_file)
-    resolve = (
-        absolute_path if settings.runner else str
-    )  # Beam's workers may begin in another folder
+    # Beam workers may have another working directory.
+    resolve = absolute_path if settings.runner else str
     paths = [*map(resolve, sharded or settings.output_file)]
     if settings.runner and not sharded:
-        raise ValueError(
-            "With --runner each worker writes files of its own: give --output_file=NAME@N."
-        )
+        raise ValueError("--runner needs one output file per worker. Pass --output_file=NAME@N.")
     pipeline = _beam_pipeline(settings.runner, beam_flags) if settings.runner else None
     command.load_tensorflow()
     from bert_tf.io.files import check_not_exists
@@ -146,7 +139,7 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
     from bert_tf.pipelines.pretraining.dataset import RowOptions, describe_rows
 
     for path in paths:
-        check_not_exists(path)  # before all the work
+        check_not_exists(path)
     rows = RowOptions(
         masking="whole_word" if settings.do_whole_word_mask else "token",
         **{name: getattr(settings, name) for name in _ROW_FLAGS},
@@ -154,7 +147,7 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
     with contextlib.ExitStack() as stack:
         targets = stack.enter_context(record_shards.atomic_shards(paths)) if sharded else paths
         scratch = local_path(os.path.dirname(targets[0])) if sharded else None
-        if settings.runner or scratch:  # where every worker sees it, and it goes with the shards
+        if settings.runner or scratch:  # visible to all workers, and deleted with the shards
             cache_dir = os.path.join(os.path.dirname(targets[0]), "corpus")
         else:
             cache_dir = stack.enter_context(tempfile.TemporaryDirectory())

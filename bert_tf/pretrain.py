@@ -2,8 +2,8 @@
 
     python -m bert_tf.pretrain --input='corpus/*.txt.gz' --model_dir=runs/mine
 
-Without flags it trains a small model on a sample corpus for about five minutes, and --dry_run
-says what a run would cost; docs/guides/pretraining.md has all choices.
+Without flags, it trains a small model on a sample corpus in about five minutes. --dry_run prints
+the cost of a run. See docs/guides/pretraining.md.
 """
 
 import os
@@ -15,7 +15,7 @@ from bert_tf.pretraining.settings import DECLARATIONS, PretrainingSettings, sett
 
 
 def main(settings: PretrainingSettings, notes: Sequence[str]) -> None:
-    """Runs the command; prints the notes on its flags."""
+    """Runs the command, and prints the notes on its flags."""
     for note in notes:
         print(note)
     reads_text = settings.input_format != "tfrecord"
@@ -24,7 +24,7 @@ def main(settings: PretrainingSettings, notes: Sequence[str]) -> None:
         checkpoints=[settings.init_checkpoint],
         output=settings.model_dir,
     )
-    # Only now: --help and wrong flags answer without loading TensorFlow.
+    # TensorFlow loads late, so that --help and errors in flags are fast.
     if settings.dry_run:
         command.load_tensorflow()
         from bert_tf.pretraining.cost import report_cost

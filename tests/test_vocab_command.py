@@ -47,18 +47,18 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
     expected = rf"Learned {len(learned)} pieces in {seconds} s: {output}"
     assert re.fullmatch(expected, size)
     assert fewer == (
-        "That is fewer than --vocab_size=80: no other pair of pieces occurs 2 times. More text "
-        "would give more pieces."
+        "These are fewer than --vocab_size=80: no other pair of pieces occurs 2 times. Use more "
+        "text for more pieces."
     )
-    shown = sample.removeprefix("Some of them: ").split(" ")
+    shown = sample.removeprefix("Examples: ").split(" ")
     assert len(shown) == 20 and set(shown) <= set(learned)
     # Six words and a full stop in each of eight sentences; all in one piece.
     assert coverage == (
-        "In a sample of 48 words: 1.00 pieces a word, 0 unknown words (0.000%)."
+        "In a sample of 48 words: 1.00 pieces per word, 0 unknown words (0.000%)."
     )  # fmt: skip
     assert rest == [
         "",
-        "What comes next:",
+        "Next steps:",
         f"  python -m bert_tf.pretrain --input={text} --input_format=google --vocab_file={output}",
     ]
 

@@ -1,4 +1,4 @@
-"""The cost of a pre-training, before it begins: parameters, memory and time (``--dry_run``)."""
+"""Estimates the cost of a pre-training run: parameters, memory and time (``--dry_run``)."""
 
 import dataclasses
 import os
@@ -20,22 +20,22 @@ from .data import predictions_per_row
 from .model import build_loop, fit_vocabulary, open_start, read_config
 from .settings import Phase, PretrainingSettings, make_phases
 
-# float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
+# Bytes per parameter in training, all float32: the weight, its gradient, and Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16
-# Arrays that a layer keeps for the backward pass: as wide as the hidden size (inputs of products,
-# of normalisations, masks), as wide as the feed-forward layer, and S x S of a head; and last as
-# large as the logits. With XLA the activation is computed again, and on a TPU attention's weights.
+# Activations that a layer saves for the backward pass, as multiples of the hidden size, of the
+# feed-forward size, and of the S x S attention matrix per head; the last number counts arrays as
+# large as the logits. XLA recomputes the activation function and, on TPU, the attention weights.
 _SAVED_ACTIVATIONS = (12, 3, 3, 3)
 _XLA_SAVED_ACTIVATIONS = {"GPU": (8, 1, 2.5, 2), "TPU": (8, 1, 0, 1)}
 _TIMED_ROWS = 8
 _TIMED_STEPS = 3
-_MAX_SCALED_SECONDS = 5.0  # seconds
+_MAX_SCALED_SECONDS = 5.0
 
 
 def parameter_count(config: BertConfig, nsp: bool = True) -> int:
-    """Trainable weights of a ``BertPretrainer``: encoder, masked-LM head, NSP head.
+    """Returns the number of trainable weights of a ``BertPretrainer``.
 
-    The pooler is there for NSP's head alone: without NSP neither is counted.
+    Without next-sentence prediction, the model has no pooler.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     norm = 2 * hidden
@@ -52,10 +52,9 @@ def parameter_count(config: BertConfig, nsp: bool = True) -> int:
 def memory_bytes(
     settings: PretrainingSettings, config: BertConfig, phase: Phase, replicas: int, device: str
 ) -> int:
-    """About what a step takes on each device.
+    """Estimates the memory of one step, in bytes per device.
 
-    That is weights, gradients and moments, and what a micro-batch keeps of each layer and of the
-    logits for the backward pass.
+    Counts weights, gradients, optimizer moments, and the activations of one micro-batch.
     """
     compilation = Compilation(device, should_use_xla(settings.jit_compile, device))
     wide, inner, square, logits = (
@@ -64,18 +63,18 @@ def memory_bytes(
     length, hidden = phase.max_seq_length, config.hidden_size
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     layer = length * (wide * hidden + inner * config.intermediate_size + square * heads * length)
-    # With remat one layer's at a time, and the inputs of all.
+    # With remat, the activations of one layer at a time, and the inputs of all layers.
     stored = layer + layers * length * hidden if settings.remat else layers * layer
     stored += logits * predictions_per_row(settings, phase) * config.vocab_size
     rows = -(-phase.rows // (replicas * settings.gradient_accumulation_steps))
-    # On a CPU only the products are bfloat16, and what is kept between them is not.
+    # On CPU only the matrix products are bfloat16; the saved activations are float32.
     each = 4 if dtype_policy(settings.precision, device) == "float32" else 2
     weights = parameter_count(config, settings.nsp) * _TRAINING_BYTES_PER_PARAMETER
     return weights + round(rows * stored * each)
 
 
 def report_cost(settings: PretrainingSettings) -> None:
-    """Prints parameters, memory, tokens and time of a step; nothing of corpus and evaluations."""
+    """Prints the parameters, and the memory, tokens and time per step, without evaluations."""
     devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
     settings, start = open_start(settings)
     config = read_config(settings, start)
@@ -93,24 +92,24 @@ def report_cost(settings: PretrainingSettings) -> None:
         memory = memory_bytes(settings, config, phase, replicas, device)
         print_progress(
             f"Length {phase.max_seq_length}, steps {phase.first_step:,} to {phase.last_step:,}: "
-            f"{rows} rows and {tokens:,} tokens a step; about {memory / 2**30:,.1f} GiB of memory "
-            "on each device."
+            f"{rows} rows and {tokens:,} tokens per step, about {memory / 2**30:,.1f} GiB of "
+            "memory per device."
         )
         if device == "CPU" and memory > machine:
             print_progress(
-                f"  that is more than this machine's {machine / 2**30:.0f} GiB: raise "
-                "--gradient_accumulation_steps" + ("." if settings.remat else ", or give --remat.")
+                f"  This exceeds the machine's {machine / 2**30:.0f} GiB. Increase "
+                "--gradient_accumulation_steps" + ("." if settings.remat else " or pass --remat.")
             )
         if device == "CPU" and parameters * 20 > machine:
             print_progress(
-                f"  not timed: this machine's {machine / 2**30:.0f} GiB do not hold the model "
-                "while it trains."
+                f"  Not timed: training the model does not fit into the machine's "
+                f"{machine / 2**30:.0f} GiB."
             )
             return
         seconds = _estimate_step(settings, config, devices, phase)
         total += seconds * steps
         print_progress(
-            f"  about {seconds:.3g} s a step ({tokens / seconds:,.0f} tokens/s), "
+            f"  about {seconds:.3g} s per step ({tokens / seconds:,.0f} tokens/s), "
             f"{duration(seconds * steps)} for {steps:,} steps.",
             flush=True,
         )
@@ -123,15 +122,15 @@ def _estimate_step(
     devices: distribution.Distribution,
     phase: Phase,
 ) -> float:
-    """Times some steps on random ids: the whole batch where that is quick, else a few rows, scaled.
+    """Times a few steps on random ids.
 
-    There are never more at once than in a run.
+    Times a small batch and scales the result. If that is fast, times the full batch instead.
     """
     replicas = devices.strategy.num_replicas_in_sync
     rows, parts = phase.rows, settings.gradient_accumulation_steps
     few = replicas * max(1, min(rows // (replicas * parts), _TIMED_ROWS))
-    at_once = dataclasses.replace(settings, gradient_accumulation_steps=1)
-    seconds = _measure_step(at_once, config, devices, phase, few) * rows / few
+    unsplit = dataclasses.replace(settings, gradient_accumulation_steps=1)
+    seconds = _measure_step(unsplit, config, devices, phase, few) * rows / few
     if few < rows and seconds < _MAX_SCALED_SECONDS:
         return _measure_step(settings, config, devices, phase, rows)
     return seconds
@@ -163,7 +162,7 @@ def _random_batch(
 ) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     ids = rng.integers(0, config.vocab_size, (rows, length), np.int32)
-    # Round and round, where there are more predictions than places.
+    # Positions repeat if there are more predictions than tokens.
     row_positions = np.arange(predictions, dtype=np.int32) % (length - 1) + 1
     positions = np.tile(row_positions, (rows, 1))
     return {

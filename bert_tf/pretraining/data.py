@@ -1,4 +1,4 @@
-"""From settings to data: corpora, vocabulary, and the batches of training and evaluation."""
+"""Corpora, vocabulary, and the batches for training and evaluation, created from settings."""
 
 import dataclasses
 import functools
@@ -28,23 +28,26 @@ from bert_tf.training.run_directory import RunDirectory
 from .objective import BatchFactory
 from .settings import Phase, PretrainingSettings
 
-# Enough text for a vocabulary: learning from more changes few pieces and takes minutes.
+# Text to learn a vocabulary from; more text takes minutes and changes few pieces.
 _VOCABULARY_BYTES = 200_000_000
 
 Source = sources.Corpus | Records
 
-# Records that are looked at before the first step, of those that are read for it.
+# Number of records to validate before the first step.
 _CHECKED_RECORDS = 4096
 
-# The key of inputs.json that says what the held-out documents are.
+# Key of inputs.json for the fingerprint of the held-out documents.
 _HELD_OUT = "held_out"
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
-    """Data that a run trains and evaluates on: a corpus or TFRecords, if any are evaluated.
+    """Training and evaluation data of a run.
 
-    ``fingerprints`` hold by flag what changes when the files behind it do, and what is held out.
+    Attributes:
+        train: Corpus or TFRecords to train on.
+        evaluated: Corpus or TFRecords to evaluate on, or ``None``.
+        fingerprints: Fingerprint of the contents per flag, and of the held-out documents.
     """
 
     train: Source
@@ -53,27 +56,26 @@ class PretrainingData:
 
     @property
     def is_held_out(self) -> bool:
-        """True if what is evaluated on is not trained on."""
+        """Whether the evaluation data are not trained on."""
         return self.evaluated is not None and self.evaluated is not self.train
 
     @property
     def evaluates_next_sentence(self) -> bool:
-        """True if random next segments can be drawn: one document has no other to draw from."""
+        """Whether random next segments can be drawn, which takes two documents."""
         return not isinstance(self.evaluated, sources.Corpus) or self.evaluated.num_documents > 1
 
 
 def check_hosts_can_read(devices: Distribution, input_format: str | None) -> None:
-    """Checks that the hosts of a TPU slice are given records: they cannot tokenise text."""
+    """Rejects text input on a TPU with several hosts, which cannot tokenize."""
     if devices.device_type == "TPU" and devices.hosts > 1 and input_format != "tfrecord":
         raise ValueError(
-            f"The TPU has {devices.hosts} hosts, which read the input themselves and have no "
-            "operations of tensorflow-text: write the text to TFRecords before, with python -m "
-            "bert_tf.create_pretraining_data, and give them with --input_format=tfrecord."
+            f"The TPU has {devices.hosts} hosts, which cannot read text. Convert it with python -m "
+            "bert_tf.create_pretraining_data, and pass the files and --input_format=tfrecord."
         )
 
 
 def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingData:
-    """Opens, checks and indexes the input, and prints what it found."""
+    """Opens, checks and indexes the input, and prints a summary."""
     cache = settings.cache_dir or run.corpus
     if settings.input_format == "tfrecord":
         return _open_records(settings, cache)
@@ -92,26 +94,26 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
     else:
         train, held_out = corpus.split_held_out(settings.held_out_fraction)
         if held_out is None:
-            print_progress("The corpus is a single document: nothing is held out or evaluated.")
+            print_progress("The corpus has one document: nothing is held out or evaluated.")
         else:
             print_progress(
                 f"Held out for evaluation: {held_out.num_documents:,} documents.", flush=True
             )
-            # Each evaluation would read every block that has one of them.
+            # Without the copy, each evaluation reads every block with a held-out document.
             held_out = sources.copy_documents(held_out, run.corpus)
             fingerprints[_HELD_OUT] = held_out.fingerprint
     if settings.pairs and train.num_documents < 2:
         raise ValueError(
-            f"The corpus leaves {train.num_documents} document to train on, and next-sentence "
-            "pairs take their random segments from another one: add documents, pass "
-            "--input_format=google where blank lines part them, or pass --pairs=false."
+            f"The corpus has {train.num_documents} training documents: next-sentence pairs need at "
+            "least 2. Add documents, pass --input_format=google if blank lines separate them, or "
+            "pass --pairs=false."
         )
     return PretrainingData(train, held_out, fingerprints)
 
 
 def _open_records(settings: PretrainingSettings, cache: str) -> PretrainingData:
     if not settings.input:
-        raise ValueError("--input_format=tfrecord needs --input: the files to read.")
+        raise ValueError("--input_format=tfrecord needs --input. Pass the files to read.")
     records = open_records(settings.input, cache)
     print_progress(f"Corpus: TFRecords, {len(records.files)} files.")
     fingerprints = {"--input": tfrecords.fingerprint(records)}
@@ -130,7 +132,7 @@ def _open_records(settings: PretrainingSettings, cache: str) -> PretrainingData:
 def _open_corpora(
     settings: PretrainingSettings, cache: str, sample: str
 ) -> dict[str, sources.Corpus]:
-    """Corpora to train on by the flags that name them; the sample corpus without such flags."""
+    """Returns the training corpora by flag; the sample corpus if no flag names any."""
     parts = {}
     if settings.input:
         parts["--input"] = _open_text(settings.input, settings.input_format, cache, "corpus")
@@ -140,7 +142,7 @@ def _open_corpora(
         return parts
     if not tf.io.gfile.exists(sample):
         print_progress(
-            f"No --input: writing a sample corpus to {sample}, from {sample_corpus.DESCRIPTION}.",
+            f"No --input: writing a sample corpus to {sample} from {sample_corpus.DESCRIPTION}.",
             flush=True,
         )
         sample_corpus.write_sample_corpus(sample)
@@ -174,7 +176,7 @@ def load_or_learn_vocabulary(
     run: RunDirectory,
     start: Checkpoint | None = None,
 ) -> list[str]:
-    """The run's vocabulary: the checkpoint's, the file's, the one kept already, else a new one."""
+    """Returns the vocabulary of the checkpoint, the flag or the run, else learns one."""
     if start is not None and start.tokenization is not None:
         return list(start.tokenization.vocabulary)
     if settings.vocab_file:
@@ -183,8 +185,8 @@ def load_or_learn_vocabulary(
         return vocabulary.load_vocabulary(run.vocabulary)
     if isinstance(data.train, Records):
         raise ValueError(
-            "--input_format=tfrecord holds token ids, not text: name the vocabulary that made "
-            "them with --vocab_file."
+            "--input_format=tfrecord contains token ids. Pass the vocabulary that the records were "
+            "written with as --vocab_file."
         )
     print_progress(f"Learning a vocabulary of {size:,} pieces.", flush=True)
     if settings.do_lower_case and (note := marks_note(data.train)):
@@ -197,14 +199,14 @@ def load_or_learn_vocabulary(
 
 
 _EVALUATION_SEED_OFFSET = 1_000_000_007
-# Of evaluation batches that are kept in memory.
+# Maximum size of evaluation batches that are kept in memory.
 _MAX_BYTES = 1 << 26
 
 
 def predictions_per_row(settings: PretrainingSettings, phase: Phase) -> int:
-    """The predictions of a row, P: the flag's, the phase's, or the share of a full row, rounded up.
+    """Returns the number of predictions per row, P.
 
-    From one side every token but one is predicted.
+    A left-to-right model predicts every token except the first.
     """
     if settings.objective != "mlm":
         return phase.max_seq_length - 1
@@ -216,7 +218,7 @@ def predictions_per_row(settings: PretrainingSettings, phase: Phase) -> int:
 
 
 def make_row_options(settings: PretrainingSettings, phase: Phase) -> RowOptions:
-    """The rows of a phase, as the settings say."""
+    """Creates the options of a phase's rows."""
     return RowOptions(
         max_seq_length=phase.max_seq_length,
         max_predictions_per_seq=predictions_per_row(settings, phase),
@@ -231,7 +233,7 @@ def make_row_options(settings: PretrainingSettings, phase: Phase) -> RowOptions:
 
 
 class Batches:
-    """The batches that a run trains and evaluates on, for its loop to distribute."""
+    """Creates the datasets that a run trains and evaluates on."""
 
     def __init__(
         self,
@@ -244,12 +246,12 @@ class Batches:
         self._data = data
         self._tokenizer = tokenizer
         self._replicas = replicas
-        self._evaluation = functools.cache(self._make_evaluation)  # making it takes seconds
+        self._evaluation = functools.cache(self._make_evaluation)  # creating one takes seconds
 
     def training(self, phase: Phase, number: int, start: ReadCursors) -> BatchFactory:
-        """Each host's share of the endless batches of a phase: features and the cursor.
+        """Returns a function that creates a host's share of a phase's endless batches.
 
-        Each phase draws from a seed of its own, as its epochs count from zero again.
+        Each phase has its own seed, because its epochs start at 0.
         """
 
         def make_host_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -267,9 +269,10 @@ class Batches:
         return make_host_batches
 
     def evaluation(self, phase: Phase) -> BatchFactory:
-        """One pass over what is evaluated, the same pairs and masks each time, for every host.
+        """Returns a function that creates one pass over the evaluation data.
 
-        The batch's size is rounded up to a multiple of the replicas: rows of padding weigh nothing.
+        Pairs and masks are the same each time. The batch size is rounded up to a multiple of the
+        replicas; rows of padding have no weight.
         """
         return lambda context: self._evaluation(
             phase, context.input_pipeline_id, context.num_input_pipelines
@@ -288,13 +291,13 @@ class Batches:
             pad_final_batch=True,
         )
         limit = self._settings.max_eval_steps
-        # Those of another host are on that host.
+        # With several hosts, each batch may be on another host.
         return _in_memory(batches.take(limit), limit) if input_pipelines == 1 else batches
 
     def _dataset(
         self, source: Source, phase: Phase, *, pairs: bool, seed: int, **order: Any
     ) -> tf.data.Dataset:
-        """A source's batches; ``order`` is what datasets of both kinds take."""
+        """Creates batches; ``order`` are the arguments common to corpora and TFRecords."""
         if isinstance(source, Records):
             return tfrecords.tfrecord_dataset(
                 source,
@@ -308,7 +311,7 @@ class Batches:
 
 
 def _in_memory(batches: tf.data.Dataset, limit: int) -> tf.data.Dataset:
-    """The batches, ``limit`` or fewer, from memory if small: a pipeline takes a second to start."""
+    """Reads small datasets into memory, because starting a pipeline takes a second."""
     size = sum(
         each.dtype.size * each.shape.num_elements() for each in batches.element_spec.values()
     )
@@ -320,7 +323,7 @@ def _in_memory(batches: tf.data.Dataset, limit: int) -> tf.data.Dataset:
 
 
 def first_sentences(source: Source | None, count: int = 30) -> list[str]:
-    """The first sentences of a corpus that are neither short nor long, to show a model at work."""
+    """Returns ``count`` sentences of medium length, to illustrate predictions."""
     if not isinstance(source, sources.Corpus):
         return []
     fitting = (
@@ -328,15 +331,15 @@ def first_sentences(source: Source | None, count: int = 30) -> list[str]:
         for sentence in source.sentences(limit_bytes=1_000_000)
         if 8 <= len(sentence.split()) <= 20 and sentence.isascii() and sentence[:1].isupper()
     )
-    # Every seventh, so that they do not all come from one document.
+    # Take every seventh sentence, so that they come from several documents.
     return list(itertools.islice(fitting, 0, 7 * count, 7))
 
 
 def check_records(
     settings: PretrainingSettings, data: PretrainingData, vocab_size: int, types: int, phase: Phase
 ) -> None:
-    """Checks that what the first records hold is within the model's sizes."""
-    # Below these, and not negative; a model of one type of tokens, or of none, reads no types.
+    """Validates the first records against the model's sizes."""
+    # Exclusive upper bounds; the lower bound is 0. Models without token types ignore the types.
     sizes = {
         features.INPUT_WORD_IDS: vocab_size,
         features.MASKED_LM_IDS: vocab_size,
@@ -361,8 +364,9 @@ def check_records(
             wrong = tf.boolean_mask(rows[name], (rows[name] < 0) | (rows[name] >= size))
             if tf.size(wrong):
                 is_token_id = name in (features.INPUT_WORD_IDS, features.MASKED_LM_IDS)
-                hint = ": name the vocabulary that made the records with --vocab_file"
+                hint = ". Pass the vocabulary of the records as --vocab_file"
                 raise ValueError(
-                    f"{path}: feature {tfrecords.GOOGLE_NAMES[name]!r} holds {wrong[0]}; expected "
-                    f"numbers from 0 to {size - 1}{hint if is_token_id else ''}."
+                    f"{path}: expected integers from 0 to {size - 1} in feature "
+                    f"{tfrecords.GOOGLE_NAMES[name]!r}, got {wrong[0]}"
+                    f"{hint if is_token_id else ''}."
                 )

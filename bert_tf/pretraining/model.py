@@ -1,4 +1,4 @@
-"""The model of a pre-training: what it starts from, its config, the loop round it."""
+"""Creates the model of a pre-training run: its initial checkpoint, config and training loop."""
 
 import dataclasses
 import random
@@ -29,41 +29,41 @@ _LEARNED_VOCABULARY = 8000
 def open_start(
     settings: PretrainingSettings, directory: RunDirectory | None = None
 ) -> tuple[PretrainingSettings, Checkpoint | None]:
-    """The settings, with the casing of the checkpoint that a run starts from, and that checkpoint.
+    """Opens the initial checkpoint; returns the settings with its casing, and the checkpoint.
 
-    Once the run has a checkpoint of its own, the one that it started from may be gone.
+    A resumed run reads its own checkpoint, because the initial one may have been deleted.
     """
     if not settings.init_checkpoint:
         return settings, None
-    under_way = directory is not None and directory.has_checkpoint()
-    path = directory.path if directory is not None and under_way else settings.init_checkpoint
+    is_resumed = directory is not None and directory.has_checkpoint()
+    path = directory.path if directory is not None and is_resumed else settings.init_checkpoint
     checkpoint = open_checkpoint(path)
     tokenization = checkpoint.tokenization
     if tokenization is None:
         if not settings.vocab_file or settings.do_lower_case is None:
             raise ValueError(
-                f"{path} cannot read text: {missing_tokenizer_reason(checkpoint.notes)} Else give "
-                "a vocabulary by --vocab_file, and its casing by --do_lower_case."
+                f"{path} has no usable tokenizer: {missing_tokenizer_reason(checkpoint.notes)} "
+                "Pass --vocab_file and --do_lower_case."
             )
         return settings, checkpoint
-    if settings.vocab_file and not under_way:
-        raise ValueError(f"{path} has a vocabulary of its own: leave --vocab_file out.")
+    if settings.vocab_file and not is_resumed:
+        raise ValueError(f"{path} has its own vocabulary. Remove --vocab_file.")
     lower = tokenization.do_lower_case
     if settings.do_lower_case not in (None, lower):
         raise ValueError(
-            f"--do_lower_case={settings.do_lower_case} contradicts {path}, whose do_lower_case is "
-            f"{lower}: leave the flag out."
+            f"--do_lower_case={settings.do_lower_case} contradicts {path}, which has "
+            f"do_lower_case={lower}. Remove the flag."
         )
     return dataclasses.replace(settings, do_lower_case=lower), checkpoint
 
 
 def pretrainer_spec(nsp: bool) -> ModelSpec:
-    """The model that a run trains."""
+    """Returns the specification of the model to train."""
     return ModelSpec(BertPretrainer, {"mlm": True, "nsp": nsp, "pooler": nsp})
 
 
 def initialize_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list[str]:
-    """Gives a model a checkpoint's weights; returns sentences on what was new or not used."""
+    """Loads a checkpoint into a model; returns messages on new and unused weights."""
     tensors, report = select(checkpoint, pretrainer_spec(model.nsp))
     assign(model, tensors)
     warn(report.notes)
@@ -71,9 +71,9 @@ def initialize_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list
 
 
 def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) -> BertConfig:
-    """The config that ``--bert_config`` names, or a checkpoint's, checked against the phases.
+    """Reads the model's config and validates it against the phases.
 
-    Its ``vocab_size`` is the most pieces that it has room for.
+    ``vocab_size`` of the result is the maximum size of the vocabulary.
     """
     if start is not None:
         config = start.config
@@ -86,24 +86,24 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
         default = RECIPES[settings.recipe].get("vocab_size")  # a recipe's size is for presets
         if settings.vocab_size != default and (settings.vocab_size or 0) > config.vocab_size:
             raise ValueError(
-                f"--vocab_size={settings.vocab_size} is more than the {config.vocab_size:,} pieces "
-                f"that {settings.bert_config} has room for: give as many or fewer."
+                f"--vocab_size={settings.vocab_size}: expected at most {config.vocab_size:,}, the "
+                f"vocab_size of {settings.bert_config}."
             )
     causal = settings.objective == "ltr"
     if config.is_decoder and not causal:
         raise ValueError(
-            f"{settings.init_checkpoint or settings.bert_config} is causal (is_decoder): it "
-            "predicts from the left alone, and --objective=mlm from both sides: give "
+            f"{settings.init_checkpoint or settings.bert_config} is a causal model "
+            "(is_decoder), and --objective=mlm trains a bidirectional one. Pass "
             "--objective=ltr."
         )
     config = dataclasses.replace(config, is_decoder=causal, **settings.overrides)
     for phase in make_phases(settings):
         if phase.max_seq_length > config.max_position_embeddings:
-            more = "" if settings.init_checkpoint else ", or set this one among --config_overrides"
+            hint = "" if settings.init_checkpoint else ", or set it in --config_overrides"
             raise ValueError(
-                f"Rows of {phase.max_seq_length} tokens are longer than the model's "
-                f"{config.max_position_embeddings} positions (max_position_embeddings): lower "
-                f"--max_seq_length or the lengths of --phases{more}."
+                f"max_seq_length={phase.max_seq_length}: expected at most "
+                f"{config.max_position_embeddings}, the model's max_position_embeddings. Lower "
+                f"--max_seq_length or the lengths of --phases{hint}."
             )
     return config
 
@@ -111,7 +111,7 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
 def fit_vocabulary(
     settings: PretrainingSettings, config: BertConfig, vocab: Sequence[str]
 ) -> BertConfig:
-    """The config for a vocabulary: a preset takes its size, others keep their own."""
+    """Returns the config for a vocabulary; only presets change their ``vocab_size``."""
     if settings.bert_config in PRESETS:
         return dataclasses.replace(config, vocab_size=len(vocab))
     source = settings.vocab_file or settings.init_checkpoint or "learned from the input"
@@ -119,28 +119,28 @@ def fit_vocabulary(
     return config
 
 
-def _set_arithmetic(settings: PretrainingSettings, device_type: str) -> bool:
-    """Sets the precision of a device's models; returns whether XLA is to compile the gradients."""
+def _configure_precision(settings: PretrainingSettings, device_type: str) -> bool:
+    """Sets the global precision; returns whether to compile the gradients with XLA."""
     jit_compile = should_use_xla(settings.jit_compile, device_type)
     if device_type == "TPU" and settings.jit_compile == "false":
         raise ValueError(
-            "--jit_compile=false: a TPU runs only what XLA has compiled; leave the flag out."
+            "--jit_compile=false: a TPU only runs code compiled with XLA. Remove the flag."
         )
     set_precision(settings.precision, device_type, jit_compile)
-    return jit_compile and device_type != "TPU"  # where it compiles the whole step by itself
+    return jit_compile and device_type != "TPU"  # a TPU compiles the whole step
 
 
 def build_loop(
     settings: PretrainingSettings, config: BertConfig, devices: distribution.Distribution
 ) -> PretrainingLoop:
-    """Builds the model, its optimizer and the loop round them, on the devices."""
+    """Builds the model, its optimizer and its training loop."""
     parts = devices.strategy.num_replicas_in_sync * settings.gradient_accumulation_steps
     if settings.train_batch_size % parts:
         raise ValueError(
-            f"--train_batch_size={settings.train_batch_size} is not a multiple of {parts}, the "
-            "replicas times --gradient_accumulation_steps."
+            f"--train_batch_size={settings.train_batch_size}: expected a multiple of {parts}, the "
+            "number of replicas times --gradient_accumulation_steps."
         )
-    jit_compile = _set_arithmetic(settings, devices.device_type)
+    jit_compile = _configure_precision(settings, devices.device_type)
     with seeds_from(random.Random(settings.seed)), devices.strategy.scope():
         model = BertPretrainer(config, nsp=settings.nsp)
         model.encoder.recomputes_blocks = settings.remat

@@ -1,11 +1,14 @@
-"""Pre-training in the loop: its objective, the results of its steps, and evaluation.
+"""Pre-training objective, training loop and evaluation.
 
-A mean per replica, or per micro-batch, is not the mean of the batch where rows hold different
-numbers of predictions. So both losses are sums, which are reduced first and divided last.
+The mean over a replica or a micro-batch is not the mean over the batch if the numbers of
+predictions per row differ. Both losses are therefore sums, which are reduced first and divided
+last.
 
-Dimension letters: B batch, P masked-LM predictions, N those of a batch that count, V vocabulary.
-Source: the BERT paper, appendix A.2, and ``run_pretraining.py`` (``get_masked_lm_output`` and
-``get_next_sentence_output``) in Google's repository, whose 1e-5 in the denominator is kept.
+Dimension letters: B batch, S sequence length, P masked-LM predictions per row, N predictions with
+a weight, V vocabulary.
+
+Source: BERT paper, appendix A.2; google-research/bert, ``run_pretraining.py``
+(``get_masked_lm_output`` and ``get_next_sentence_output``), including its epsilon of 1e-5.
 """
 
 import itertools
@@ -25,17 +28,17 @@ from bert_tf.training.loop import TrainingLoop
 from bert_tf.training.losses import LossSums, predicted_sums, weighted_sums
 from bert_tf.training.step import Batch, Objective
 
-# Makes the dataset of an input pipeline, which reads for the replicas of one host.
+# Creates the dataset of an input pipeline, which serves the replicas of one host.
 BatchFactory = Callable[[tf.distribute.InputContext], tf.data.Dataset]
-# Inputs of `BertPretrainer`: the encoder's features and the places of the predictions.
+# Inputs of `BertPretrainer`: the encoder's features and the positions of the predictions.
 _MODEL_INPUTS = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
 _WEIGHT_EPSILON = 1e-5
 
 
 class PretrainingSums(NamedTuple):
-    """Float32 scalars of one batch, or of several: both losses' `LossSums`, real tokens.
+    """Loss sums and the number of real tokens of one or more batches, as float32 scalars.
 
-    Those of the next sentence are 0 without that head.
+    The fields of the next-sentence loss are 0 if the model has no such head.
     """
 
     masked_lm_loss: Any
@@ -48,7 +51,14 @@ class PretrainingSums(NamedTuple):
 
 
 def row_weights(input_mask: tf.Tensor) -> tf.Tensor:
-    """(B,) float32: 1 for every row of a mask (B, S) with a real token, 0 for a row of padding.
+    """Returns a weight per row: 1 for rows with a real token, 0 for rows of padding.
+
+    Args:
+        input_mask: Mask, 1 for real tokens.
+            Shape `(B, S)`, integer.
+
+    Returns:
+        Weights of shape `(B,)`, float32.
 
     >>> row_weights(tf.constant([[1, 1, 0], [0, 0, 0]])).numpy().tolist()
     [1.0, 0.0]
@@ -62,9 +72,16 @@ def batch_sums(
     device_type: str = "CPU",
     masked_lm: LossSums | None = None,
 ) -> PretrainingSums:
-    """Both losses' sums over one batch.
+    """Computes the sums of both losses over one batch.
 
-    ``masked_lm`` are the masked LM's, where they have been computed without logits in ``outputs``.
+    Args:
+        outputs: Outputs of the model.
+        batch: Features and labels of the batch.
+        device_type: `"CPU"`, `"GPU"` or `"TPU"`.
+        masked_lm: Sums of the masked-LM loss, if `outputs` has no masked-LM logits.
+
+    Returns:
+        The `PretrainingSums` of the batch.
     """
     masked_lm = masked_lm or weighted_sums(
         outputs[features.MASKED_LM_LOGITS],
@@ -85,13 +102,13 @@ def batch_sums(
 
 
 def mean_loss(sums: PretrainingSums, weight: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """The sum of both losses, by the predictions' weight and the rows of the *whole* batch."""
+    """Returns the sum of both mean losses, given the totals of the entire batch."""
     masked_lm = sums.masked_lm_loss / (weight + _WEIGHT_EPSILON)
     return masked_lm + tf.math.divide_no_nan(sums.next_sentence_loss, rows)
 
 
 def means(sums: PretrainingSums) -> dict[str, float]:
-    """Losses and accuracies as Python floats, 0 where nothing was counted.
+    """Returns mean losses and accuracies as Python floats; 0 for empty sums.
 
     >>> means(PretrainingSums(4.0, 2.0, 1.0, 0.0, 0.0, 0.0, 9.0))["masked_lm_accuracy"]
     0.5
@@ -107,7 +124,7 @@ def means(sums: PretrainingSums) -> dict[str, float]:
 
 
 def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The part of a pre-training batch that `BertPretrainer` takes.
+    """Selects the inputs of a `BertPretrainer` from a pre-training batch.
 
     >>> batch = dict.fromkeys([*features.PRETRAINING_FEATURES, features.CURSOR], 0)
     >>> sorted(model_inputs(batch))
@@ -117,10 +134,13 @@ def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 class PretrainingObjective(Objective):
-    """The two losses of a `BertPretrainer`, which may lack the next-sentence head.
+    """Masked-LM loss and, if the model has the head, next-sentence loss of a `BertPretrainer`.
 
-    ``predicts_all`` gives every prediction its logits, those of padding too; or else the masked-LM
-    head is run on the predictions that count.
+    Args:
+        model: The model to train.
+        device_type: `"CPU"`, `"GPU"` or `"TPU"`.
+        predicts_all: Whether to compute the logits of all P predictions per row. Otherwise,
+            the masked-LM head only runs on predictions with a weight.
     """
 
     num_sums = len(PretrainingSums._fields)
@@ -132,19 +152,19 @@ class PretrainingObjective(Objective):
         self._has_next_sentence = features.NEXT_SENTENCE_LOGITS in model.output
 
     def totals(self, batch: Batch) -> list[tf.Tensor]:
-        """The predictions' weights and the rows, of all replicas."""
+        """Returns the weight of the predictions and the number of rows, over all replicas."""
         weights = tf.reduce_sum(batch[features.MASKED_LM_WEIGHTS])
         rows = tf.reduce_sum(row_weights(batch[features.INPUT_MASK]))
         reduced: list[tf.Tensor] = sum_over_replicas([weights, rows])
         return reduced
 
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Both losses' shares, and all sums."""
+        """Returns this replica's part of the loss, and its sums."""
         sums = self._sums(batch)
         return mean_loss(sums, *totals), tf.stack(sums)
 
     def loss(self, sums: tf.Tensor) -> tf.Tensor:
-        """The sum of both mean losses."""
+        """Returns the sum of both mean losses."""
         summed = PretrainingSums(*tf.unstack(sums, num=self.num_sums))
         return mean_loss(summed, summed.masked_lm_weight, summed.next_sentence_rows)
 
@@ -154,8 +174,8 @@ class PretrainingObjective(Objective):
             return batch_sums(outputs, batch, self._device_type)
         inputs = {key: batch[key] for key in features.ENCODER_FEATURES}
         states = self._model.encoder(inputs, training=True)
-        # (N, 2): the row and the number of each prediction that counts, N <= B * P. A weight that
-        # is not a number counts too, or nobody would notice it.
+        # (N, 2): row and index of each prediction with a weight, N <= B * P. NaN weights are
+        # included, so that they reach the loss.
         real = tf.where(tf.not_equal(batch[features.MASKED_LM_WEIGHTS], 0.0))
         positions = tf.gather_nd(batch[features.MASKED_LM_POSITIONS], real)
         labels = tf.gather_nd(batch[features.MASKED_LM_IDS], real)
@@ -174,11 +194,20 @@ class PretrainingObjective(Objective):
 
 
 class EvaluationResult(NamedTuple):
-    """Measures over an evaluation set: losses are means in nats, accuracies shares.
+    """Metrics of an evaluation set.
 
-    ``masked_lm_baseline`` is the share that the most frequent original token would get right,
-    ``next_sentence_baseline`` that of the majority's label. Those of the next sentence are 0
-    without that head.
+    The next-sentence metrics are 0 if the model has no such head.
+
+    Attributes:
+        masked_lm_loss: Mean loss in nats.
+        masked_lm_perplexity: Exponential of the loss.
+        masked_lm_accuracy: Fraction of correct predictions.
+        masked_lm_baseline: Accuracy of always predicting the most frequent token.
+        masked_lm_predictions: Number of predictions.
+        next_sentence_loss: Mean loss in nats.
+        next_sentence_accuracy: Fraction of correct labels.
+        next_sentence_baseline: Accuracy of always predicting the majority label.
+        next_sentence_rows: Number of rows.
     """
 
     masked_lm_loss: float
@@ -193,14 +222,20 @@ class EvaluationResult(NamedTuple):
 
     @property
     def loss(self) -> float:
-        """The loss that is trained for, and by which weights are the best of a run."""
+        """Sum of both losses, which selects the best weights of a run."""
         return self.masked_lm_loss + self.next_sentence_loss
 
 
 class PretrainingLoop(TrainingLoop):
-    """Trains a `BertPretrainer`, or a model with its inputs and outputs.
+    """Trains a `BertPretrainer`, or a model with the same inputs and outputs.
 
-    ``device_type`` is the strategy's, "CPU", "GPU" or "TPU"; the rest is as `TrainingLoop` has it.
+    Args:
+        model: The model to train.
+        optimizer: Its optimizer.
+        strategy: The distribution strategy.
+        device_type: Device type of the strategy: `"CPU"`, `"GPU"` or `"TPU"`.
+        jit_compile: Whether to compile the gradients with XLA.
+        **options: Further arguments of `TrainingLoop`.
 
     >>> from bert_tf.config import BertConfig
     >>> from bert_tf.training.optimizers import create_optimizer
@@ -252,12 +287,13 @@ class PretrainingLoop(TrainingLoop):
     def distribute(
         self, batches: tf.data.Dataset | BatchFactory, *, evaluates: bool = False
     ) -> Iterator[Any]:
-        """An iterator that hands each replica its share of every batch.
+        """Returns an iterator that yields each replica's rows of every batch.
 
-        The batches are ``features.PRETRAINING_FEATURES`` and ``features.CURSOR`` with static
-        shapes. A dataset every input pipeline reads as a whole, and keeps its replicas' rows of
-        each batch; likewise what a function makes that ``evaluates``. Else a function makes the
-        pipeline's own share of every batch.
+        Args:
+            batches: Batches with `features.PRETRAINING_FEATURES` and `features.CURSOR` in static
+                shapes. Every input pipeline reads a complete dataset and keeps the rows of its
+                replicas. A function returns the rows of one input pipeline.
+            evaluates: Whether a function returns complete batches, for evaluation.
         """
         micro_batches = 1 if evaluates else self._micro_batches
 
@@ -290,9 +326,19 @@ class PretrainingLoop(TrainingLoop):
     def evaluate(
         self, batches: tf.data.Dataset | BatchFactory, max_steps: int | None = None
     ) -> EvaluationResult:
-        """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
+        """Evaluates the model on finite batches; sums are in double precision.
 
-        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
+        Rows of padding (`input_mask` and `masked_lm_weights` are 0) have no weight.
+
+        Args:
+            batches: Batches as in `distribute`.
+            max_steps: Maximum number of batches.
+
+        Returns:
+            The `EvaluationResult`.
+
+        Raises:
+            ValueError: If no batch has a masked position.
         """
         totals = np.zeros(self.objective.num_sums)
         tokens, labels = np.zeros(1), np.zeros(2)
@@ -303,8 +349,8 @@ class PretrainingLoop(TrainingLoop):
         sums = PretrainingSums(*totals)
         if sums.masked_lm_weight == 0:
             raise ValueError(
-                "The evaluation data holds no masked position: give documents to evaluate on, or "
-                "hold out a larger fraction."
+                "The evaluation data have no masked positions. Use more documents, or increase "
+                "held_out_fraction."
             )
         measures = means(sums)
         has_rows = sums.next_sentence_rows > 0
@@ -322,7 +368,7 @@ class PretrainingLoop(TrainingLoop):
         return tuple(self.strategy.experimental_local_results(value)[0] for value in outputs)
 
     def _evaluate_replica(self, batch: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
-        """The loss sums (7,), and how often each token (V,) and each label (2,) is the answer."""
+        """Returns the loss sums (7,) and the counts of target tokens (V,) and labels (2,)."""
         outputs = self.model(model_inputs(batch), training=False)
         tokens = tf.math.unsorted_segment_sum(
             tf.reshape(batch[features.MASKED_LM_WEIGHTS], [-1]),
@@ -338,7 +384,7 @@ class PretrainingLoop(TrainingLoop):
 
 
 def check_static_batches(dataset: tf.data.Dataset, replicas: int, micro_batches: int) -> None:
-    """Checks batches before they are distributed: features, static shapes, equal shares."""
+    """Checks that batches have all features, static shapes, and equal parts per replica."""
     spec = dataset.element_spec
     features.check_batch(
         spec, {**features.PRETRAINING_FEATURES, features.CURSOR: features.Feature("int32", "BC")}
@@ -346,12 +392,12 @@ def check_static_batches(dataset: tf.data.Dataset, replicas: int, micro_batches:
     for key, feature in spec.items():
         if not feature.shape.is_fully_defined():
             raise ValueError(
-                f"Feature {key!r} has the shape {tuple(feature.shape)}: training needs static "
-                "shapes, so batch with drop_remainder=True, or fill the last batch with padding."
+                f"Feature {key!r}: expected a static shape, got {tuple(feature.shape)}. Use "
+                "drop_remainder=True, or pad the last batch."
             )
-    rows, shares = spec[features.INPUT_WORD_IDS].shape[0], replicas * micro_batches
-    if rows % shares:
+    rows, parts = spec[features.INPUT_WORD_IDS].shape[0], replicas * micro_batches
+    if rows % parts:
         raise ValueError(
-            f"A batch of {rows} rows cannot be shared equally by {replicas} replicas with "
-            f"{micro_batches} micro-batches each: choose a multiple of {shares}."
+            f"Batch size {rows}: expected a multiple of {parts} ({replicas} replicas times "
+            f"{micro_batches} micro-batches)."
         )

@@ -1,10 +1,10 @@
-"""Settings that go together: the recipes."""
+"""Recipes: named sets of pre-training flags."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-# Devlin et al. 2019, section 3.1 and appendix A.2, with the masks of a row that Google's commands
-# have at each length. The presets drop out 0.1, as the paper does.
+# Devlin et al. 2019, section 3.1 and appendix A.2, with the predictions per row of Google's
+# commands. The presets have the paper's dropout rate of 0.1.
 _PAPER = {
     "vocab_size": 30_522,
     "train_batch_size": 256,
@@ -14,8 +14,7 @@ _PAPER = {
     "weight_decay": 0.01,
     "phases": "128:0.9:20,512:0.1:76",
 }
-# A flag that a recipe does not name has its default. benchmarks/NOTES.md says what each of the
-# choices of five_minutes brought.
+# Other flags keep their defaults. benchmarks/NOTES.md has the ablations of five_minutes.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "bert_base": {"bert_config": "bert-base", **_PAPER},
@@ -33,14 +32,14 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
         "learning_rate": 2e-3,
         "adam_beta_2": 0.98,
     },
-    # benchmarks/NOTES.md has the trials. tiny, which bert_tf ships, is a run of it.
+    # benchmarks/NOTES.md has the experiments. This recipe trained the bundled model tiny.
     "hour": {
         "config_overrides": [
             "num_attention_heads=4",
             "initializer_range=0.05",
             "hidden_dropout_prob=0",
             "attention_probs_dropout_prob=0",
-            # No row is longer, and positions that none had would stay random.
+            # Longer positions would never be trained.
             "max_position_embeddings=128",
         ],
         "phases": "12:0.01,32:0.03,128:0.96",
@@ -54,7 +53,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-# Flags of a recipe that a given flag replaces, besides itself.
+# Further flags of a recipe that a user's flag replaces.
 _ALSO_REPLACED: Mapping[str, Collection[str]] = {
     "bert_config": ["config_overrides"],
     "init_checkpoint": ["config_overrides", "bert_config", "vocab_size"],
@@ -64,16 +63,16 @@ _ALSO_REPLACED: Mapping[str, Collection[str]] = {
 
 
 def recipe_flags(name: str, given_flags: Collection[str]) -> dict[str, Any]:
-    """Flags that a recipe sets, besides those that are ``given_flags``."""
+    """Returns the flags that a recipe sets, except ``given_flags`` and the flags they replace."""
     replaced = {*given_flags}.union(*(_ALSO_REPLACED.get(flag, ()) for flag in given_flags))
     return {flag: value for flag, value in RECIPES[name].items() if flag not in replaced}
 
 
 def format_recipe(name: str, values: Mapping[str, Any]) -> str:
-    """A recipe as flags, but for those that have another value among ``values``.
+    """Formats the flags of a recipe that have the recipe's values.
 
     >>> format_recipe("five_minutes", {**RECIPES["five_minutes"], "phases": "64:1",
-    ...                           "config_overrides": [], "num_train_steps": 10})
+    ...                                "config_overrides": [], "num_train_steps": 10})
     '--equal_tokens=true --learning_rate=0.002 --adam_beta_2=0.98'
     """
     flags = []
@@ -87,7 +86,7 @@ def format_recipe(name: str, values: Mapping[str, Any]) -> str:
 
 
 def legacy_recipe_settings(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """What the recipe's name alone decided of a run that was begun before there were flags."""
+    """Returns the recipe's settings that runs from before these flags did not record."""
     if not recorded or "adam_beta_2" in recorded:
         return {}
     recipe = RECIPES.get(recorded.get("recipe", ""), {})

@@ -1,4 +1,4 @@
-"""A pre-training run, from its model directory to its results: its stages."""
+"""The stages of a pre-training run, from its model directory to its results."""
 
 import contextlib
 import dataclasses
@@ -46,10 +46,14 @@ from .training import PretrainingInputs, PretrainingTrainer
 def run(
     settings: PretrainingSettings, callbacks: Sequence[Any] = (), *, is_temporary: bool = False
 ) -> None:
-    """Does what is left to do of the run that the settings describe, and prints its results.
+    """Starts or resumes a pre-training run, and prints its results.
 
-    ``callbacks`` are Keras'; of several workers each calls its own. ``is_temporary``: the model
-    directory is gone after it. A run that is stopped, by KeyboardInterrupt, has kept a checkpoint.
+    A run that KeyboardInterrupt stops saves a checkpoint first.
+
+    Args:
+        settings: Settings of the run.
+        callbacks: Keras callbacks; with several workers, each worker calls its own.
+        is_temporary: Whether the model directory is deleted after the run.
     """
     check_callbacks(callbacks)
     cluster = find_cluster(settings.worker_hosts, settings.task_index)
@@ -58,7 +62,7 @@ def run(
     with contextlib.ExitStack() as stack:
         devices = None
         if cluster is not None or settings.strategy == "multi_worker":
-            # The workers meet first: from then on all of them hear of one that ends.
+            # Connect the workers first, so that each learns of one that ends.
             devices = distribution.choose_strategy(
                 settings.strategy,
                 tpu=settings.tpu,
@@ -69,32 +73,27 @@ def run(
         stack.enter_context(workers.connected())
         if not workers.is_chief:
             print_progress(
-                f"This is {workers.name(workers.index)}; {workers.name(0)} prints and writes."
+                f"This is {workers.name(workers.index)}; {workers.name(0)} prints and saves."
             )
             stack.enter_context(progress_to(NOWHERE))
-        per_process = (
-            "model_dir",
-            "cache_dir",
-            "worker_hosts",
-            "task_index",
-            "worker_wait_minutes",
-        )
+        per_process = {"model_dir", "cache_dir", "worker_hosts", "task_index"}
+        per_process.add("worker_wait_minutes")
         flags = {
             name: value for name, value in settings.to_dict().items() if name not in per_process
         }
-        # One that differs would wait for another step.
+        # Workers with different flags would wait for each other at different steps.
         workers.check_same(zlib.crc32(repr(flags).encode()), "flags")
         directory = RunDirectory(
             settings.model_dir, is_chief=workers.is_chief, is_temporary=is_temporary
         )
         if not workers.is_chief:
-            workers.wait()  # until the chief has written what all of them read
+            workers.wait()  # until the chief has written the shared files
         inputs = _open(settings, directory, devices, callbacks, stack)
         if workers.is_chief:
             workers.wait()
         if inputs is not None:
             train(inputs)
-        workers.leave()  # none ends before the chief has written
+        workers.leave()  # waits until the chief has saved the results
 
 
 def _open(
@@ -104,7 +103,7 @@ def _open(
     callbacks: Sequence[Any],
     stack: contextlib.ExitStack,
 ) -> PretrainingInputs | None:
-    """Opens what the run reads and writes; shows it and returns None where it is finished."""
+    """Opens the inputs and outputs of a run; prints a finished run and returns ``None``."""
     directory.check_location(settings.files)
     recorded = {}
     if directory.has_progress():
@@ -114,7 +113,7 @@ def _open(
     is_complete = (
         directory.is_finished() and recorded["num_train_steps"] == settings.num_train_steps
     )
-    # A finished run may be on a disk that cannot be written to.
+    # A finished run may be on a read-only disk.
     if not is_complete:
         directory.create()
         stack.enter_context(directory.locked())
@@ -123,13 +122,14 @@ def _open(
     changed = directory.check_settings(settings.to_dict(), settings.may_change(is_complete), legacy)
     if is_complete:
         if changed:
-            stack.enter_context(directory.locked())  # the corpus' index may be written
+            # Reading the inputs may write the index of the corpus.
+            stack.enter_context(directory.locked())
             read_inputs(settings, directory, start, changed)
-        print_progress(f"{directory.path} holds this run, finished.\n")
+        print_progress(f"{directory.path} contains this run, finished.\n")
         print_results(read_json(directory.results), directory)
         return None
     _change_schedule(settings, directory, changed)
-    # A TPU that cannot be reached is told before the corpus is read.
+    # Connect to a TPU before reading the corpus, so that a failure is reported early.
     devices = devices or distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
     check_hosts_can_read(devices, settings.input_format)
     print_progress(f"Devices: {devices.description}.", flush=True)
@@ -148,25 +148,26 @@ def _open(
 def _change_schedule(
     settings: PretrainingSettings, directory: RunDirectory, changed: Sequence[str]
 ) -> None:
-    """Says and keeps what of the schedule has changed; refuses what cannot be."""
+    """Records and prints the changes of the schedule, and validates them."""
     changed = [name for name in changed if name in MAY_CHANGE[SCHEDULE]]
     if not changed:
         return
     step, last, before = directory.newest_step(), settings.num_train_steps, directory.saved_flags()
     if last < step:
         raise ValueError(
-            f"--num_train_steps={last} is less than the {step:,} steps that the run in "
-            f"{directory.path} has made: give as many or more, or name another --model_dir."
+            f"--num_train_steps={last}: expected at least {step:,}, the number of steps that "
+            f"the run in {directory.path} has completed. Increase it, or use another "
+            "--model_dir."
         )
     previous = dataclasses.replace(settings, **{name: before[name] for name in changed})
     if len(make_phases(settings)) != len(make_phases(previous)):
         raise ValueError(
-            f"--num_train_steps={last} leaves --phases={settings.phases} another number of phases "
-            f"that have steps than the run in {directory.path} has: give another number."
+            f"--num_train_steps={last} changes the number of --phases={settings.phases} that have "
+            f"steps in the run {directory.path}. Use another number of steps."
         )
     values = {name: getattr(settings, name) for name in changed}
     for name, value in values.items():
-        print_progress(f"From step {step:,} on: --{name}={value} (was {before[name]}).", flush=True)
+        print_progress(f"From step {step:,}: --{name}={value} (was {before[name]}).", flush=True)
     directory.record_changes(step, values)
 
 
@@ -178,7 +179,7 @@ def open_inputs(
     changed_paths: Sequence[str],
     callbacks: Sequence[Any],
 ) -> PretrainingInputs:
-    """Opens the inputs, describes the model in the directory, and prints what is trained on."""
+    """Opens the inputs, writes the model's description, and prints a summary."""
     read = read_inputs(settings, directory, start, changed_paths)
     data, tokenizer, config = read
     inputs = PretrainingInputs(settings, directory, devices, callbacks, *read, start)
@@ -206,9 +207,9 @@ def read_inputs(
     start: Checkpoint | None,
     changed_paths: Sequence[str],
 ) -> tuple[PretrainingData, BertTokenizer, BertConfig]:
-    """Opens the data, the vocabulary and the config, and checks that they are the run's.
+    """Opens the data, tokenizer and config, and checks that they are those of the run.
 
-    ``changed_paths`` are the flags that name other paths than at the start.
+    ``changed_paths`` are the path flags that differ from the previous start.
     """
     config = read_config(settings, start)
     data = open_data(settings, directory)
@@ -220,11 +221,9 @@ def read_inputs(
         "--vocab_file": fingerprint(vocab),
         "--bert_config": fingerprint(config.to_dict()),
     }
-    if (
-        "vocab_file" in changed_paths and settings.vocab_file
-    ):  # a start of its own has been taken before it
+    if "vocab_file" in changed_paths and settings.vocab_file:  # else the run's own is read
         fingerprints["--vocab_file"] = fingerprint(load_vocabulary(settings.vocab_file))
-    # Once the run has a checkpoint of its own, the one that it started from may be gone.
+    # A resumed run does not need its initial checkpoint, which may have been deleted.
     if settings.init_checkpoint and (
         "init_checkpoint" in changed_paths or not directory.has_progress()
     ):
@@ -239,7 +238,7 @@ def read_inputs(
 
 
 def train(inputs: PretrainingInputs) -> None:
-    """Trains, exports, fills masks, and writes and shows the results."""
+    """Trains and exports the model, and writes and prints the results."""
     settings, directory = inputs.settings, inputs.directory
     loop = build_loop(settings, inputs.config, inputs.devices)
     training = PretrainingTrainer(inputs, loop)
@@ -261,17 +260,17 @@ def train(inputs: PretrainingInputs) -> None:
         "filled_masks": fill_masks(loop.model, inputs.tokenizer, sentences),
         "export": directory.export if settings.export else None,
     }
-    # Last: that it is there says that everything before is.
+    # Written last, because this file marks the run as finished.
     write_json(directory.results, results)
     remove(directory.progress)
-    # Not before: a callback may set other weights then, as EarlyStopping does.
+    # Called last, because callbacks such as EarlyStopping may change the weights here.
     training.callbacks.end()
     print_progress()
     print_results(results, directory)
 
 
 def _trained_tokens(training: PretrainingTrainer) -> int | None:
-    """The tokens of all steps, with padding; ``None`` where the start saw others before."""
+    """Returns the number of trained tokens, with padding; ``None`` with an initial checkpoint."""
     if training.settings.init_checkpoint:
         return None
     return sum(

@@ -1,4 +1,4 @@
-"""The flags of ``python -m bert_tf.pretrain``, and the settings that they resolve to."""
+"""Flags of ``python -m bert_tf.pretrain``, and the settings they resolve to."""
 
 import dataclasses
 import math
@@ -15,26 +15,25 @@ from bert_tf.config import PRESETS, BertConfig
 
 from .recipes import RECIPES, recipe_flags
 
-# How settings may change when a run resumes; others stay as the run began. docs/guides/resuming.md
-# has the same table.
+# Settings that may change when a run resumes; docs/guides/resuming.md has the same table.
 MAY_CHANGE = {
-    # They do not change data, model or schedule, or by rounding alone.
+    # These change results by rounding at most.
     choices.FREELY: {
         *("model_dir", "strategy", "tpu", "deterministic", "max_eval_steps", "remat"),
         *("save_checkpoints_steps", "keep_checkpoints", "cache_dir", "jit_compile"),
         *("worker_hosts", "task_index", "worker_wait_minutes"),
         *("eval_batch_size", "export", "dry_run"),
     },
-    # A run's weights, moments and place in the data still mean the same: that is said and kept.
+    # These keep weights, moments and data position valid; changes are printed and recorded.
     choices.SCHEDULE: {
         *("num_train_steps", "num_warmup_steps", "learning_rate", "gradient_accumulation_steps"),
     },
-    # They name files whose contents a run keeps the fingerprints of.
+    # These are paths to files that are compared by fingerprint.
     choices.PATH: {"input", "eval_input", "vocab_file", "bert_config", "init_checkpoint"},
 }
 
 _MASKING_FLAGS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
-# Flags that TFRecords were made with, and tell themselves.
+# Flags with no effect on TFRecords, which were written with their own values.
 _RECORD_FLAGS = ("masked_lm_prob", "masking", "mask_split", "short_seq_prob")
 
 
@@ -43,33 +42,33 @@ def _reads_records(values: flag.Values) -> bool:
 
 
 def _conflicts_with_left_to_right(name: str, values: flag.Values, given: flag.Given) -> str:
-    """From one side nothing is masked, and nothing follows."""
+    """Rejects next-sentence and masking flags for the left-to-right objective."""
     if (objective := values[name]) == "mlm":
         return ""
     if values["nsp"] and "nsp" in given:
         return (
-            f"--objective={objective} goes without next-sentence prediction, as in the paper "
-            "(section 5.1, LTR & No NSP): leave --nsp out."
+            f"--objective={objective} has no next-sentence prediction, as in the paper (section "
+            "5.1, LTR & No NSP). Remove --nsp."
         )
     masks = " and ".join(f"--{each}" for each in _MASKING_FLAGS if each in given)
     return masks and (
-        f"--objective={objective} masks nothing, every token predicts the one beside it: leave "
-        f"{masks} out."
+        f"--objective={objective} masks no tokens; each token predicts the next one. Remove "
+        f"{masks}."
     )
 
 
 def _predicts_without_pairs(name: str, values: flag.Values, given: flag.Given) -> str:
     if values[name] or not (values["nsp"] and "nsp" in given):
         return ""
-    return "--pairs=false leaves no next sentences to predict: leave --nsp out."
+    return "--pairs=false has no next-sentence prediction. Remove --nsp."
 
 
 def _needs_text(reads: Callable[[Any], bool], named: str = "--{flag}={value}") -> flag.Rule:
-    """The flag's value does not contradict rows that were made of text before."""
+    """Rejects values that need text if the input is TFRecords."""
     return flag.rule(
         lambda value, values: reads(value) and _reads_records(values),
-        f"{named} reads text, and --input_format=tfrecord holds masked rows: give --input the text "
-        "that they were made of, or leave the flag out.",
+        f"{named} needs text, and --input_format=tfrecord contains masked rows. Pass the original "
+        "text as --input, or remove the flag.",
     )
 
 
@@ -78,31 +77,31 @@ _HAS_ONE_LENGTH = flag.rule(
         _reads_records(values)
         and len({part.partition(":")[0] for part in (phases or "").split(",")}) > 1
     ),
-    "--{flag}={value} has several lengths, and rows of --input_format=tfrecord have one: give it "
-    "by --max_seq_length, and train on records of each length in a run of their own.",
+    "--{flag}={value} has several lengths, and --input_format=tfrecord has one. Pass "
+    "--max_seq_length, and train on the records of each length in a separate run.",
 )
 _IS_WITHIN_STEPS = flag.rule(
     lambda steps, values: steps is not None and steps > values["num_train_steps"],
-    "--{flag}={value} is more than --num_train_steps={num_train_steps}.",
+    "--{flag}={value}: expected at most --num_train_steps={num_train_steps}.",
 )
 _IS_PRESET = flag.rule(
     lambda config, values: (
         not (values["init_checkpoint"] or config in PRESETS or config.endswith(".json"))
     ),
-    "--{flag}={value} is neither a preset (bert-tiny, bert-base, bert-L4-H256 ...) nor a .json "
+    "--{flag}={value}: expected a preset such as bert-tiny, bert-base or bert-L4-H256, or a .json "
     "file.",
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingSettings:
-    """Every flag but two, its value resolved.
+    """Resolved values of all flags except ``max_seq_length``.
 
-    With ``init_checkpoint``, ``bert_config`` is empty and ``do_lower_case`` may be ``None``: the
-    checkpoint says both, once it is opened.
+    With ``init_checkpoint``, ``bert_config`` is empty and ``do_lower_case`` may be ``None``; the
+    checkpoint defines both.
     """
 
-    # Of google-research/bert's scripts.
+    # Flag names of google-research/bert.
     other_names: ClassVar = {
         "input_file": "input",
         "output_dir": "model_dir",
@@ -113,284 +112,277 @@ class PretrainingSettings:
 
     input: Sequence[str] = words(
         (),
-        "Train on these text files, names and globs with commas, on any file system that "
-        "TensorFlow reads, gzip too; without it and --tfds, on the documentation of this Python "
+        "Text files to train on, with commas and globs, plain or gzip, on any file system that "
+        "TensorFlow supports; without --input and --tfds, the documentation of this Python "
         "installation.",
-        heading="What every run needs",
+        heading="Basic options",
     )
     recipe: str = choice(
         "default",
         list(RECIPES),
-        "Set the flags that are not given by a recipe, and print them: default (the defaults "
-        "listed here), the paper's bert_base or bert_large, five_minutes (where there is neither a "
-        "corpus nor weights) or hour.",
+        "Set of flags to use unless they are passed: default (the defaults listed here), "
+        "bert_base or bert_large (the paper), five_minutes (the default without data and weights) "
+        "or hour.",
     )
     bert_config: str = string(
         "bert-tiny",
-        "Train a model of this preset (bert-tiny, -mini, -small, -medium, -base, -large, or one "
-        "of the 24 miniatures, such as bert-L4-H256) or bert_config.json.",
+        "Preset of the model (bert-tiny, -mini, -small, -medium, -base, -large, or one of the 24 "
+        "miniatures, such as bert-L4-H256), or path to a bert_config.json.",
         rules=[_IS_PRESET],
     )
     init_checkpoint: str | None = string(
         None,
-        "Start from these weights instead of random ones, with their config, vocabulary and "
-        f"casing: {flag.WEIGHTS}.",
+        f"Checkpoint with the initial weights, config, vocabulary and casing: {flag.WEIGHTS}.",
         rules=[
             flag.conflicts_with(
                 *("bert_config", "vocab_size"),
-                says="--{flag} says its own --{other}: leave the flag out.",
+                says="--{flag} sets --{other}. Remove --{other}.",
             )
         ],
     )
-    model_dir: str = string(
-        "runs/pretrain", "Keep the run in this directory; the same command resumes it."
-    )
-    dry_run: bool = switch(False, "Print what the run would cost, and write nothing.")
+    model_dir: str = string("runs/pretrain", "Directory of the run; the same command resumes it.")
+    dry_run: bool = switch(False, "Print the cost of the run, and write nothing.")
     input_format: str | None = choice(
         None,
         (*choices.INPUT_FORMATS, "tfrecord"),
-        "Read the input as google (a sentence a line, a blank line ends a document), "
-        "wikiextractor (<doc> elements), prose (a file is a document), jsonl (a document a line, "
-        "in its 'text') or tfrecord (Google's examples), instead of as its name and first lines "
-        "say.",
+        "Format of the input: google (one sentence per line, blank lines between documents), "
+        "wikiextractor (<doc> elements), prose (one document per file), jsonl (one document per "
+        "line, under 'text') or tfrecord (Google's examples); by default detected from file name "
+        "and first lines.",
         heading="Data",
     )
     tfds: str | None = string(
         None,
-        "Train on this text dataset of TensorFlow Datasets, alone or next to --input.",
+        "Text dataset of TensorFlow Datasets to train on, instead of or in addition to --input.",
         rules=[_needs_text(lambda name: name is not None)],
         advanced=True,
     )
     eval_input: Sequence[str] = words(
-        (), "Evaluate on these files instead of on documents held out of the input."
+        (), "Files to evaluate on, instead of held-out documents of the input."
     )
     held_out_fraction: float = number(
         0.01,
-        "Hold out this share of the documents for the evaluation, at least one document; with 0 "
-        "there is no evaluation without --eval_input.",
-        rules=[flag.within(lambda share: 0 <= share < 1, "of 0 or more and below 1")],
+        "Fraction of the documents to hold out for evaluation, at least one document; 0 disables "
+        "the evaluation unless --eval_input is passed.",
+        rules=[flag.within(lambda fraction: 0 <= fraction < 1, "from 0 to below 1")],
         advanced=True,
     )
     vocab_file: str | None = string(
         None,
-        "Use this vocabulary, one piece a line, instead of learning one from the input.",
+        "Vocabulary file, one piece per line, to use instead of learning a vocabulary.",
         rules=[
             flag.conflicts_with(
-                "vocab_size", says="--{flag} has a size of its own: leave --{other} out."
+                "vocab_size", says="--{flag} defines the vocabulary size. Remove --{other}."
             )
         ],
     )
     vocab_size: int | None = integer(
         None,
-        "Learn this many pieces, by default 8,000, or as many as a JSON --bert_config has room "
-        "for.",
+        "Number of pieces to learn; by default 8,000, or the vocab_size of a JSON --bert_config.",
         min_value=6,
     )
     do_lower_case: bool | None = switch(
         None,
-        "Lower-case the text and strip accents (uncased), by default true, or as "
-        "--init_checkpoint says.",
+        "Lower-case the text and strip accents (uncased); by default true, or as in "
+        "--init_checkpoint.",
     )
-    special_tokens_in_texts: bool | None = flag.special_tokens(
-        "--init_checkpoint does, else they are parted"
-    )
+    special_tokens_in_texts: bool | None = flag.special_tokens("in --init_checkpoint, else split")
     max_predictions_per_seq: int | None = integer(
         None,
-        "Mask at most this many tokens of a row, by default --masked_lm_prob of a full row.",
+        "Maximum number of predictions per row; by default --masked_lm_prob of a full row.",
         min_value=1,
         heading="Rows and masks",
         advanced=True,
     )
     masked_lm_prob: float = number(
         0.15,
-        "Mask this share of a row's tokens.",
-        rules=[flag.within(lambda share: 0 < share <= 1, "above 0 and not above 1")],
+        "Fraction of the tokens in a row to mask.",
+        rules=[flag.within(lambda fraction: 0 < fraction <= 1, "above 0 and at most 1")],
         advanced=True,
     )
     short_seq_prob: float = number(
         0.1,
-        "Cut this share of the documents to a random shorter length.",
-        rules=[flag.within(lambda share: 0 <= share <= 1, "from 0 to 1")],
+        "Fraction of the documents to split into shorter rows of random length.",
+        rules=[flag.within(lambda fraction: 0 <= fraction <= 1, "from 0 to 1")],
         advanced=True,
     )
     masking: choices.Masking = choice(  # noqa: RUF009
         "token",
         get_args(choices.Masking),
-        "Mask single pieces, as in the paper (token), or all pieces of a word (whole_word).",
+        "Unit to mask: single pieces, as in the paper (token), or all pieces of a word "
+        "(whole_word).",
     )
     mask_split: str = string(
         ",".join(map(str, choices.MASK_SPLIT)),
-        "Replace so many percent of the tokens to predict by [MASK], by a random token, and by "
-        "themselves.",
+        "Percentages of predicted tokens to replace with [MASK], replace with a random token, and "
+        "leave unchanged.",
         advanced=True,
     )
     nsp: bool = switch(
-        True, "Train next-sentence prediction; --nsp=false keeps the pairs and drops this loss."
+        True, "Train next-sentence prediction; --nsp=false keeps the pairs without this loss."
     )
     pairs: bool = switch(
         True,
-        "Make rows of two texts, the second one random in about half; --pairs=false makes rows of "
-        "one text, without next-sentence prediction.",
+        "Create rows of two texts, of which about half have a random second text; --pairs=false "
+        "creates rows of one text, without next-sentence prediction.",
         rules=[_needs_text(lambda pairs: not pairs, "--pairs=false"), _predicts_without_pairs],
         advanced=True,
     )
     objective: choices.Objective = choice(  # noqa: RUF009
         "mlm",
         get_args(choices.Objective),
-        "Predict masked tokens from both sides (mlm), or each next token from those before it, "
-        "without masks and next sentences (ltr).",
+        "Predict masked tokens from both sides (mlm), or each token from the preceding ones, "
+        "without masks and next-sentence prediction (ltr).",
         rules=[_needs_text(lambda objective: objective != "mlm"), _conflicts_with_left_to_right],
         advanced=True,
     )
     config_overrides: Sequence[str] = words(
         (),
-        "Change these values of the config, such as hidden_dropout_prob=0,num_attention_heads=8.",
+        "Config values to change, such as hidden_dropout_prob=0,num_attention_heads=8.",
         heading="Model",
         advanced=True,
     )
     precision: str = flag.precision(
-        "bfloat16 computes matrix products in bfloat16, faster where the processor or the card "
-        "has it, and keeps weights and sums in float32."
+        "Precision; bfloat16 computes matrix products in bfloat16, which is faster on hardware "
+        "that supports it, and keeps weights and sums in float32."
     )
     num_train_steps: int = integer(
-        3600, "Train for this many steps in all.", min_value=1, heading="Training"
+        3600, "Total number of training steps.", min_value=1, heading="Training"
     )
     num_warmup_steps: int = integer(
         None,
-        "Let the rate rise over this many steps, by default a tenth of all.",
+        "Number of steps with a rising learning rate; by default a tenth of all steps.",
         min_value=0,
         rules=[_IS_WITHIN_STEPS],
         advanced=True,
     )
     train_batch_size: int = integer(
         16,
-        "Take this many rows in a step, over all replicas.",
+        "Number of rows per step, over all replicas.",
         min_value=1,
         rules=[flag.divided_by("gradient_accumulation_steps")],
     )
     gradient_accumulation_steps: int = integer(
-        1, "Compute a step in this many parts, one after the other, to save memory.", min_value=1
+        1, "Number of micro-batches per step, which saves memory.", min_value=1
     )
     learning_rate: float = number(
         1e-3,
-        "Let the rate rise to this, and then fall; the paper's for bert-base is 1e-4.",
+        "Peak learning rate; the paper uses 1e-4 for bert-base.",
         rules=[flag.IS_RATE],
     )
     optimizer: str = choice(
         "adam",
         choices.OPTIMIZERS,
-        "adam is Google's, without bias correction; adamw has it; lamb is for batches of "
-        "thousands of rows.",
+        "Optimizer: adam (Google's, without bias correction), adamw (with it), or lamb (for "
+        "batches of thousands of rows).",
         advanced=True,
     )
     weight_decay: float = number(
         0.01,
-        "Let weights, except biases and LayerNorm, decay by this share of the rate in each step.",
-        rules=[flag.within(lambda decay: 0 <= decay < math.inf, "of 0 or more")],
+        "Weight decay, relative to the learning rate; biases and LayerNorm are excluded.",
+        rules=[flag.within(lambda decay: 0 <= decay < math.inf, "of at least 0")],
         advanced=True,
     )
     adam_beta_2: float = number(
         0.999,
-        "Let the optimizer's mean of squared gradients forget all but this share in each step.",
-        rules=[flag.within(lambda beta: 0 <= beta < 1, "of 0 or more and below 1")],
+        "Decay rate of the optimizer's second moments.",
+        rules=[flag.within(lambda beta: 0 <= beta < 1, "from 0 to below 1")],
         advanced=True,
     )
     phases: str = string(
         None,
-        "Train on these lengths of rows for these shares of the steps, as in the paper's "
-        "128:0.9,512:0.1; 128:0.9:20,512:0.1:76 also says the most predictions of a row.",
+        "Row lengths and their fractions of the steps, such as the paper's 128:0.9,512:0.1; "
+        "128:0.9:20,512:0.1:76 also sets the maximum number of predictions per row.",
         rules=[flag.mutually_exclusive("set the length", "max_seq_length"), _HAS_ONE_LENGTH],
     )
     equal_tokens: bool = switch(
         False,
-        "Take more rows in the steps of shorter --phases, so that all steps have about as many "
-        "tokens.",
+        "Increase the batch size of shorter --phases, so that all steps have about the same "
+        "number of tokens.",
         advanced=True,
     )
-    seed: int = integer(
-        12345, "Draw everything random from this seed.", min_value=0, max_value=2**32 - 1
-    )
+    seed: int = integer(12345, "Random seed.", min_value=0, max_value=2**32 - 1)
 
-    # Hardware, saving, logging: free to differ when a run is started again
+    # Hardware, saving and logging, which may change when a run resumes.
     strategy: str = choice(
         "auto",
         (*choices.STRATEGIES, "multi_worker"),
-        "Use every GPU of this machine (mirrored), one device (one_device), the GPUs of all "
-        "workers that --worker_hosts or TF_CONFIG names (multi_worker), or what the machine has "
-        "or the workers named (auto).",
+        "Devices: all GPUs of this machine (mirrored), one device (one_device), the GPUs of the "
+        "workers in --worker_hosts or TF_CONFIG (multi_worker), or multi_worker, mirrored or "
+        "one_device, whichever fits (auto).",
         heading="Machines",
     )
     worker_hosts: Sequence[str] = words(
         (),
-        "Train on several machines, the HOST:PORT of each with commas, the first one the chief, or "
-        "slurm (slurm:PORT, by default 2222) for those of srun's tasks; whoever reaches these "
-        "ports can read and write files as this user.",
+        "HOST:PORT of each machine, with commas, the chief first; or slurm (slurm:PORT, by default "
+        "2222) for the hosts of srun's tasks. Anyone who can reach these ports can read and write "
+        "files as this user.",
     )
     task_index: int | None = integer(
-        None, "Be this one of the HOST:PORT of --worker_hosts, counted from 0.", min_value=0
+        None, "Index of this process in --worker_hosts, from 0.", min_value=0
     )
     worker_wait_minutes: float = number(
         10,
-        "Wait so long for all workers to come.",
+        "Maximum number of minutes to wait for the other workers.",
         rules=[flag.within(lambda minutes: 0 < minutes < math.inf, "above 0")],
         advanced=True,
     )
     tpu: str | None = string(
-        None, "Train on this TPU: its name, grpc://HOST:PORT, or local on a TPU VM."
+        None, "TPU to train on: its name, grpc://HOST:PORT, or local on a TPU VM."
     )
     deterministic: bool = switch(
-        False, "Use operations of a GPU that repeat bit for bit, and are slower.", advanced=True
+        False, "Use deterministic GPU operations, which are slower.", advanced=True
     )
     jit_compile: str = choice(
         "auto",
         choices.XLA_CHOICES,
-        f"{flag.JIT_COMPILE}; a TPU compiles everything.",
+        f"{flag.JIT_COMPILE}; on a TPU, everything is compiled.",
         advanced=True,
     )
     remat: bool = switch(False, flag.REMAT)
     save_checkpoints_steps: int = integer(
         1000,
-        "Save a checkpoint every so many steps, where ten minutes do not pass before.",
+        "Number of steps between checkpoints; one is also saved every 10 minutes.",
         min_value=1,
         heading="Saving and evaluation",
         advanced=True,
     )
     keep_checkpoints: int = integer(
-        3, "Keep this many of the newest checkpoints.", min_value=1, advanced=True
+        3, "Number of recent checkpoints to keep.", min_value=1, advanced=True
     )
     eval_batch_size: int = integer(
-        64, "Evaluate this many rows at once.", min_value=1, advanced=True
+        64, "Number of rows per evaluation batch.", min_value=1, advanced=True
     )
     max_eval_steps: int = integer(
-        200, "End the final evaluation after this many batches.", min_value=1, advanced=True
+        200, "Maximum number of batches in the final evaluation.", min_value=1, advanced=True
     )
     export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")
     cache_dir: str | None = string(
         None,
-        "Keep the index of the input here, with blocks of JSON lines and large gzip files, "
-        "instead of in MODEL_DIR/corpus.",
+        "Directory for the index of the input and for blocks of JSON lines and large gzip files, "
+        "instead of MODEL_DIR/corpus.",
         advanced=True,
     )
 
     @property
     def replacement(self) -> tuple[float, float]:
-        """The shares of the tokens to predict that become [MASK], and a random token."""
+        """Fractions of predicted tokens that become [MASK] and a random token."""
         try:
             mask, random, same = map(float, self.mask_split.split(","))
         except ValueError:
             mask = random = same = math.nan
         if not (min(mask, random, same) >= 0 and math.isclose(mask + random + same, 100)):
             raise ValueError(
-                f"--mask_split={self.mask_split}: expected three percentages that add up to 100, "
-                "of [MASK], of random tokens and of tokens that stay, such as 80,10,10."
+                f"--mask_split={self.mask_split}: expected percentages of [MASK], random and "
+                "unchanged tokens that add up to 100, such as 80,10,10."
             )
         return mask / 100, random / 100
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The fields of the config that ``config_overrides`` names, of the fields' types."""
+        """Config fields in ``config_overrides``, converted to their types."""
         types = {name: type(value) for name, value in BertConfig().to_dict().items()}
-        del types["vocab_size"]  # the vocabulary's
+        del types["vocab_size"]  # set by the vocabulary
         values = {}
         for text in self.config_overrides:
             name, _, value = text.partition("=")
@@ -398,58 +390,57 @@ class PretrainingSettings:
                 values[name] = types[name](value)
             except (KeyError, ValueError):
                 raise ValueError(
-                    f"--config_overrides={','.join(self.config_overrides)}: expected NAME=VALUE, "
-                    f"such as hidden_dropout_prob=0, with a name out of {', '.join(types)}, got "
-                    f"{text!r}."
+                    f"--config_overrides={','.join(self.config_overrides)}: expected NAME=VALUE "
+                    f"with a name out of {', '.join(types)}, got {text!r}."
                 ) from None
             if self.init_checkpoint and types[name] is int:
                 raise ValueError(
-                    f"--config_overrides={','.join(self.config_overrides)}: --init_checkpoint says "
-                    f"its own {name}, which its weights have: leave it out."
+                    f"--config_overrides={','.join(self.config_overrides)}: --init_checkpoint "
+                    f"defines {name}. Remove it."
                 )
         return values
 
     @property
     def files(self) -> dict[str, str | Sequence[str] | None]:
-        """The paths to read, by flag."""
+        """Paths to read, by flag."""
         names = MAY_CHANGE[choices.PATH] - (
             {"bert_config"} if self.bert_config in PRESETS else set()
         )
         return {f"--{name}": getattr(self, name) for name in sorted(names)}
 
     def may_change(self, is_finished: bool) -> Mapping[str, Collection[str]]:
-        """The settings that may change, by how; those of TFRecords, and of a finished run."""
+        """Returns the settings that may change, by kind of change."""
         freely, paths = MAY_CHANGE[choices.FREELY], MAY_CHANGE[choices.PATH]
-        if self.input_format == "tfrecord":  # of which no contents are compared
+        if self.input_format == "tfrecord":  # contents are not compared
             paths = paths - {"input", "eval_input"}
-        if is_finished:  # nothing is left to train by another schedule
+        if is_finished:  # a schedule has no effect after the training
             return {choices.FREELY: freely | {"gradient_accumulation_steps"}, choices.PATH: paths}
         return {**MAY_CHANGE, choices.PATH: paths}
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings by flag name, ready for JSON."""
+        """Returns the settings by flag name, ready for JSON."""
         return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class RowLength:
-    """The flag that becomes ``phases``."""
+    """Flag that ``phases`` replaces."""
 
     max_seq_length: int = integer(
         128,
-        "Make rows of this many tokens, [CLS] and [SEP] included; --phases has several lengths.",
-        heading="Length of rows",
+        "Number of tokens per row, including [CLS] and [SEP]; --phases sets several lengths.",
+        heading="Row length",
     )
 
 
-#: What declares the flags.
+#: Dataclasses that declare the flags.
 DECLARATIONS = (PretrainingSettings, RowLength)
 
 
 def settings_from_flags(
     parsed: flags.FlagValues = flags.FLAGS,
 ) -> tuple[PretrainingSettings, list[str]]:
-    """The settings that the parsed flags ask for, and sentences on flags that are unusual."""
+    """Returns the settings from parsed flags, and messages on flags with unexpected effects."""
     defaults = flag.defaults(PretrainingSettings)
     values = {name: parsed[name].value for name in defaults}
     given = {name for name in defaults if parsed[name].present}
@@ -475,20 +466,20 @@ def settings_from_flags(
     elif values["do_lower_case"] is None:
         values["do_lower_case"] = True
     settings = PretrainingSettings(**values)
-    _ = settings.replacement, settings.overrides, make_phases(settings)  # refuse what is no value
+    _ = settings.replacement, settings.overrides, make_phases(settings)  # validates them
     notes = []
     if settings.input_format == "tfrecord":
         notes += [
-            f"--{name} changes no row here: --input_format=tfrecord holds rows that are masked."
+            f"--{name} has no effect: the rows of --input_format=tfrecord are already masked."
             for name in _RECORD_FLAGS
-            # Without a number of predictions the share says how many a row of the records has.
+            # Otherwise masked_lm_prob sets the number of predictions per row.
             if name in given and (name != "masked_lm_prob" or settings.max_predictions_per_seq)
         ]
     rate = defaults["learning_rate"]
     if settings.init_checkpoint and settings.learning_rate == rate:
         notes.append(
-            f"--learning_rate={rate:g}, the default, is for weights that begin at random: trained "
-            "weights mostly want less, such as 5e-5."
+            f"--learning_rate={rate:g}, the default, is intended for random initial weights. For "
+            "pre-trained weights, use a lower value such as 5e-5."
         )
     return settings, notes
 
@@ -498,10 +489,14 @@ def settings_from_flags(
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A run of steps, from ``first_step`` to before ``last_step``, at one sequence length.
+    """Range of steps with one sequence length.
 
-    A step has ``rows`` over all replicas, a row at most ``max_predictions``, where
-    ``--phases`` names a number.
+    Attributes:
+        max_seq_length: Number of tokens per row.
+        first_step: First step.
+        last_step: End of the range, exclusive.
+        rows: Number of rows per step, over all replicas.
+        max_predictions: Maximum number of predictions per row, if ``--phases`` sets it.
     """
 
     max_seq_length: int
@@ -512,7 +507,7 @@ class Phase:
 
 
 def make_phases(settings: PretrainingSettings) -> list[Phase]:
-    """The phases of a run; with ``equal_tokens`` the shorter ones have more rows."""
+    """Returns the phases of a run; ``equal_tokens`` increases the rows of shorter phases."""
     phases = parse_phases(settings.phases, settings.num_train_steps, settings.train_batch_size)
     if not settings.equal_tokens:
         return phases
@@ -524,35 +519,31 @@ def make_phases(settings: PretrainingSettings) -> list[Phase]:
 
 
 def parse_phases(text: str, num_steps: int, rows: int) -> list[Phase]:
-    """Divides the steps of a run among ``LENGTH:SHARE[:PREDICTIONS]``, whose shares add up to 1.
-
-    The phases have no gaps; those left without a step are left out.
-    """
+    """Divides steps by ``LENGTH:FRACTION[:PREDICTIONS]``, without gaps and empty phases."""
     phases = []
     first, total = 0, 0.0
     for part in text.split(","):
-        length, share, predictions = _parse_phase(text, part)
-        total += share
+        length, fraction, predictions = _parse_phase(text, part)
+        total += fraction
         last = round(total * num_steps)
         if last > first:
             phases.append(Phase(length, first, last, rows, predictions))
         first = last
     if not math.isclose(total, 1.0, abs_tol=1e-6):
-        raise ValueError(f"--phases={text}: the shares add up to {total:g}, expected 1.")
+        raise ValueError(f"--phases={text}: expected fractions that add up to 1, got {total:g}.")
     return phases
 
 
 def _parse_phase(text: str, part: str) -> tuple[int, float, int | None]:
     length, *rest = part.split(":")
-    share, *max_value = rest or ["1"]
+    fraction, *predictions = rest or ["1"]
     try:
-        phase = int(length), float(share), int(":".join(max_value)) if max_value else None
-        if phase[0] < 1 or not 0.0 <= phase[1] <= 1.0 or (max_value and int(max_value[0]) < 1):
+        phase = int(length), float(fraction), int(":".join(predictions)) if predictions else None
+        if phase[0] < 1 or not 0.0 <= phase[1] <= 1.0 or (phase[2] or 1) < 1:
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"--phases={text}: expected LENGTH:SHARE pairs such as 128:0.9,512:0.1, or "
-            "LENGTH:SHARE:PREDICTIONS, lengths and predictions of 1 or more and shares between 0 "
-            f"and 1, got {part!r}."
+            f"--phases={text}: expected LENGTH:FRACTION or LENGTH:FRACTION:PREDICTIONS, such as "
+            f"128:0.9,512:0.1, with fractions from 0 to 1, got {part!r}."
         ) from None
     return phase

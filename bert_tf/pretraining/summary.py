@@ -1,4 +1,4 @@
-"""Summary of a finished pre-training: its export, its measures, filled masks, next commands."""
+"""Summary of a finished pre-training run: export, metrics, filled masks and next commands."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from bert_tf.training.run_directory import RunDirectory
 
 from .settings import Phase
 
-# By the objective: what is predicted, and what the words are that are guessed.
+# Names of the predictions by objective, and descriptions of the guessed words.
 PREDICTED = {"mlm": "masked LM", "ltr": "next token"}
 _GUESS_DESCRIPTIONS = {
     "mlm": "each hidden in its held-out sentence",
@@ -33,17 +33,17 @@ _MAX_WORDS = 12
 def export_model(
     model: BertPretrainer, tokenizer: BertTokenizer, phases: Sequence[Phase], path: str
 ) -> None:
-    """Exports a run's model, for texts as long as its longest rows: positions beyond are random."""
-    # One without results is a killed process', and on an object store perhaps half of one.
+    """Exports the model for texts up to the longest rows; further positions are untrained."""
+    # An export without results comes from a killed process, and may be incomplete.
     remove_export(path)
     longest = max(phase.max_seq_length for phase in phases)
     export(model, path, tokenizer=tokenizer, options=ExportOptions(max_seq_length=longest))
 
 
 def _hide_words(sentence: str, tokenizer: BertTokenizer) -> list[tuple[str, str]]:
-    """The sentence with one of its words hidden, once for each of up to 12 words: texts, words.
+    """Returns up to 12 copies of a sentence with one word hidden each, and the hidden words.
 
-    Only words of two letters or more that are a single piece are hidden: [MASK] is for one piece.
+    A hidden word has at least two letters and is a single piece, because [MASK] is one piece.
     """
     if MASK_TOKEN in sentence:  # a text about BERT
         return []
@@ -66,10 +66,10 @@ def _hide_words(sentence: str, tokenizer: BertTokenizer) -> list[tuple[str, str]
 def fill_masks(
     model: BertPretrainer, tokenizer: BertTokenizer, sentences: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Lets the model guess words of sentences, one hidden at a time: of each sentence the surest.
+    """Predicts hidden words of sentences; returns the most confident prediction per sentence.
 
-    ``guessed`` says for how many of the sentence's ``hidden`` words the first guess was right. A
-    causal model guesses a word from those before it, which are the text then.
+    ``guessed`` counts the ``hidden`` words whose first guess is correct. A causal model only sees
+    the words before the hidden one.
     """
     served = untraced(model, tokenizer, ExportOptions())
     guess = _guess_from_the_left if model.config.is_decoder else _guess_hidden
@@ -85,7 +85,7 @@ def fill_masks(
 
 def _guess_hidden(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     filled = fill(served, tf.constant([text for text, _ in hidden]))
-    # (B, M, K): the first mask's; a text too long for the positions may have lost its mask.
+    # (B, M, K): guesses for the first mask. A text that was cut may have lost its mask.
     guesses, scores = filled["tokens"].numpy(), filled["scores"].numpy()
     return [
         {
@@ -105,7 +105,7 @@ def _guess_from_the_left(served: Served, hidden: Sequence[tuple[str, str]]) -> l
     cls_ids = tf.fill([len(hidden), 1], tokenizer.cls_id)
     ids = tf.concat([cls_ids, tokenizer.tokenize(prefixes)], 1)
     last_positions = ids.row_lengths() - 1
-    fits = (ids.row_lengths() <= positions).numpy()  # a text too long for them has no guesses
+    fits = (ids.row_lengths() <= positions).numpy()  # longer texts have no guesses
     ids = ids[:, :positions]
     mask = tf.ones_like(ids).to_tensor()
     inputs = {
@@ -138,12 +138,12 @@ def _is_guessed(filled: dict[str, Any]) -> bool:
     return filled["guesses"][0].lower() == filled["word"].lower()
 
 
-def _bar(share: float, width: int = 30) -> str:
-    return ("█" * round(share * width)).ljust(width, "·")
+def _bar(fraction: float, width: int = 30) -> str:
+    return ("█" * round(fraction * width)).ljust(width, "·")
 
 
 def print_results(results: dict[str, Any], directory: RunDirectory) -> None:
-    """Prints the results of a finished run, and the commands that come next."""
+    """Prints the results of a finished run, and commands to continue with."""
     evaluation = results["evaluation"]
     objective = results["objective"]
     if evaluation:
@@ -162,15 +162,15 @@ def print_results(results: dict[str, Any], directory: RunDirectory) -> None:
             print_progress(f"  {'':<14}{baseline:6.1%}  {_bar(baseline)}  always guessing {guess}")
     if results["best"]:
         print_progress(
-            f"The best evaluation while training was after step {results['best']['step']:,} (loss "
-            f"{results['best']['loss']:.3f}); its weights: {directory.best}"
+            f"Best evaluation during training: step {results['best']['step']:,}, loss "
+            f"{results['best']['loss']:.3f}, weights in {directory.best}"
         )
     if masks := results["filled_masks"]:
         hidden = sum(filled["hidden"] for filled in masks)
         right = sum(filled["guessed"] for filled in masks)
         print_progress(
-            f"\nOf {hidden} words, {_GUESS_DESCRIPTIONS[objective]}, {right} guessed "
-            f"({right / hidden:.0%}); the surest:"
+            f"\n{right} of {hidden} words ({right / hidden:.0%}), "
+            f"{_GUESS_DESCRIPTIONS[objective]}, guessed correctly. Most confident:"
         )
         for filled in sorted(masks, key=_confidence, reverse=True)[:_NUM_PRINTED]:
             guesses = ", ".join(
@@ -186,7 +186,7 @@ def print_results(results: dict[str, Any], directory: RunDirectory) -> None:
     print_progress(
         f"\nResults: {directory.results}\n"
         + (f"SavedModel: {directory.export}\n" if is_exported else "")
-        + f"\nWhat comes next:\n  tensorboard --logdir {directory.logs}\n"
+        + f"\nNext steps:\n  tensorboard --logdir {directory.logs}\n"
         + (
             f"  saved_model_cli show --dir {directory.export} --tag_set serve --all\n"
             if is_exported

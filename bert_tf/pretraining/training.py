@@ -1,4 +1,4 @@
-"""The training of a run: its phases, evaluated and saved, resumed exactly; its best weights."""
+"""Trains the phases of a run, with evaluations, checkpoints and the best weights."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ from .model import initialize_pretrainer, pretrainer_spec
 from .objective import EvaluationResult, PretrainingLoop, PretrainingSums, means
 from .settings import Phase, make_phases
 
-# A checkpoint is saved after ten minutes, whatever the steps.
+# Maximum number of seconds between checkpoints.
 _SAVE_SECONDS = 600.0
 _MIN_REPORTED_WAIT = 0.05
 _EVAL_STEPS_WHILE_TRAINING = 20
@@ -31,7 +31,7 @@ _EVAL_STEPS_WHILE_TRAINING = 20
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingInputs(Inputs):
-    """Inputs of a run: its data, and the checkpoint that it starts from, if any."""
+    """Data, tokenizer, config and optional initial checkpoint of a run."""
 
     data: PretrainingData
     tokenizer: BertTokenizer
@@ -39,7 +39,7 @@ class PretrainingInputs(Inputs):
     start: Checkpoint | None = None
 
     def describe_model(self, path: str, nsp: bool) -> None:
-        """Writes to a directory what makes a model of weights: sizes, class, vocabulary."""
+        """Writes config, model class and tokenizer, which complete the weights in ``path``."""
         tokenization = Tokenization.from_tokenizer(self.tokenizer)
         spec = pretrainer_spec(nsp)
         described = Checkpoint(path, "bert_tf", self.config, spec, tokenization=tokenization)
@@ -48,14 +48,19 @@ class PretrainingInputs(Inputs):
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where the data of a phase goes on."""
+    """Position in the data of a phase.
+
+    Attributes:
+        phase: Index of the phase.
+        reached: Cursors after the last rows that the hosts have read. If the number of hosts
+            changed, one list per number.
+    """
 
     phase: int = 0
-    # The cursors behind what each host has read; where their number changed, those of each number.
     reached: ReadCursors = (((0, 0, 0),),)
 
     def advance(self, cursors: Sequence[Cursor]) -> "Position":
-        """The position behind the last row of each host."""
+        """Returns the position after the last row of each host."""
         newest = [(epoch, pool, row + 1) for epoch, pool, row in cursors]
         older = [
             hosts
@@ -65,20 +70,21 @@ class Position:
         return Position(self.phase, [*older, newest])
 
     def to_json(self) -> dict[str, Any]:
-        """Form that ``from_json`` reads, whatever the number of hosts."""
+        """Returns a form that ``from_json`` reads."""
         return {"phase": self.phase, "start": self.reached}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Position":
-        """Reads what ``to_json`` gave."""
+        """Creates a position from the form that ``to_json`` returns."""
         return cls(saved["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in saved["start"]])
 
 
 class PretrainingTrainer(Trainer):
-    """The training of a run, phase by phase.
+    """Trains a run, phase by phase.
 
-    Its ``state`` is where the data goes on; ``best`` has the step, phase and loss of the best
-    evaluation, if any.
+    Attributes:
+        state: Position in the data.
+        best: Step, phase and loss of the best evaluation; empty before the first one.
     """
 
     loop: PretrainingLoop
@@ -95,11 +101,11 @@ class PretrainingTrainer(Trainer):
         self.best: dict[str, Any] = {}
         replicas = self.devices.strategy.num_replicas_in_sync
         self._batches = Batches(self.settings, inputs.data, inputs.tokenizer, replicas)
-        # An epoch lasts from checkpoint to checkpoint.
+        # For callbacks, an epoch is the interval between checkpoints.
         self.steps_per_epoch = self.settings.save_checkpoints_steps
 
     def finish(self) -> EvaluationResult | None:
-        """Trains what is left of all phases; returns the final evaluation, if there is any."""
+        """Trains the remaining steps; returns the final evaluation, or ``None`` without data."""
         restored = self.restore()
         self.directory.record_dropout_masks(self.loop.compilation.masks.name, self.step)
         if not restored and self.inputs.start is not None:
@@ -117,7 +123,7 @@ class PretrainingTrainer(Trainer):
     def _begin_callbacks(self, callbacks: Sequence[Any]) -> None:
         if callbacks:
             with self.devices.strategy.scope():
-                # The optimizer is for callbacks to look at.
+                # Compiled only so that callbacks can read the optimizer.
                 self.loop.model.compile(self.loop.optimizer, jit_compile=False)
         names = ("loss", *EvaluationResult._fields) if self.inputs.data.evaluated else ()
         self.callbacks = Callbacks(
@@ -130,7 +136,7 @@ class PretrainingTrainer(Trainer):
         self.callbacks.begin()
 
     def _train_phases(self) -> None:
-        # A phase that has been left is not trained again, even if --num_train_steps has changed.
+        # A completed phase is not resumed, even if --num_train_steps has changed.
         for number in range(self.state.phase, len(self.phases)):
             phase = self.phases[number]
             if self.step >= phase.last_step:
@@ -138,7 +144,7 @@ class PretrainingTrainer(Trainer):
             if self.state.phase != number:
                 self.state = Position(number)
             label = f"Training at length {phase.max_seq_length}"
-            if self.train(label):  # a callback ended it
+            if self.train(label):
                 print_progress(f"A callback ended the training at step {self.step:,}.")
                 return
 
@@ -146,16 +152,16 @@ class PretrainingTrainer(Trainer):
 
     @property
     def phase(self) -> Phase:
-        """The phase that the position is in."""
+        """Current phase."""
         return self.phases[self.state.phase]
 
     @property
     def last_step(self) -> int:
-        """The last step of the phase."""
+        """Last step of the phase."""
         return self.phase.last_step
 
     def batches(self) -> Iterator[Any]:
-        """The batches of the phase from the position on."""
+        """Returns the remaining batches of the phase."""
         position = self.state
         batches = self._batches.training(self.phase, position.phase, position.reached)
         return self.loop.distribute(batches)
@@ -163,7 +169,7 @@ class PretrainingTrainer(Trainer):
     def take(
         self, results: StepResults, seconds: float | None
     ) -> tuple[dict[str, float], int, int]:
-        """Takes the position behind some steps, and the means over them."""
+        """Advances the position by some steps; returns their metrics, tokens and rows."""
         self.state = self.state.advance(results.cursors)
         sums = PretrainingSums(*results.sums)
         figures = means(sums)
@@ -171,7 +177,7 @@ class PretrainingTrainer(Trainer):
         return figures, int(sums.tokens), len(results.losses) * self.phase.rows
 
     def labels(self, figures: Mapping[str, float]) -> dict[str, str]:
-        """The loss, the accuracies and the speed; the wait for input where it is long."""
+        """Returns the displayed loss, accuracies, speed and, if long, the wait for input."""
         predicts = "MLM" if self.settings.objective == "mlm" else "next-token"
         labels = {
             "loss": f"{figures['loss']:.3f}",
@@ -186,22 +192,22 @@ class PretrainingTrainer(Trainer):
         return labels
 
     def remedy(self, error: BadStepError) -> Exception:
-        """Says what to do about a bad step."""
+        """Adds a remedy to an error of a bad step."""
         self.background.wait()
         rate = f"--learning_rate={self.settings.learning_rate / 10:g}"
-        remedy = f"go on from the checkpoint before it with {rate}"
+        remedy = f"resume from the last checkpoint with {rate}"
         if not self.directory.has_progress():
-            remedy = f"no checkpoint was saved before it, so begin anew with a lower rate, {rate}"
+            remedy = f"no checkpoint was saved before it; restart with {rate}"
         return BadStepError(error.bad, remedy)
 
     # --- Checkpoints and evaluations -----------------------------------------------------------
 
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
-        """Saves, then evaluates what was saved."""
+        """Saves a checkpoint and evaluates it."""
         if self.step == self._saved_step:
             return
         self.save()
-        # Skip the evaluation when the user interrupted.
+        # Skip the evaluation if the user interrupts the run.
         if not stops:
             result = self._evaluate_saved()
             ends = ends or self.callbacks.stops  # a callback may stop after the evaluation
@@ -210,13 +216,13 @@ class PretrainingTrainer(Trainer):
                 self.callbacks.end_epoch(_scores(result))
 
     def restore(self) -> bool:
-        """Restores the newest checkpoint, and finds the best; returns whether there is one."""
+        """Restores the newest checkpoint and the best result; returns whether one exists."""
         restored = super().restore()
-        self.restore_best()  # or removes the best of deleted checkpoints
+        self.restore_best()
         return restored
 
     def _evaluate_saved(self) -> EvaluationResult | None:
-        """Evaluates the weights that have been saved, and keeps them where they are the best."""
+        """Evaluates the saved weights, and saves them as the best if they are."""
         result = self.evaluate(_EVAL_STEPS_WHILE_TRAINING, self.phase)
         if result is not None:
             self.summaries.write("eval", self.step, result._asdict())
@@ -225,7 +231,7 @@ class PretrainingTrainer(Trainer):
         return result
 
     def evaluate(self, max_steps: int, phase: Phase) -> EvaluationResult | None:
-        """Evaluates on the batches of a phase; ``None`` where there is nothing to evaluate on."""
+        """Evaluates on the batches of a phase; returns ``None`` without evaluation data."""
         if not self.inputs.data.evaluated:
             return None
         self.callbacks.begin_evaluation()
@@ -237,9 +243,10 @@ class PretrainingTrainer(Trainer):
         return result
 
     def keep_best(self, loss: float) -> None:
-        """Keeps the weights if this evaluation is its phase's best: another length, another loss.
+        """Saves the weights if they are the best of the phase.
 
-        They are in a model directory of their own, so that they load as the run's newest do.
+        Losses are only comparable at one sequence length. The weights are saved as a model
+        directory, which loads like the run's newest weights.
         """
         phase, step = self.state.phase, self.step
         if not self.workers.is_chief or not math.isfinite(loss):
@@ -254,20 +261,20 @@ class PretrainingTrainer(Trainer):
         self.background.save(folder, step, weights, self.best, keep=1, at_same_step=True)
 
     def restore_best(self) -> None:
-        """Finds the best evaluation that was kept, unless it is of a step that comes again."""
+        """Restores the best evaluation; deletes one of a later step than the current one."""
         if not self.workers.is_chief:
             return
         try:
             newest = saved_states.find_latest(self.directory.best_weights)
         except ValueError:
             print_progress(
-                f"{self.directory.best} is damaged: the next evaluation is the best so far."
+                f"Cannot read {self.directory.best}: the next evaluation counts as the best."
             )
             newest = None
         if newest is not None and newest.extra.keys() != {"step", "phase", "loss"}:
             raise ValueError(
-                f"{self.directory.best_weights} holds a checkpoint that is no run's best: move it "
-                "away, as the best weights are to be kept there."
+                f"{self.directory.best_weights} contains a checkpoint that is not the best of a "
+                "run. Move it to another directory."
             )
         if newest is not None and newest.step > self.step:
             saved_states.delete_all(self.directory.best_weights)
@@ -277,20 +284,20 @@ class PretrainingTrainer(Trainer):
     # --- progress.json -------------------------------------------------------------------------
 
     def note_end(self) -> None:
-        """So that the same command goes on behind the training."""
+        """Records the end of the training, so that a resumed run skips it."""
         self._record(ended=self.step)
 
     def _done_at_this_step(self) -> set[str]:
-        """The ones of "evaluated" and "ended" that the process before recorded of this step.
+        """Returns which of "evaluated" and "ended" are recorded for the current step.
 
-        It may have been killed or stopped between a checkpoint and its evaluation.
+        The previous process may have been stopped between a checkpoint and its evaluation.
         """
         recorded = self._recorded()
         current = {name: step for name, step in recorded.items() if step == self.step}
         if self.workers.is_chief and current != recorded:
-            write_json(self.directory.progress, current)  # others' checkpoints are gone
+            write_json(self.directory.progress, current)  # drops deleted checkpoints
         names = ("evaluated", "ended")
-        # The chief alone writes that file: another may read it before or after.
+        # Only the chief writes the file, and others may read it before or after.
         chief_done = self.workers.gather([name in current for name in names])[0]
         return {name for name, is_done in zip(names, chief_done, strict=True) if is_done}
 
@@ -304,5 +311,5 @@ class PretrainingTrainer(Trainer):
 
 
 def _scores(result: EvaluationResult | None) -> dict[str, float]:
-    """An evaluation's figures for callbacks, with the loss by Keras' name; {} without one."""
+    """Returns an evaluation's metrics for callbacks; empty without an evaluation."""
     return {"loss": result.loss, **result._asdict()} if result is not None else {}

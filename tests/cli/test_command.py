@@ -338,10 +338,9 @@ REFUSED = {
     "whole command.",
     "verify 1 --tolerance=-1": "flag --tolerance=-1: -1.0 is not a non-negative number",
     "verify 1 --tolerance=nan": "--tolerance=nan: expected a number.",
-    "vocab --output=v.txt": "--input is missing: vocab needs --input=FILES to learn from and "
-    "--output=FILE to write.",
-    "create_pretraining_data --input=a.txt": "--vocab_file is missing: it has to name a file; "
-    "python -m bert_tf.vocab learns one.",
+    "vocab --output=v.txt": "--input is missing: pass --input=FILES and --output=FILE.",
+    "create_pretraining_data --input=a.txt": "--vocab_file is missing: pass a file, such as one "
+    "that python -m bert_tf.vocab creates.",
     "convert --model=s --output=t --format=onnx": "flag --format=onnx: value should be one of "
     "<bert_tf|huggingface|google_tf1>; python -m bert_tf.convert --help=all lists the flags.",
     "convert --model=s --output=t": "--format is missing: convert needs --model, --output and "

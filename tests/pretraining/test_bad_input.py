@@ -29,14 +29,14 @@ HEADS = json.dumps({**TINY, "num_attention_heads": 3})
         ({"input": "empty.txt"}, b"", r"empty.txt.* empty|no document"),
         ({"input": "bytes.txt"}, b"A good line.\nA bad \xff one.\n\nMore.\n", r"bytes.txt.*\b19\b"),
         ({"input": "one.txt"}, b"One sentence.\nAnother one.\nA third.\n",
-         "leaves 1 document .*--pairs=false"),
+         "has 1 training documents.*--pairs=false"),
         ({"input": "nothing*.txt"}, None, r"nothing\*\.txt"),
         ({"input": "none"}, None, "none"),
         (VOCABULARY, f"{PIECES}word\n".encode(), r"vocab.txt.*\[MASK\]"),
         (VOCABULARY, f"{PIECES}[MASK]\nword\nword\n".encode(), "lines 6 and 7|line 6.*line 7"),
         ({"bert_config": "config.json"}, HEADS.encode(),
          "hidden_size 16 is not a multiple of num_attention_heads 3"),
-        ({"vocab_size": 201}, None, "--vocab_size=201 is more than the 200 pieces .* has room for"),
+        ({"vocab_size": 201}, None, "--vocab_size=201: expected at most 200, the vocab_size of "),
         ({"tpu": "grpc://127.0.0.1:9"}, None, "^No TPU was found at 'grpc://127.0.0.1:9'"),
         ({"strategy": "multi_worker"}, None, "needs two workers or more"),
     ],
@@ -83,7 +83,7 @@ def test_a_run_within_its_corpus_is_refused(inputs, tmp_path):
 def test_files_that_moved_are_the_same_and_others_are_not(finished, inputs, tmp_path, capsys):
     moved = shutil.copytree(inputs, tmp_path / "moved")
     run(parse(*arguments(moved, finished[0]))[0])
-    assert "holds this run, finished." in capsys.readouterr().out
+    assert "contains this run, finished." in capsys.readouterr().out
     write_corpus(moved / "corpus.txt", seed=1)
     with pytest.raises(ValueError, match="What --input read is not what the run in .* was started"):
         run(parse(*arguments(moved, finished[0]))[0])
@@ -95,7 +95,7 @@ def test_the_hosts_of_a_tpu_slice_read_records_alone():
     check_hosts_can_read(slice, "tfrecord")
     check_hosts_can_read(slice._replace(hosts=1), None)
     with pytest.raises(
-        ValueError, match="TPU has 4 hosts, .* give them with --input_format=tfrecord"
+        ValueError, match="TPU has 4 hosts, .* pass the files and --input_format=tfrecord"
     ):
         check_hosts_can_read(slice, "google")
 

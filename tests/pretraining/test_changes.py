@@ -54,9 +54,9 @@ def test_another_schedule_is_said_and_kept(begun, capsys):
     for _ in range(2):  # the command that was killed is given again
         start("--num_train_steps=20", "--learning_rate=0.01", "--gradient_accumulation_steps=2")
     assert capsys.readouterr().out == (
-        "From step 6 on: --gradient_accumulation_steps=2 (was 1).\n"
-        "From step 6 on: --num_train_steps=20 (was 10).\n"
-        "From step 6 on: --num_warmup_steps=2 (was 1).\n"
+        "From step 6: --gradient_accumulation_steps=2 (was 1).\n"
+        "From step 6: --num_train_steps=20 (was 10).\n"
+        "From step 6: --num_warmup_steps=2 (was 1).\n"
     )
     kept = directory.saved_flags()
     assert (kept["num_train_steps"], kept["gradient_accumulation_steps"]) == (20, 2)
@@ -68,8 +68,8 @@ def test_another_schedule_is_said_and_kept(begun, capsys):
     [
         (
             "--num_train_steps=5",
-            "=5 is less than the 6 steps that the run in .* has made: give as many or more, or "
-            "name another --model_dir",
+            "=5: expected at least 6, the number of steps that the run in .* has completed. "
+            "Increase it, or use another --model_dir",
         ),
         (
             "--num_train_steps=10 --seed=3",
@@ -101,11 +101,11 @@ def test_a_finished_run_is_extended(inputs, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"other settings: --learning_rate=0.1 \(was 0.01\)"):
         _train(inputs, tmp_path, num_train_steps=8, learning_rate=0.1, **phases)
     with pytest.raises(
-        ValueError, match="=9 leaves --phases=.* another number of phases|=7 is les"
+        ValueError, match="=9 changes the number of --phases|=7: expected at least 8"
     ):
         _train(inputs, tmp_path, num_train_steps=7, **phases)
     _train(inputs, tmp_path, num_train_steps=20, **phases)
-    assert "From step 8 on: --num_train_steps=20 (was 8)." in capsys.readouterr().out
+    assert "From step 8: --num_train_steps=20 (was 8)." in capsys.readouterr().out
     assert read_json(str(tmp_path / "results.json"))["step"] == 20
     # At half of 20 the first phase has not come again.
     assert saved_states.find_latest(str(tmp_path / "checkpoints")).extra["phase"] == 1
@@ -128,13 +128,13 @@ def test_a_run_is_given_a_lower_rate_after_a_bad_step(inputs, tmp_path):
     rate = {"learning_rate": 0.5}
     with ruinous:
         with pytest.raises(
-            BadStepError, match=r"no checkpoint was saved .* --learning_rate=0\.05\."
+            BadStepError, match=r"no checkpoint was saved .*; restart with --learning_rate=0\.05\."
         ):
             _train(inputs, tmp_path / "anew", save_checkpoints_steps=2, **rate)
         assert not (tmp_path / "anew" / "checkpoints").exists()  # none of ruined weights
         with pytest.raises(BadStepError) as raised:
             _train(inputs, tmp_path / "run", save_checkpoints_steps=1, **rate)
-    named = "go on from the checkpoint before it with --learning_rate=0.05."
+    named = "resume from the last checkpoint with --learning_rate=0.05."
     assert str(raised.value).endswith(named)
     assert os.listdir(tmp_path / "run" / "checkpoints") == ["step-00000001"]
     _train(inputs, tmp_path / "run", learning_rate=1e-3)

@@ -40,7 +40,7 @@ def test_a_finished_command_prints_its_results_again(finished, inputs):
     model_dir, printed = finished
     again = pretrain(inputs, model_dir)
     assert again.returncode == 0
-    assert again.stdout.startswith(f"{model_dir} holds this run, finished.")
+    assert again.stdout.startswith(f"{model_dir} contains this run, finished.")
     shown = printed[printed.index("Held-out") :]
     assert again.stdout.split("finished.")[1].strip() == shown.strip()
 
@@ -77,8 +77,8 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
     short = tmp_path / "short.txt"
     short.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
     assert re.search(
-        "feature .*input_ids. holds .*; expected numbers from 0 to 5: name the vocabulary that "
-        "made the records with --vocab_file",
+        "expected integers from 0 to 5 in feature .*input_ids., got .*Pass the vocabulary of the "
+        "records as --vocab_file",
         refusal_of(inputs, tmp_path / "b", **{**records, "vocab_file": short}),
     )
 

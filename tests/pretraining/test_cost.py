@@ -92,6 +92,6 @@ def test_a_report(monkeypatch, capsys):
     flags = ("--bert_config=bert-mini", "--vocab_size=1000", "--input=a", "--train_batch_size=256")
     cost.report_cost(parse(*flags, "--num_train_steps=100")[0])
     printed = capsys.readouterr().out
-    assert "256 rows and 32,768 tokens a step; about 3.9 GiB of memory on each device." in printed
+    assert "256 rows and 32,768 tokens per step, about 3.9 GiB of memory per device." in printed
     assert "about 0.5 s a step (65,536 tokens/s), 50s for 100 steps." in printed
     assert printed.endswith("Estimated time: 50s. Nothing was written.\n")

@@ -96,31 +96,22 @@ def test_records_may_be_shorter_than_rows_that_are_made_of_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "sentence"),
+    ("key", "value", "message"),
     [
-        ("input_type_ids", 3, "feature 'segment_ids' holds 3; expected numbers from 0 to 1."),
-        ("input_mask", -1, "feature 'input_mask' holds -1; expected numbers from 0 to 1."),
-        (
-            "next_sentence_labels",
-            2,
-            "_sentence_labels' holds 2; expected numbers from 0 to 1.",
-        ),
-        ("masked_lm_positions", 6, "'masked_lm_positions' holds 6; expected numbers from 0 to 5."),
+        ("input_type_ids", 3, "expected integers from 0 to 1 in feature 'segment_ids', got 3."),
+        ("input_mask", -1, "expected integers from 0 to 1 in feature 'input_mask', got -1."),
+        ("next_sentence_labels", 2, "from 0 to 1 in feature 'next_sentence_labels', got 2."),
+        ("masked_lm_positions", 6, "from 0 to 5 in feature 'masked_lm_positions', got 6."),
         (
             "input_word_ids",
             -7,
-            "feature 'input_ids' holds -7; expected numbers from 0 to 99: name the vocabulary "
-            "that made the records with --vocab_file",
+            "expected integers from 0 to 99 in feature 'input_ids', got -7. Pass the vocabulary "
+            "of the records as --vocab_file",
         ),
-        (
-            "masked_lm_ids",
-            100,
-            "holds 100; expected numbers from 0 to 99: name the vocabulary that made the "
-            "records with --vocab_file",
-        ),
+        ("masked_lm_ids", 100, "got 100. Pass the vocabulary of the records as --vocab_file"),
     ],
 )
-def test_records_that_hold_what_cannot_be_are_refused(key, value, sentence, tmp_path):
+def test_records_that_hold_what_cannot_be_are_refused(key, value, message, tmp_path):
     batch = _batch(0, 20)
     batch[key][-1] = value
     write_tfrecords([batch], [str(tmp_path / "a")])
@@ -128,7 +119,7 @@ def test_records_that_hold_what_cannot_be_are_refused(key, value, sentence, tmp_
     settings = PretrainingSettings(model_dir="", input=(), max_predictions_per_seq=2)
     given = PretrainingData(records, None, {}), 100
     phase = Phase(6, 0, 1, 16)
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         check_records(settings, *given, 2, phase)
     if key == "input_type_ids":
         check_records(settings, *given, 4, phase)

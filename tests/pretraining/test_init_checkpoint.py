@@ -65,27 +65,27 @@ def test_special_tokens_in_texts_are_read_as_the_start_reads_them_or_as_asked(
 def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_path):
     flags = {**FROM_CHECKPOINT, "init_checkpoint": finished[0]}
     bert_tf.BertEncoder.from_checkpoint(finished[0]).save(tmp_path / "encoder.keras")
-    bare = "Else give a vocabulary by --vocab_file, and its casing by --do_lower_case."
+    bare = "Pass --vocab_file and --do_lower_case."
     for changes, message in (
         (
             {"bert_config": "bert-tiny"},
-            "--init_checkpoint says its own --bert_config: leave the flag out.",
+            "--init_checkpoint sets --bert_config. Remove --bert_config.",
         ),
         (
             {"vocab_size": 100},
-            "--init_checkpoint says its own --vocab_size: leave the flag out.",
+            "--init_checkpoint sets --vocab_size. Remove --vocab_size.",
         ),
-        ({"do_lower_case": False}, "whose do_lower_case is True: leave the flag out."),
+        ({"do_lower_case": False}, "which has do_lower_case=True. Remove the flag."),
         (
             {"vocab_file": finished[0] / "vocab.txt"},
-            "a vocabulary of its own: leave --vocab_file out.",
+            "has its own vocabulary. Remove --vocab_file.",
         ),
         ({"init_checkpoint": tmp_path / "encoder.keras"}, bare),
         ({"init_checkpoint": tmp_path / "none"}, "There is no checkpoint at "),
         (
             {"max_seq_length": 100},
-            "model's 64 positions (max_position_embeddings): lower --max_seq_length or the lengths "
-            "of --phases.",
+            "expected at most 64, the model's max_position_embeddings. Lower --max_seq_length or "
+            "the lengths of --phases.",
         ),
     ):
         assert message in refusal_of(inputs, tmp_path, **{**flags, **changes})

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.pretraining.model import _set_arithmetic, build_loop
+from bert_tf.pretraining.model import _configure_precision, build_loop
 from bert_tf.training import distribution
 from bert_tf.training.precision import set_precision
 from tests.training.conftest import SEQUENCE, batches_dataset
@@ -43,16 +43,16 @@ def restored():
 )
 def test_the_device_decides(flag, device, compiles, policy, restored):
     settings, _ = parse(f"--jit_compile={flag}", "--precision=bfloat16")
-    assert _set_arithmetic(settings, device) is compiles
+    assert _configure_precision(settings, device) is compiles
     assert keras.config.dtype_policy().name == policy
 
 
 def test_a_tpu_without_xla_is_refused():
     settings, _ = parse("--jit_compile=false")
     with pytest.raises(
-        ValueError, match="^--jit_compile=false: a TPU runs only what XLA has compiled"
+        ValueError, match="^--jit_compile=false: a TPU only runs code compiled with XLA"
     ):
-        _set_arithmetic(settings, "TPU")
+        _configure_precision(settings, "TPU")
 
 
 def _trained(settings, devices):

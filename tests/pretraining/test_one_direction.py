@@ -38,5 +38,5 @@ def test_it_learns_and_says_what(ran):
 def test_a_causal_start_keeps_its_direction(ran, inputs, tmp_path):
     start = {"bert_config": None, "vocab_size": None, "init_checkpoint": ran[0]}
     refused = refusal_of(inputs, tmp_path, **start, objective="mlm")
-    assert refused.endswith("--objective=mlm from both sides: give --objective=ltr.")
-    assert f"{ran[0]} is causal (is_decoder): it predicts from the left alone, and" in refused
+    assert refused.endswith("Pass --objective=ltr.")
+    assert f"{ran[0]} is a causal model (is_decoder), and --objective=mlm trains" in refused

@@ -42,9 +42,7 @@ def test_an_hour():
     assert (settings.nsp, settings.pairs, settings.masked_lm_prob) == (False, True, 0.3)
     config = read_config(settings)
     assert (config.max_position_embeddings, config.hidden_dropout_prob) == (128, 0)
-    with pytest.raises(
-        ValueError, match="128 positions .*, or set this one among --config_overrides"
-    ):
+    with pytest.raises(ValueError, match="at most 128, .*, or set it in --config_overrides"):
         read_config(parse("--recipe=hour", "--input=a", "--max_seq_length=256")[0])
     # Other steps have a warm-up of their own.
     assert parse("--recipe=hour", "--input=a", "--num_train_steps=100")[0].num_warmup_steps == 10

@@ -24,11 +24,11 @@ def test_one_length_alone():
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("128:0.5", "the shares add up to 0.5, expected 1"),
-        ("long:1", "expected LENGTH:SHARE pairs such as 128:0.9,512:0.1, or .*, got 'long:1'"),
+        ("128:0.5", "expected fractions that add up to 1, got 0.5"),
+        ("long:1", "expected LENGTH:FRACTION or .*, such as 128:0.9,512:0.1, .*, got 'long:1'"),
         ("", "got ''"),
         ("128:0.9,512:x", "got '512:x'"),
-        ("0:1", "of 1 or more and shares between 0 and 1, got '0:1'"),
+        ("0:1", "with fractions from 0 to 1, got '0:1'"),
         ("128:1.5,512:-0.5", "got '128:1.5'"),
         ("128:1:x", "got '128:1:x'"),
         ("128:1:20:1", "got '128:1:20:1'"),
@@ -91,46 +91,43 @@ def test_tfrecords_are_told_by_their_names(arguments, input_format):
     "arguments, message",
     [
         (["--input=a.tfrecord", "--tfds=b"],
-         "--tfds=b reads text, and --input_format=tfrecord holds masked rows: give --input the "
-         "text that they were made of, or leave the flag out"),
+         "--tfds=b needs text, and --input_format=tfrecord contains masked rows. Pass the "
+         "original text as --input, or remove the flag"),
         (["--phases=64:1", "--max_seq_length=64"], "--phases and --max_seq_length both set the "
          "length"),
         (["--train_batch_size=10", "--gradient_accumulation_steps=4"],
          "--train_batch_size=10 is not a multiple of --gradient_accumulation_steps=4"),
-        (["--num_train_steps=10", "--num_warmup_steps=11"], "--num_warmup_steps=11 is more than "
-         "--num_train_steps=10"),
-        (["--mask_split=80,10"], "--mask_split=80,10: expected three percentages that add up to "
-         r"100, of \[MASK\], of random tokens and of tokens that stay, such as 80,10,10"),
-        (["--mask_split=80,30,-10"], "--mask_split=80,30,-10: expected three percentages that "
-         r"add up to 100, of \[MASK\], of random tokens and of tokens that stay, such as "
-         "80,10,10"),
-        (["--mask_split=a,b,c"], "--mask_split=a,b,c: expected three percentages that add up to "
-         r"100, of \[MASK\], of random tokens and of tokens that stay, such as 80,10,10"),
-        (["--vocab_file=v", "--vocab_size=9"], "--vocab_file has a size of its own"),
-        (["--bert_config=bert-huge"], "--bert_config=bert-huge is neither a preset"),
+        (["--num_train_steps=10", "--num_warmup_steps=11"], "--num_warmup_steps=11: expected at "
+         "most --num_train_steps=10"),
+        *(([f"--mask_split={wrong}"], f"--mask_split={wrong}: expected percentages of "
+           r"\[MASK\], random and unchanged tokens that add up to 100, such as 80,10,10")
+          for wrong in ("80,10", "80,30,-10", "a,b,c")),
+        (["--vocab_file=v", "--vocab_size=9"], "--vocab_file defines the vocabulary size. Remove "
+         "--vocab_size"),
+        (["--bert_config=bert-huge"], "--bert_config=bert-huge: expected a preset"),
         (["--input=a.tfrecord", "--phases=128:0.9,512:0.1"], "512:0.1 has several lengths, and "
-         "rows of --input_format=tfrecord have one"),
-        (["--input=a.tfrecord", "--recipe=bert_base"], "512:0.1:76 has several lengths, and rows "
-         "of --input_format=tfrecord have one"),
-        (["--pairs=false", "--nsp"], "^--pairs=false leaves no next sentences to predict: leave "
-         "--nsp out"),
-        (["--input=a.tfrecord", "--pairs=false"], "^--pairs=false reads text, and "
-         "--input_format=tfrecord holds masked rows"),
+         "--input_format=tfrecord has one"),
+        (["--input=a.tfrecord", "--recipe=bert_base"], "512:0.1:76 has several lengths, and "
+         "--input_format=tfrecord has one"),
+        (["--pairs=false", "--nsp"], "^--pairs=false has no next-sentence prediction. Remove "
+         "--nsp"),
+        (["--input=a.tfrecord", "--pairs=false"], "^--pairs=false needs text, and "
+         "--input_format=tfrecord contains masked rows"),
         (["--objective=ltr", "--nsp"],
-         r"^--objective=ltr goes without next-sentence prediction, as in the paper \(section "
+         r"^--objective=ltr has no next-sentence prediction, as in the paper \(section "
          r"5.1, LTR & No NSP\)"),
         (["--objective=ltr", "--masked_lm_prob=0.15"],
-         "masks nothing, every token predicts the one beside it: leave --masked_lm_prob out"),
+         "masks no tokens; each token predicts the next one. Remove --masked_lm_prob"),
         (["--objective=ltr", "--mask_split=100,0,0", "--masking=whole_word"],
-         "leave --masking and --mask_split out"),
-        (["--objective=ltr", "--max_predictions_per_seq=20"], "--max_predictions_per_seq out"),
+         "Remove --masking and --mask_split"),
+        (["--objective=ltr", "--max_predictions_per_seq=20"], "Remove --max_predictions_per_seq"),
         *((["--config_overrides=initializer_range=0.1," + wrong],
-           f"expected NAME=VALUE, such as hidden_dropout_prob=0, .* got '{wrong}'")
+           f"expected NAME=VALUE with a name out of .* got '{wrong}'")
           for wrong in ("size=3", "hidden_size", "hidden_size=1.5", "vocab_size=9")),
         (["--init_checkpoint=a", "--config_overrides=hidden_dropout_prob=0,hidden_size=8"],
-         "--init_checkpoint says its own hidden_size, which its weights have"),
+         "--init_checkpoint defines hidden_size. Remove it"),
         (["--objective=ltr", "--input=a.tfrecord"],
-         "reads text, and --input_format=tfrecord holds masked rows"),
+         "needs text, and --input_format=tfrecord contains masked rows"),
     ],
 )  # fmt: skip
 def test_errors(arguments, message):
@@ -139,10 +136,10 @@ def test_errors(arguments, message):
 
 
 _RATE = (
-    "--learning_rate=0.001, the default, is for weights that begin at random: trained weights "
-    "mostly want less, such as 5e-5."
+    "--learning_rate=0.001, the default, is intended for random initial weights. For pre-trained "
+    "weights, use a lower value such as 5e-5."
 )
-_RECORDS = "changes no row here: --input_format=tfrecord holds rows that are masked."
+_RECORDS = "has no effect: the rows of --input_format=tfrecord are already masked."
 
 
 @pytest.mark.parametrize(

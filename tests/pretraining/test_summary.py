@@ -53,7 +53,7 @@ def test_accuracies_stand_beside_guessing(capsys):
         " 10.0%  ███···························  always guessing the most frequent",
         "always guessing the majority label",
         "  A [MASK].\n    guesses: thing 50%   (was: word)",
-        "Of 1 words, each hidden in its held-out sentence, 0 guessed (0%); the surest:",
+        "0 of 1 words (0%), each hidden in its held-out sentence, guessed correctly. Most conf",
         "tensorboard --logdir runs/x/logs",
     ):
         assert line in printed
@@ -68,10 +68,10 @@ def test_the_surest_guesses_are_shown(capsys):
         for n, guess in enumerate(["word", "a", "b", "word", "c", "d", "e"])
     ]
     printed = shown(capsys, filled_masks=masks)
-    assert "Of 14 words, each hidden" in printed
-    assert "sentence, 2 guessed (14%); the surest:\n  6 [MASK]." in printed
-    places = [printed.find(f"  {n} [MASK].") for n in (6, 5, 4, 3, 2)]
-    assert places[0] > -1 and places == sorted(places) and "1 [MASK]" not in printed
+    assert "2 of 14 words (14%), each hidden" in printed
+    assert "guessed correctly. Most confident:\n  6 [MASK]." in printed
+    offsets = [printed.find(f"  {n} [MASK].") for n in (6, 5, 4, 3, 2)]
+    assert offsets[0] > -1 and offsets == sorted(offsets) and "1 [MASK]" not in printed
 
 
 def test_lines_without_their_results_are_not_there(capsys):
@@ -81,7 +81,7 @@ def test_lines_without_their_results_are_not_there(capsys):
     assert printed.startswith("\nResults: x/results.json")
     printed = shown(capsys, held_out=False)
     assert printed.startswith("Accuracy on the training records after 1,200 steps")
-    assert "What comes next" in printed
+    assert "Next steps" in printed
     assert printed.endswith("\nTry it in a browser: python -m bert_tf.serve --model=x\n")
     assert "browser" not in shown(capsys, export=None)
     assert "runs/gone" not in shown(capsys, "runs/gone", is_temporary=True)

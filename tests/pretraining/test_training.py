@@ -66,12 +66,12 @@ def test_the_best_of_a_phase_is_kept_and_found_again(training, tmp_path, capsys)
     (folder / "step-00000009" / "variables.index").write_bytes(b"")
     training.restore_best()
     assert training.best == {}
-    assert "best is damaged: the next evaluation is the best so far" in capsys.readouterr().out
+    assert "best: the next evaluation counts as the best" in capsys.readouterr().out
     assert evaluated(9, 7.0) == 9  # in its place
     # A copy that the user put there stays.
     saved_states.save(str(folder), 12, {"model/w": np.zeros(1)}, {}, keep=9)
     with pytest.raises(
-        ValueError, match="best/checkpoints holds a checkpoint that is no run's best"
+        ValueError, match="best/checkpoints contains a checkpoint that is not the best of a"
     ):
         training.restore_best()
     assert (folder / "step-00000012").is_dir()

@@ -128,8 +128,8 @@ def test_without_a_next_sentence_head_its_measures_are_zero():
     assert evaluated[5:] == (0.0, 0.0, 0.0, 0)
     assert evaluated.masked_lm_predictions > 0
     message = (
-        "The evaluation data holds no masked position: give documents to evaluate on, or hold "
-        "out a larger fraction"
+        "The evaluation data have no masked positions. Use more documents, or increase "
+        "held_out_fraction"
     )
     with pytest.raises(ValueError, match=message):
         loop.evaluate(batches_dataset(1), 0)
@@ -424,10 +424,10 @@ def test_max_steps_stops_early(evaluated):
         (lambda batches: batches.map(lambda batch: {k: batch[k] for k in batch if k != "cursor"}),
          (1, 1), "The batch has no 'cursor'"),
         (lambda batches: batches.unbatch().batch(8), (1, 1),
-         r"Feature '\w+' has the shape \(None, .*drop_remainder=True, or fill the last batch "
-         "with padding"),
-        (lambda batches: batches, (2, 3), "A batch of 8 rows cannot be shared equally by 2 repli"
-         "cas with 3 micro-batches each: choose a multiple of 6."),
+         r"Feature '\w+': expected a static shape, got \(None, .*drop_remainder=True, or pad the "
+         "last batch"),
+        (lambda batches: batches, (2, 3), r"Batch size 8: expected a multiple of 6 \(2 replicas "
+         r"times 3 micro-batches\)"),
     ],
 )  # fmt: skip
 def test_batches_that_a_step_cannot_take(change, shares, message):

@@ -69,7 +69,7 @@ def test_names_of_shards():
     assert command._shard_paths(["a.tfrecord", "b@c"]) is None
     assert command._shard_paths(["x/a@b@12"])[11] == "x/a@b-00011-of-00012"
     for outputs in (["a@2", "b"], ["b", "a@2"]):
-        with pytest.raises(ValueError, match="NAME@N stands for N files, and is given alone."):
+        with pytest.raises(ValueError, match="NAME@N cannot be combined with other files."):
             command._shard_paths(outputs)
 
 
@@ -253,21 +253,21 @@ def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
         (
             "out",
             ["--runner=DirectRunner"],
-            "With --runner each worker writes files of its own: give --output_file=NAME@N.",
+            "--runner needs one output file per worker. Pass --output_file=NAME@N.",
         ),
         (
             "out",
             ["--max_seq_lenght=5"],
-            "This command has no flag --max_seq_lenght=5 [(]--help=all lists its flags[)]; "
-            "those of Apache Beam need --runner.",
+            "Unknown flags --max_seq_lenght=5: pass flags of this command [(]--help=all[)], or "
+            "--runner for those of Apache Beam.",
         ),
         *(
             pytest.param("out@2", flags, sentence, marks=needs_beam)
             for flags, sentence in (
                 (
                     ["--runner=direct", "--directt=1"],
-                    "--directt=1: neither a flag of this command [(]--help=all lists them[)] nor "
-                    "of Apache Beam's runner.",
+                    "Unknown flags --directt=1: neither this command [(]--help=all[)] nor the "
+                    "Apache Beam runner defines them.",
                 ),
                 (
                     [f"--runner={DASK[:-1]}"],
