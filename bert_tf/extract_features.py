@@ -1,10 +1,10 @@
-r"""Writes a BERT's hidden states of text: a vector for each token, or one for each line.
+r"""Writes the hidden states of a BERT for text: one vector per token, or one per line.
 
     python -m bert_tf.extract_features --model=all-MiniLM-L6-v2 --input='text/*.gz' \
         --pooling=mean --output=embeddings
 
-A line is a sentence, or two with " ||| " between them. The same command resumes one that was
-stopped; docs/guides/features.md describes the files.
+A line is one text, or a pair separated by " ||| ". Rerun the command to resume a stopped
+extraction. docs/guides/features.md describes the files.
 """
 
 from bert_tf.cli import command
@@ -16,7 +16,7 @@ def main(settings: ExtractionSettings) -> None:
     """Runs the command."""
     settings = resolve(**vars(settings))
     paths.check_inputs(texts=settings.input, checkpoints=[settings.model], output=settings.output)
-    # TensorFlow loads here, after the flags were found good.
+    # TensorFlow is loaded after all flags and paths are checked.
     command.load_tensorflow()
     from bert_tf.extraction.run import run
 

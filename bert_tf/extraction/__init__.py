@@ -1,1 +1,1 @@
-"""The stages of ``python -m bert_tf.extract_features``."""
+"""Implementation of ``python -m bert_tf.extract_features``."""

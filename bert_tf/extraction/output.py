@@ -1,7 +1,7 @@
-"""The directory that an extraction writes: files, and a manifest of what they hold.
+"""Output directory of an extraction: vector files and a manifest.
 
-docs/guides/features.md describes the files. Letters: N lines, T tokens of all of them, L layers,
-D numbers of a vector.
+docs/guides/features.md describes the files. Letters: N lines, T tokens in total, L layers, D
+dimensions of a vector.
 
 Source: google-research/bert ``extract_features.py``.
 """
@@ -22,28 +22,27 @@ from bert_tf.io.wording import listed, one_line
 
 _DECIMALS = 6
 _MANIFEST = "manifest.json"
-# What has changed where the digests of a flag differ.
-_DIGEST_CHANGES = {"input": "other text", "model": "another model"}
+_DIGEST_CHANGES = {"input": "different text", "model": "a different model"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """State of an output so far."""
+    """Contents of ``manifest.json``."""
 
-    flags: Mapping[str, Any]  # what all numbers depend on; digests of the text and the model
-    layers: tuple[int, ...]  # their numbers, in the order of the values
-    width: int  # how many numbers a vector has
-    # The files, each ``{"file": ..., "lines": ...}``, in the order of their lines.
+    flags: Mapping[str, Any]  # flags that change the vectors, and digests of the text and model
+    layers: tuple[int, ...]  # indices of the layers, in the order of the values
+    width: int  # dimensions of a vector
+    # The files in the order of their lines, each as ``{"file": ..., "lines": ...}``.
     shards: tuple[Mapping[str, Any], ...] = ()
-    lines: int = 0  # how many are done
-    tokens: int = 0  # of all lines so far, [CLS] and [SEP] included
-    lines_cut: int = 0  # those with more tokens than ``max_seq_length``
-    lines_not_utf8: int = 0  # those with bytes that are not UTF-8, which were left out
-    complete: bool = False  # whether no line is left
+    lines: int = 0  # number of lines written so far
+    tokens: int = 0  # number of their tokens, including [CLS] and [SEP]
+    lines_cut: int = 0  # number of lines with more tokens than ``max_seq_length``
+    lines_not_utf8: int = 0  # number of lines with bytes that are not UTF-8
+    complete: bool = False  # whether all lines are written
 
 
 def open_output(path: str, new: Manifest) -> Manifest:
-    """Reads the manifest of an output; an output without lines begins with ``new``."""
+    """Reads the manifest of an output directory, or starts it with ``new`` if it has no files."""
     manifest = os.path.join(path, _MANIFEST)
     if not tf.io.gfile.exists(manifest):
         is_directory = tf.io.gfile.isdir(path)
@@ -51,45 +50,39 @@ def open_output(path: str, new: Manifest) -> Manifest:
         # Ignore the temporary file of a process that was killed while it wrote the manifest.
         if tf.io.gfile.exists(path) and not (is_directory and all(map(is_temporary, names))):
             raise ValueError(
-                f"{path} is there and holds no {_MANIFEST} of extract_features: name another "
-                "--output, an empty directory or a new one."
+                f"--output={path} has no {_MANIFEST} of extract_features. Use an empty or new "
+                "directory."
             )
         save(path, new)
         return new
     values = read_json_object(manifest)
     try:
         lists = {name: tuple(values[name]) for name in ("layers", "shards")}
-        before = Manifest(**{**values, **lists})
+        saved = Manifest(**{**values, **lists})
     except (KeyError, TypeError) as error:
         raise ValueError(
-            f"{manifest} is not what extract_features writes ({error}): name another --output, or "
-            "delete it."
+            f"{manifest} is not a manifest of extract_features ({error}). Use another --output, or "
+            "remove the file."
         ) from error
-    if not before.shards:
+    if not saved.shards:
         return new
-    _check_flags(path, before.flags, new.flags)
-    missing = {shard["file"] for shard in before.shards} - set(tf.io.gfile.listdir(path))
-    if missing:
-        raise ValueError(
-            f"{path} lacks {listed(sorted(missing), 3)}, which its {_MANIFEST} names: delete the "
-            "directory and start again."
-        )
-    return before
-
-
-def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuses to go on with flags other than those of the first start."""
     differences = []
-    for name in now:
-        if before.get(name) == now[name]:
-            continue
-        change = f"{one_line(str(before.get(name)))}, now {one_line(str(now[name]))}"
-        differences.append(f"--{name} ({_DIGEST_CHANGES.get(name, change)})")
+    for name, value in new.flags.items():
+        if saved.flags.get(name) != value:
+            change = f"{one_line(str(saved.flags.get(name)))}, now {one_line(str(value))}"
+            differences.append(f"--{name} ({_DIGEST_CHANGES.get(name, change)})")
     if differences:
         raise ValueError(
-            f"{path} was begun with {', '.join(differences)}: give the flags of its first start, "
-            "or another --output."
+            f"{path} was started with other settings: {', '.join(differences)}. Use the original "
+            "flags, or another --output."
         )
+    missing = {shard["file"] for shard in saved.shards} - set(tf.io.gfile.listdir(path))
+    if missing:
+        raise ValueError(
+            f"{path} has no {listed(sorted(missing), 3)}, which its {_MANIFEST} lists. Remove the "
+            "directory and rerun."
+        )
+    return saved
 
 
 def save(path: str, manifest: Manifest) -> None:
@@ -101,20 +94,20 @@ def save(path: str, manifest: Manifest) -> None:
 
 
 class Rows(NamedTuple):
-    """Lines as a model reads them, without padding."""
+    """Token ids of consecutive lines, without padding."""
 
-    first_line: int  # the number of the first one in the input
-    lengths: np.ndarray  # (N,) int32, the tokens of each, [CLS] and [SEP] included
+    first_line: int  # index of the first line in the input
+    lengths: np.ndarray  # (N,) int32, number of tokens per line, including [CLS] and [SEP]
     ids: np.ndarray  # (T,) int32
     type_ids: np.ndarray  # (T,) int32
 
     @property
     def starts(self) -> np.ndarray:
-        """(N + 1,) where each line's tokens begin among all, and where the last one's end."""
+        """(N + 1,) int64: offset of each line's first token, and the total number of tokens."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
     def slice(self, begin: int, end: int) -> "Rows":
-        """The lines from one to before another, counted from 0."""
+        """Returns the lines from ``begin`` to ``end`` (exclusive)."""
         first, last = self.starts[[begin, end]]
         return Rows(
             self.first_line + begin,
@@ -125,24 +118,24 @@ class Rows(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Properties that every file of an output shares."""
+    """Properties that all files of an output share."""
 
-    layers: tuple[int, ...]  # L numbers
+    layers: tuple[int, ...]  # (L,) indices
     width: int  # D
-    is_pooled: bool  # whether a line has one vector
+    is_pooled: bool  # whether each line has one vector
     vocabulary: tuple[str, ...]  # the pieces in the order of their ids
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a line's or a token's numbers: (D,), or (L, D) with several layers."""
+        """Shape of the values per line or token: (D,), or (L, D) for several layers."""
         return (self.width,) if len(self.layers) == 1 else (len(self.layers), self.width)
 
 
 class Block(NamedTuple):
-    """Consecutive lines, N of them, and their vectors."""
+    """N consecutive lines and their vectors."""
 
     rows: Rows
-    values: np.ndarray  # float32; (N, L, D), or (T, L, D) where each token has its vectors
+    values: np.ndarray  # float32; (N, L, D), or (T, L, D) for one vector per token
 
 
 def _write_jsonl(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block]) -> None:
@@ -165,7 +158,7 @@ def _write_jsonl(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block])
 
 
 def _format_layers(layout: Layout, values: np.ndarray) -> list[dict[str, Any]]:
-    # A float32 times a million is exact in float64: these are Python's round().
+    # A float32 times a million is exact in float64, so this equals Python's round().
     rounded = np.round(values.astype(np.float64), _DECIMALS).tolist()
     pairs = zip(layout.layers, rounded, strict=True)
     return [{"index": layer, "values": numbers} for layer, numbers in pairs]
@@ -203,7 +196,7 @@ def _write_parquet(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block
     schema = pyarrow.schema(fields)
     with (
         tf.io.gfile.GFile(path, "wb") as file,
-        # Floats neither repeat nor shrink.
+        # Dictionaries and compression do not make floats smaller.
         pyarrow.parquet.ParquetWriter(
             WritableFile(file), schema, use_dictionary=False, compression="none"
         ) as writer,
@@ -223,8 +216,8 @@ def _write_parquet(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block
             writer.write_table(pyarrow.table(columns, schema))
 
 
-# By format: the file name's suffix, and what writes a file of consecutive lines. It takes all the
-# lines without their vectors, and then blocks of some with them.
+# File suffix and writer of each format. A writer takes the token ids of all lines, and then blocks
+# of lines with their vectors.
 Writer = Callable[[str, Layout, Rows, Iterable[Block]], None]
 WRITERS: Mapping[str, tuple[str, Writer]] = {
     "jsonl": (".jsonl", _write_jsonl),
@@ -234,9 +227,6 @@ WRITERS: Mapping[str, tuple[str, Writer]] = {
 
 
 def check_can_write(format: str) -> None:
-    """Raises a ``ValueError`` where what a format needs is not installed."""
+    """Checks that the packages that a format requires are installed."""
     if format == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise ValueError(
-            "--format=parquet needs the package pyarrow: pip install pyarrow, or give another "
-            "--format."
-        )
+        raise ValueError("--format=parquet requires pyarrow. Run pip install pyarrow.")

@@ -1,6 +1,6 @@
-"""An extraction from its settings and its lines to the last file.
+"""Runs an extraction: tokenizes lines, computes their vectors and writes the files.
 
-Letters: N lines, T tokens of all of them, L layers, D numbers of a vector.
+Letters: N lines, T tokens in total, L layers, D dimensions of a vector.
 """
 
 import collections
@@ -44,9 +44,9 @@ from .settings import ExtractionSettings
 _CHUNK_BYTES = 1 << 20
 _LINES_CHUNK_SIZE = 1024
 _CHARACTERS_CHUNK_SIZE = 1 << 23
-# Most bytes in memory before they are written: 128 MiB.
+# Maximum number of float32 values in memory: 128 MiB.
 _VALUES_CHUNK_SIZE = 1 << 25
-# By whether lines are pooled: a file has 30 MB, or 90 MB.
+# By ``is_pooled``; a file has about 30 MB or 90 MB.
 _LINES_PER_FILE = {True: 10_000, False: 1_000}
 _FLAGS = (
     *("format", "layers", "pooling", "normalize"),
@@ -55,7 +55,7 @@ _FLAGS = (
 
 
 def run(settings: ExtractionSettings) -> Manifest:
-    """Writes the vectors of all lines; resumes where an earlier process ended."""
+    """Writes the vectors of all lines, or of the remaining lines if the output exists."""
     check_can_write(settings.format)
     files = find_files(settings.input)
     for file in files:
@@ -64,14 +64,12 @@ def run(settings: ExtractionSettings) -> Manifest:
     total = sum(file.size for file in files)
     with open_devices("auto", settings.precision).scope():
         encoder, preprocessor = _load(settings)
-    # The model's own, where nothing else was chosen.
     embedding = encoder.sentence_embedding if settings.pooling is None else None
+    model_defaults = (embedding.pooling, embedding.normalize) if embedding else ()
     if embedding is not None:
         scaled = ", scaled to length 1" if embedding.normalize else ""
-        print_progress(f"Embeds as {settings.model} says: pooling by {embedding.pooling}{scaled}.")
-    blocks = encoder.config.num_hidden_layers
-    how = (embedding.pooling, embedding.normalize) if embedding else ()
-    settings = settings.with_model_defaults(blocks, *how)
+        print_progress(f"Uses the pooling of {settings.model}: {embedding.pooling}{scaled}.")
+    settings = settings.with_model_defaults(encoder.config.num_hidden_layers, *model_defaults)
     settings = dataclasses.replace(settings, max_seq_length=preprocessor.max_seq_length)
     extractor = _Extractor(encoder, preprocessor, settings, embedding)
     layout = extractor.layout
@@ -89,14 +87,10 @@ def run(settings: ExtractionSettings) -> Manifest:
         ),
     )
     if manifest.complete:
-        print_progress(
-            f"{settings.output} is finished: {_describe(manifest)}. Nothing was left to do."
-        )
+        print_progress(f"{settings.output} is already complete: {_describe(manifest)}.")
         return manifest
     if manifest.lines:
-        print_progress(
-            f"{settings.output} has {manifest.lines:,} lines already: going on.", flush=True
-        )
+        print_progress(f"Resuming {settings.output} after {manifest.lines:,} lines.", flush=True)
     lines = read_lines(files)
     skipped = collections.deque(itertools.islice(lines, manifest.lines), maxlen=1)
     display = _Display(skipped[0].bytes_read if skipped else 0, total)
@@ -107,11 +101,11 @@ def run(settings: ExtractionSettings) -> Manifest:
             manifest = _write_shard(settings, extractor, shard, manifest, display)
     except KeyboardInterrupt:
         print_progress(
-            f"\n{settings.output} has {manifest.lines:,} lines; the same command goes on."
+            f"\n{settings.output} has {manifest.lines:,} lines. Rerun the command to resume."
         )
         raise
     if not manifest.lines:
-        raise ValueError(f"The input {', '.join(settings.input)} has no line: give text.")
+        raise ValueError(f"--input={','.join(settings.input)} contains no lines.")
     manifest = dataclasses.replace(manifest, complete=True)
     output.save(settings.output, manifest)
     display.progress.close()
@@ -120,12 +114,12 @@ def run(settings: ExtractionSettings) -> Manifest:
 
 
 def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
-    """The encoder whose states are asked for, and the tokenizer that its checkpoint has."""
+    """Loads the encoder and the preprocessor of the checkpoint."""
     checkpoint = open_checkpoint(settings.model)
     if settings.pooling is None and checkpoint.unsupported_modules:
         raise ValueError(
-            f"{checkpoint.unsupported_modules}; for the states of its BERT give --layers, or "
-            "--pooling with a mode of your choice."
+            f"{checkpoint.unsupported_modules}; to extract the states of its BERT, pass --layers or "
+            "--pooling."
         )
     encoder, report = load_with_report(
         checkpoint, BertEncoder, max_seq_length=settings.max_seq_length, pooler=False
@@ -133,8 +127,8 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     warn(report.notes)
     if encoder.config.is_decoder and settings.pooling == "cls":
         raise ValueError(
-            f"--pooling=cls: {settings.model} is causal (is_decoder), and its [CLS] sees no other "
-            "token: give --pooling=last or mean."
+            f"--pooling=cls: {settings.model} is causal (is_decoder), so [CLS] sees no other "
+            "token. Use --pooling=last or mean."
         )
     if encoder.preprocessor is None:
         raise ValueError(
@@ -149,15 +143,15 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
 class Line(NamedTuple):
     """A line of the input."""
 
-    first: str  # its text, or the first of a pair, without white space around it
-    second: str | None  # of a pair
-    is_utf8: bool  # whether no byte had to be left out
-    number: int  # counted from 0 through all files
-    bytes_read: int  # of all files on the disk by then
+    first: str  # the text, or the first text of a pair, without surrounding white space
+    second: str | None  # the second text of a pair
+    is_utf8: bool  # whether all bytes are valid UTF-8
+    index: int  # position in all files, from 0
+    bytes_read: int  # number of bytes of all files on disk up to the end of the line
 
 
 def fingerprint(files: Sequence[SourceFile]) -> str:
-    """A digest of what the files hold, in their order; their names do not matter."""
+    """Returns a digest of the contents of the files in their order, without their names."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.size}\n".encode())
@@ -168,28 +162,25 @@ def fingerprint(files: Sequence[SourceFile]) -> str:
 
 
 def read_lines(files: Sequence[SourceFile]) -> Iterator[Line]:
-    """Reads lines, each of which ends at a line feed or the file's end.
-
-    A byte that is not UTF-8 is left out, as the tokenizer does.
-    """
-    number = bytes_before = 0
+    """Yields the lines of all files; like the tokenizer, drops bytes that are not UTF-8."""
+    index = bytes_before = 0
     for file in files:
         with open_text(file.path) as text:
-            # The offset in a gzip file counts its text; the file object counts bytes on the disk.
+            # The offset in a gzip file counts its text, the file object counts bytes on disk.
             on_disk = text.fileobj if isinstance(text, gzip.GzipFile) else None
             for _, end, raw in split_lines(text, file.path):
                 line = raw.decode("utf-8", "ignore")
-                # Google's expression is greedy: the last mark separates a pair.
+                # Google's regular expression is greedy: the last mark separates a pair.
                 first, mark, second = line.strip().rpartition(PAIR_MARK)
                 texts: tuple[str, str | None] = (first, second) if mark else (second, None)
                 bytes_read = bytes_before + (on_disk.tell() if on_disk else end)
-                yield Line(*texts, line.encode() == raw, number, bytes_read)
-                number += 1
+                yield Line(*texts, line.encode() == raw, index, bytes_read)
+                index += 1
         bytes_before += file.size
 
 
 def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Rows, int]:
-    """Tokenises consecutive lines, single ones and pairs; says how many of them lost tokens."""
+    """Tokenizes consecutive lines; also returns the number of lines that were cut."""
     tokenizer, max_seq_length = preprocessor.tokenizer, preprocessor.max_seq_length
     num_texts = np.array([1 if line.second is None else 2 for line in lines])
     packed = {
@@ -197,19 +188,19 @@ def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Row
     }
     num_cut = 0
     for count in np.unique(num_texts):
-        numbers = np.flatnonzero(num_texts == count)
-        columns = zip(*(lines[number][:count] for number in numbers.tolist()), strict=True)
+        indices = np.flatnonzero(num_texts == count)
+        columns = zip(*(lines[index][:count] for index in indices.tolist()), strict=True)
         segments = [tokenizer.tokenize(tf.constant(column)) for column in columns]
         ids, ranges = join_segments(segments)
         fitted = fit_segments(ranges, max_seq_length, tokenizer)
         rows = pack(ids, fitted.ranges, max_seq_length, tokenizer)
         for key, values in rows.items():
-            packed[key][numbers] = values
+            packed[key][indices] = values
         num_cut += int(tf.math.count_nonzero(fitted.truncated))
     mask = packed[features.INPUT_MASK].astype(bool)
     return (
         Rows(
-            first_line=lines[0].number,
+            first_line=lines[0].index,
             lengths=mask.sum(axis=1, dtype=np.int32),
             ids=packed[features.INPUT_WORD_IDS][mask],
             type_ids=packed[features.INPUT_TYPE_IDS][mask],
@@ -219,7 +210,7 @@ def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Row
 
 
 class _Shard(NamedTuple):
-    """The lines of one file of the output, before their vectors, and what is counted of them."""
+    """Lines of one output file, before their vectors are computed."""
 
     rows: Rows
     last: Line
@@ -230,8 +221,8 @@ class _Shard(NamedTuple):
 def _next_shard(
     lines: Iterator[Line], preprocessor: BertPreprocessor, limit: int, prefix: str
 ) -> _Shard | None:
-    """Reads and tokenises ``limit`` lines, each behind the prefix; ``None`` if none is left."""
-    parts: list[Rows] = []
+    """Reads and tokenizes ``limit`` lines after adding the prefix; ``None`` at the end."""
+    chunks: list[Rows] = []
     last, num_cut, num_not_utf8 = None, 0, 0
     groups = group_items(
         itertools.islice(lines, limit),
@@ -242,14 +233,14 @@ def _next_shard(
     for group in groups:
         texts = [line._replace(first=prefix + line.first) for line in group]
         rows, cut = tokenize(preprocessor, texts)
-        parts.append(rows)
+        chunks.append(rows)
         last = group[-1]
         num_cut += cut
         num_not_utf8 += sum(not line.is_utf8 for line in group)
     if last is None:
         return None
-    _, *columns = zip(*parts, strict=True)
-    rows = Rows(parts[0].first_line, *map(np.concatenate, columns))
+    _, *columns = zip(*chunks, strict=True)
+    rows = Rows(chunks[0].first_line, *map(np.concatenate, columns))
     return _Shard(rows, last, num_cut, num_not_utf8)
 
 
@@ -263,7 +254,7 @@ def _write_shard(
     manifest: Manifest,
     display: "_Display",
 ) -> Manifest:
-    """Writes a file of the output and then the new manifest; returns the manifest."""
+    """Writes one output file and then the updated manifest, which it returns."""
     suffix, write = WRITERS[settings.format]
     name = f"part-{len(manifest.shards):06d}{suffix}"
     blocks = extractor.blocks(shard.rows, functools.partial(display.add, shard))
@@ -287,27 +278,26 @@ def _describe(manifest: Manifest) -> str:
     if manifest.lines_cut:
         parts.append(f"{format_count(manifest.lines_cut, 'line')} cut to --max_seq_length")
     if manifest.lines_not_utf8:
-        parts.append(
-            f"{format_count(manifest.lines_not_utf8, 'line')} not all UTF-8, the bad bytes skipped"
-        )
+        count = format_count(manifest.lines_not_utf8, "line")
+        parts.append(f"{count} with invalid UTF-8 (bytes skipped)")
     return ", ".join(parts)
 
 
 class _Display:
-    """Share of the input that is done, within a file of the output by its tokens."""
+    """Progress bar in bytes of the input; within an output file, the tokens are counted."""
 
     def __init__(self, start: int, total: int) -> None:
         self.progress = Progress("Extracting", total, "bytes", start=start)
-        self._before = start  # the bytes before the shard's
+        self._before = start  # bytes before the current output file
         self._tokens = self._in_shard = 0
-        self._began = time.monotonic()
+        self._start_time = time.monotonic()
 
     def add(self, shard: _Shard, tokens: int) -> None:
-        """Reports that some more tokens of a shard have their vectors."""
+        """Adds a number of tokens of a shard to the progress."""
         self._in_shard += tokens
         self._tokens += tokens
         fraction = self._in_shard / len(shard.rows.ids)
-        rate = self._tokens / max(time.monotonic() - self._began, 1e-9)
+        rate = self._tokens / max(time.monotonic() - self._start_time, 1e-9)
         done = self._before + round(fraction * (shard.last.bytes_read - self._before))
         self.progress.update(done, {"tokens/s": f"{rate:,.0f}"})
         if fraction == 1:
@@ -324,7 +314,7 @@ _BATCH = {
 
 
 class _Extractor:
-    """An encoder, and which of its states are read: L layers, vectors of D numbers."""
+    """Computes vectors of D dimensions from L layers of an encoder."""
 
     def __init__(
         self,
@@ -337,32 +327,32 @@ class _Extractor:
         for layer in settings.layers:
             if not -blocks <= layer < blocks:
                 raise ValueError(
-                    f"--layers has {layer}, and {settings.model} has {blocks} blocks: "
-                    f"expected numbers from {-blocks} to {blocks - 1}."
+                    f"--layers={layer}: expected {-blocks} to {blocks - 1}, because "
+                    f"{settings.model} has {blocks} blocks."
                 )
         width = hidden if embedding is None else encoder.embedding_size
         vocabulary = tuple(preprocessor.tokenizer.vocab)
         self.layout = Layout(settings.layers, width, settings.is_pooled, vocabulary)
         self._batch_size, self._preprocessor = settings.batch_size, preprocessor
-        how = (embedding, settings.layers, settings.pooling, settings.normalize)
-        # Traced when it is first needed: the output may be another's, or finished.
-        self._step = functools.partial(get_traced_step, encoder, _vectors, _BATCH, *how)
+        options = (embedding, settings.layers, settings.pooling, settings.normalize)
+        # Traced on first use, because the checks of the output may still raise.
+        self._step = functools.partial(get_traced_step, encoder, _vectors, _BATCH, *options)
 
     def blocks(self, rows: Rows, on_progress: Callable[[int], None]) -> Iterator[Block]:
-        """Computes the vectors of lines in their order, in blocks of bounded memory."""
+        """Computes the vectors of lines in order, in blocks that limit the memory."""
         limit = max(1, _VALUES_CHUNK_SIZE // (len(self.layout.layers) * self.layout.width))
         sizes = np.ones_like(rows.lengths) if self.layout.is_pooled else rows.lengths
         begin = total = 0
-        # The last one is too large for any block: it ends the last block.
+        # The last size exceeds the limit, so that it ends the last block.
         for row, size in enumerate([*sizes.tolist(), limit + 1]):
             if total and total + size > limit:
-                part = rows.slice(begin, row)
-                yield Block(part, self._values(part, on_progress))
+                chunk = rows.slice(begin, row)
+                yield Block(chunk, self._values(chunk, on_progress))
                 begin, total = row, 0
             total += size
 
     def _values(self, rows: Rows, on_progress: Callable[[int], None]) -> np.ndarray:
-        """Vectors of the lines, or of all their tokens, in the order of the lines."""
+        """Returns the vectors of the lines, or of all their tokens, in the order of the lines."""
         layout, step = self.layout, self._step()
         starts = np.arange(len(rows.lengths) + 1) if layout.is_pooled else rows.starts
         values = np.empty((starts[-1], len(layout.layers), layout.width), np.float32)
@@ -380,7 +370,7 @@ class _Extractor:
             if not layout.is_pooled:
                 vectors = tf.boolean_mask(vectors, batch[features.INPUT_MASK])
             counts = starts[lines + 1] - starts[lines]
-            # The vectors of a batch follow each other; their places in ``values`` do not.
+            # The vectors of a batch are contiguous; their lines in ``values`` are not.
             offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             values[np.repeat(starts[lines], counts) + offsets] = vectors.numpy()
             on_progress(int(rows.lengths[lines].sum()))
@@ -395,7 +385,7 @@ def _vectors(
     pooling: str,
     normalized: bool,
 ) -> tf.Tensor:
-    """The vectors of a batch, (B, L, D), or (B, S, L, D) without pooling."""
+    """Computes the vectors of a batch: (B, L, D), or (B, S, L, D) without pooling."""
     if embedding is not None:
         return encoder.embed(batch)[:, None]
     outputs = encoder(batch, training=False)
@@ -405,7 +395,7 @@ def _vectors(
 
 
 def _model_fingerprint(encoder: BertEncoder, preprocessor: BertPreprocessor) -> str:
-    """A digest of all that the numbers depend on: weights, config, vocabulary and casing."""
+    """Returns a digest of the weights, config, vocabulary and casing."""
     tokenizer = preprocessor.tokenizer
     digest = hashlib.sha256(encoder.config.to_json().encode())
     digest.update("\n".join([*tokenizer.vocab, str(tokenizer.do_lower_case)]).encode())

@@ -1,4 +1,4 @@
-"""The flags of an extraction, checked as far as is possible without a model."""
+"""Flags of ``extract_features``, with the checks that need no model."""
 
 import dataclasses
 import re
@@ -23,14 +23,13 @@ _DEFAULT_LAYERS = (-1, -2, -3, -4)
 _REQUIRED = required("extract_features needs --model, --input and --output")
 _REQUIRES_POOLING = rule(
     lambda normalize, values: normalize and values["pooling"] in (None, "none"),
-    "--{flag} is for one vector a line: give --pooling=mean, cls, max or last with it.",
+    "--{flag} requires one vector per line. Set --pooling to mean, cls, max or last.",
 )
 _INTEGER_LAYERS = rule(
     lambda layers, _: (
         layers is not None and not re.fullmatch(r"-?\d+(,-?\d+)*", ",".join(map(str, layers)))
     ),
-    "--{flag}: expected numbers with commas between them, -1 for the last block and 0 for the "
-    "lowest, got {value}.",
+    "--{flag}={value}: expected integers separated by commas, such as -1,-2.",
 )
 
 
@@ -40,58 +39,60 @@ class ExtractionSettings:
 
     model: str = string(
         None,
-        f"Take the hidden states of this model: {flag_fields.MODEL}.",
+        f"Model that computes the vectors: {flag_fields.MODEL}.",
         rules=[_REQUIRED],
         other_name="init_checkpoint",
     )
     input: tuple[str, ...] = words(
         (),
-        "Read these text files, with globs and commas, on any file system that TensorFlow reads, "
-        "gzip too.",
+        "Text files to read, optionally gzip-compressed: paths and globs separated by commas, on "
+        "any file system that TensorFlow supports.",
         rules=[_REQUIRED],
     )
-    output: str = string(None, "Write this directory, or resume it.", rules=[_REQUIRED])
+    output: str = string(
+        None, "Output directory. A stopped extraction resumes there.", rules=[_REQUIRED]
+    )
     format: str = choice(
         "jsonl",
         FORMATS,
-        "Write jsonl (Google's, a JSON object a line), numpy (.npz files) or parquet (with "
+        "File format: jsonl (as Google's script writes), numpy (.npz) or parquet (requires "
         "pyarrow).",
     )
     layers: tuple[int, ...] = words(
         None,
-        "Read these blocks, -1 the last and 0 the lowest: by default the last four, or the last "
-        "one where lines are pooled.",
+        "Indices of the layers to write: 0 for the first, -1 for the last. By default the last "
+        "four, or with --pooling the last one.",
         rules=[_INTEGER_LAYERS],
     )
     pooling: str | None = choice(
         None,
         POOLINGS,
-        "Write one vector a line, that of [CLS] (cls) or of the last token (last), or the mean or "
-        "the maximum over all tokens, instead of one a token (none, the default but for models of "
-        "sentence-transformers).",
+        "Pooling to one vector per line: [CLS] (cls), the last token (last), or the mean or "
+        "maximum over all tokens. none writes one vector per token. The default is none, or the "
+        "model's pooling for sentence-transformers models.",
     )
     normalize: bool = switch(
-        False, "Scale the vectors of --pooling to length 1.", rules=[_REQUIRES_POOLING]
+        False, "Scale the pooled vectors to length 1.", rules=[_REQUIRES_POOLING]
     )
     max_seq_length: int | None = integer(
         None,
-        "Cut lines to this many tokens, by default as a directory of sentence-transformers says, "
-        "else to 128, or to the model's positions if it has fewer.",
+        "Maximum number of tokens per line; further tokens are cut. By default the value of a "
+        "sentence-transformers model, else 128 or the model's maximum if that is lower.",
     )
     batch_size: int = integer(
-        32, "Compute at most this many lines at once, over all devices.", min_value=1, advanced=True
+        32, "Number of lines per batch, over all devices.", min_value=1, advanced=True
     )
     precision: str = flag_fields.precision()
 
     @property
     def is_pooled(self) -> bool:
-        """True if a line has one vector, not one for each token."""
+        """Whether each line has one vector instead of one per token."""
         return self.pooling not in (None, "none")
 
     def with_model_defaults(
         self, blocks: int, pooling: str = "none", normalize: bool = False
     ) -> "ExtractionSettings":
-        """Fills in what depends on the model, which has ``blocks`` and pools like this."""
+        """Returns the settings with the defaults of a model that has ``blocks`` blocks."""
         if self.pooling is not None:
             pooling, normalize = self.pooling, self.normalize
         layers = self.layers or ((-1,) if pooling != "none" else _DEFAULT_LAYERS[:blocks])
@@ -99,12 +100,12 @@ class ExtractionSettings:
 
 
 def resolve(**flags: Any) -> ExtractionSettings:
-    """Checks flags against each other, and fills in what is not given."""
+    """Checks the flags against each other, and fills in the defaults."""
     values = {**defaults(ExtractionSettings), **flags}
     check(ExtractionSettings, values, flags)
     if values["layers"] is not None:
         values["layers"] = tuple(int(layer) for layer in values["layers"])
-        # Layers that are asked for are given token by token, whatever the model pools.
+        # With --layers, the default is one vector per token for every model.
         values["pooling"] = values["pooling"] or "none"
     values["input"] = tuple(values["input"])
     return ExtractionSettings(**values)

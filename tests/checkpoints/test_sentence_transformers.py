@@ -261,7 +261,7 @@ def test_features_are_it_of_documents(tmp_path, capsys):
     model = bert_tf.load(path)
     given = {"input": [str(tmp_path / "texts.txt")], "model": path, "format": "numpy"}
     done = extraction.run(resolve(**given, output=str(tmp_path / "out")))
-    said = f"Embeds as {path} says: pooling by mean, scaled to length 1"
+    said = f"Uses the pooling of {path}: mean, scaled to length 1"
     assert said in capsys.readouterr().out and done.flags["max_seq_length"] == 10
     with np.load(tmp_path / "out" / "part-000000.npz") as file:
         values = file["values"]
@@ -303,7 +303,7 @@ def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
     settings = resolve(input=["a"], model=path, output="b")
     with pytest.raises(
         ValueError,
-        match="for the states of its BERT give --layers, or --pooling with a mode of your choice",
+        match="to extract the states of its BERT, pass --layers or --pooling",
     ):
         extraction._load(settings)
     encoder, _ = extraction._load(resolve(input=["a"], model=path, output="b", layers=["0"]))

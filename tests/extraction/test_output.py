@@ -51,12 +51,12 @@ def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, caps
     monkeypatch.setattr(extraction._Extractor, "blocks", interrupted)
     with pytest.raises(KeyboardInterrupt):
         extract(many, "again", **FLAGS)
-    assert capsys.readouterr().out.endswith("/again has 30 lines; the same command goes on.\n")
+    assert capsys.readouterr().out.endswith("/again has 30 lines. Rerun the command to resume.\n")
     left = files_of(tmp_path / "again")
     assert len(left) == 3 and not any(name.endswith(".tmp") for name in left)
     done = extract(many, "again", **FLAGS)
     assert len(calls) == 3 + 2 and done.lines == 50
-    assert f"{tmp_path}/again has 30 lines already: going on." in capsys.readouterr().out
+    assert f"Resuming {tmp_path}/again after 30 lines." in capsys.readouterr().out
     assert files_of(tmp_path / "again") == files_of(tmp_path / "output")
     assert [shard["lines"] for shard in done.shards] == [15, 15, 15, 5]
 
@@ -64,7 +64,7 @@ def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, caps
 def test_a_finished_output_is_left_alone(extract, many, tmp_path, capsys):
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "output").iterdir()}
     extract(many, **FLAGS)
-    assert "output is finished: 50 lines" in capsys.readouterr().out
+    assert "output is already complete: 50 lines" in capsys.readouterr().out
     after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "output").iterdir()}
     assert after == before
 
@@ -84,16 +84,16 @@ def test_other_flags(extract, many, tmp_path, changes, named):
     with pytest.raises(ValueError) as error:
         extract(many, **{**FLAGS, **changes})
     assert str(error.value) == (
-        f"{tmp_path}/output was begun with {named}: give the flags of its first start, or another "
-        "--output."
+        f"{tmp_path}/output was started with other settings: {named}. Use the original flags, or "
+        "another --output."
     )
 
 
 def test_other_text_another_model_and_a_file_that_was_deleted(extract, many, tmp_path, loaded):
     (tmp_path / "output" / "part-000001.jsonl").unlink()
     message = (
-        r"output lacks part-000001\.jsonl, which its manifest\.json names: delete the directory "
-        r"and start again\.$"
+        r"output has no part-000001\.jsonl, which its manifest\.json lists\. Remove the directory "
+        r"and rerun\.$"
     )
     with pytest.raises(ValueError, match=message):
         extract(many, **FLAGS)
@@ -105,8 +105,8 @@ def test_other_text_another_model_and_a_file_that_was_deleted(extract, many, tmp
     try:
         weight.assign(before + 1)
         message = (
-            r"output was begun with --input \(other text\), --model \(another model\): give the "
-            r"flags of its first start, or another --output\.$"
+            r"output was started with other settings: --input \(different text\), --model \(a "
+            r"different model\)\. Use the original flags, or another --output\.$"
         )
         with pytest.raises(ValueError, match=message):
             extract(many, **FLAGS)
@@ -116,7 +116,7 @@ def test_other_text_another_model_and_a_file_that_was_deleted(extract, many, tmp
 
 def test_an_output_without_a_line_takes_any_flags(extract, text, tmp_path):
     (tmp_path / "empty.gz").write_bytes(gzip.compress(b""))
-    with pytest.raises(ValueError, match=r"The input .*empty\.gz has no line: give text"):
+    with pytest.raises(ValueError, match=r"--input=.*empty\.gz contains no lines"):
         extract(str(tmp_path / "empty.gz"), pooling="cls")
     assert extract(text, pooling="mean").flags["pooling"] == "mean"
 
@@ -127,8 +127,7 @@ def test_a_directory_of_something_else(extract, text, tmp_path):
     (tmp_path / "file").write_text("mine")
     for name in ("output", "file"):
         message = (
-            rf"{name} is there and holds no manifest\.json of extract_features: name another "
-            r"--output, an empty directory or a new one\.$"
+            rf"{name} has no manifest\.json of extract_features\. Use an empty or new directory\.$"
         )
         with pytest.raises(ValueError, match=message):
             extract(text, name)
@@ -138,8 +137,8 @@ def test_a_directory_of_something_else(extract, text, tmp_path):
 def test_a_manifest_of_something_else(tmp_path):
     (tmp_path / "manifest.json").write_text('{"layers": []}')
     message = (
-        r"manifest\.json is not what extract_features writes \('shards'\): name another --output, "
-        r"or delete it\.$"
+        r"manifest\.json is not a manifest of extract_features \('shards'\)\. Use another "
+        r"--output, or remove the file\.$"
     )
     with pytest.raises(ValueError, match=message):
         output.open_output(str(tmp_path), output.Manifest({"a": 1}, (-1,), 8))

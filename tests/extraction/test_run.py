@@ -112,7 +112,7 @@ def test_the_last_line_counts_lines_that_were_cut_or_not_utf8(
     *_, last = capsys.readouterr().out.splitlines()
     assert last == (
         f"{tmp_path}/output: 7 lines, 47 tokens, 2 files, 1 line cut to --max_seq_length, "
-        "1 line not all UTF-8, the bad bytes skipped."
+        "1 line with invalid UTF-8 (bytes skipped)."
     )
     # The byte is passed over as if it were not there.
     (tmp_path / "clean.txt").write_text("cat")
@@ -140,7 +140,7 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
     (tmp_path / "causal").mkdir()
     checkpoint = make_checkpoint(spec, causal, tokenization=UNCASED)
     model_directory.write(checkpoint, str(tmp_path / "causal"))
-    said = "--pooling=cls: .*causal is causal .*: give --pooling=last or mean"
+    said = "--pooling=cls: .*causal is causal .*. Use --pooling=last or mean"
     with pytest.raises(ValueError, match=said):
         run(str(tmp_path / "causal"), tmp_path, text, pooling="cls")
 
@@ -163,11 +163,11 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
         ),
         (
             {"layers": ["4"]},
-            "--layers has 4, and MODEL has 4 blocks: expected numbers from -4 to 3.",
+            "--layers=4: expected -4 to 3, because MODEL has 4 blocks.",
         ),
         (
             {"layers": ["-1", "-5"]},
-            "--layers has -5, and MODEL has 4 blocks: expected numbers from -4 to 3.",
+            "--layers=-5: expected -4 to 3, because MODEL has 4 blocks.",
         ),
         *(
             (

@@ -28,7 +28,7 @@ def test_defaults_follow_the_model_and_the_pooling():
 
 
 NEEDED = "is missing: extract_features needs --model, --input and --output."
-NUMBERS = "expected numbers with commas between them, -1 for the last block and 0 for the lowest"
+NUMBERS = "expected integers separated by commas, such as -1,-2."
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ NUMBERS = "expected numbers with commas between them, -1 for the last block and 
         ({"output": ""}, f"--output {NEEDED}"),
         (
             {"normalize": True},
-            "--normalize is for one vector a line: give --pooling=mean, cls, max or last with it.",
+            "--normalize requires one vector per line. Set --pooling to mean, cls, max or last.",
         ),
-        ({"layers": ["-1", "top"]}, f"--layers: {NUMBERS}, got ['-1', 'top']."),
-        ({"layers": []}, f"--layers: {NUMBERS}, got []."),
+        ({"layers": ["-1", "top"]}, f"--layers=['-1', 'top']: {NUMBERS}"),
+        ({"layers": []}, f"--layers=[]: {NUMBERS}"),
     ],
 )
 def test_refused(changes, sentence):
