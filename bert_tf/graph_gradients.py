@@ -1,10 +1,10 @@
-"""Custom gradients that live no longer than the graph in which they are traced.
+"""Custom gradients that are released with the graph in which they are traced.
 
-TensorFlow keeps the gradient of each ``tf.custom_gradient`` that is traced in a graph in a registry
-for the life of the process. A gradient refers to its graph, and so to the weights and the
-optimizer's slots. Here the graph owns its gradients and the registry refers to them weakly, so an
-entry disappears with its graph. Removing the entries after each training instead would miss Keras'
-``fit``, which calls nothing when a model is deleted, and would break functions still in use.
+TensorFlow registers each ``tf.custom_gradient`` that is traced in a graph for the life of the
+process. A gradient refers to its graph, and so to the weights and the optimizer's variables. Here
+the graph owns its gradients, and the registry has weak references to them. Removing the entries
+after each training would not work for Keras' ``fit``, which has no hook when a model is deleted,
+and would break functions that are still in use.
 """
 
 import functools
@@ -16,12 +16,12 @@ import keras
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``keras.ops.custom_gradient``, owned by the graph in which it is traced."""
+    """Decorates like ``keras.ops.custom_gradient``, with gradients owned by their graph."""
     return owned_by_graph(keras.ops.custom_gradient(function))
 
 
 def sum_over_replicas(values: Any) -> Any:
-    """Sums tensors over the replicas; call it within ``strategy.run``."""
+    """Sums tensors over the replicas, in ``strategy.run``."""
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
@@ -29,9 +29,9 @@ def sum_over_replicas(values: Any) -> Any:
 
 
 def owned_by_graph(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``function`` with any custom gradient of its outputs owned by their graph.
+    """Wraps a function so that the custom gradients of its outputs are owned by their graph.
 
-    For functions of Keras and TensorFlow that apply a custom gradient last, such as
+    This is for functions of Keras and TensorFlow that apply a custom gradient last, such as
     ``keras.activations.silu``.
     """
     if keras.backend.backend() != "tensorflow":
@@ -41,7 +41,7 @@ def owned_by_graph(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         outputs = function(*args, **kwargs)
         output = keras.tree.flatten(outputs)[0]
-        if hasattr(output, "op") and hasattr(output, "graph"):  # neither is of an eager tensor
+        if hasattr(output, "op") and hasattr(output, "graph"):  # eager tensors have neither
             _make_graph_owner(output.op)
         return outputs
 
@@ -49,10 +49,10 @@ def owned_by_graph(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def traced_in_owner(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``step`` with all custom gradients that it traces owned by its graph.
+    """Wraps a training step so that all custom gradients in its graph are owned by the graph.
 
-    For functions whose backward pass adds custom gradients: those of Keras' optimizers, which sum
-    gradients over replicas, and of ``keras.remat``.
+    This is for steps whose backward pass adds custom gradients: those of Keras' optimizers, which
+    sum gradients over replicas, and of ``keras.remat``.
     """
     if keras.backend.backend() != "tensorflow":
         return step
@@ -84,7 +84,7 @@ def _make_graph_owner(operation: Any) -> None:
     gradient = entries[name]["type"]
     if type(gradient) in weakref.ProxyTypes:
         return
-    # Not in a collection, which the graphs of inner functions would copy.
+    # A graph collection would be copied to the graphs of inner functions.
     if not hasattr(operation.graph, "_bert_tf_gradients"):
         operation.graph._bert_tf_gradients = []
     operation.graph._bert_tf_gradients.append(gradient)

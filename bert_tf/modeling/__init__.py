@@ -1,4 +1,4 @@
-"""The Keras model: layers, encoder, pre-training and task models; keras and keras.ops only."""
+"""Keras layers and models, with only ``keras`` and ``keras.ops`` as dependencies."""
 
 from .base import BertModel
 from .encoder import BertEncoder
@@ -28,7 +28,7 @@ __all__ = [
     "seed_variables",
 ]
 
-# THE table of model classes by name: what a class has, it says itself (see ``BertModel``).
+# All model classes by name. The class attributes of ``BertModel`` describe them.
 MODEL_CLASSES: dict[str, type[BertModel]] = {
     model_class.__name__: model_class
     for model_class in (

@@ -1,4 +1,4 @@
-"""``BertEncoder``: token ids to hidden states."""
+"""``BertEncoder``, which computes hidden states from token ids."""
 
 import functools
 import itertools
@@ -23,45 +23,51 @@ from .transformer import ComputePlan, TransformerBlock
 
 
 def embedding_lookup(table: Any, ids: Any) -> Any:
-    """(V, H) and (...) int32 -> (..., H), whose gradient is dense: a row's tokens are summed.
+    """Looks up the rows of a table (V, H) for int32 ids (...), with a dense gradient.
 
-    TensorFlow's own is a list with each token for itself, of which Keras' Adam squares the parts in
-    place of their sum, and its clips take the wrong norm. JAX's own is dense.
+    TensorFlow's gradient is a list with one slice per token. Keras' Adam would square each slice
+    instead of their sum, and gradient clipping would compute a wrong norm. JAX's gradient is dense.
     """
     ids = ops.cast(ids, INDEX_DTYPE)
-    # Keras counts ids below 0 from the end: these stay below 0, and no row has them.
-    places = ops.where(ids < 0, ids - table.shape[0], ids)
+    # Keras counts negative indices from the end. These stay negative, so they remain invalid.
+    indices = ops.where(ids < 0, ids - table.shape[0], ids)
     if keras.backend.backend() != "tensorflow":
-        return ops.take(table, places, axis=0)
+        return ops.take(table, indices, axis=0)
 
-    def rows(table: Any) -> tuple[Any, Callable[..., Any]]:
+    def take_rows(table: Any) -> tuple[Any, Callable[..., Any]]:
         def gradient(upstream: Any) -> Any:
             flat = ops.reshape(upstream, (-1, table.shape[-1]))
-            # Behind the maximum: TensorFlow moves a reshape before a cast, to the int32 ids.
-            numbers = ops.reshape(ops.maximum(ids, -1), (-1,))
-            return ops.segment_sum(flat, numbers, num_segments=table.shape[0])
+            # After the maximum, because TensorFlow would move the reshape to the int32 ids.
+            segments = ops.reshape(ops.maximum(ids, -1), (-1,))
+            return ops.segment_sum(flat, segments, num_segments=table.shape[0])
 
-        return ops.take(table, places, axis=0), gradient
+        return ops.take(table, indices, axis=0), gradient
 
-    # A cast makes a tensor of the variable: a variable's gradient would be asked for by itself.
-    return custom_gradient(rows)(ops.cast(table, table.dtype))
+    # The cast converts the variable to a tensor, so that its gradient is a dense tensor.
+    return custom_gradient(take_rows)(ops.cast(table, table.dtype))
 
 
 def nan_if_out_of_range(*looked_up: tuple[Any, Any]) -> Any:
-    """Ids (...) and their tables' rows -> (..., 1) float32: NaN where one has no row, else 0.
+    """Returns NaN for positions with an id that is not a row of its table, and 0 for all others.
 
-    Only on a CPU does ``embedding_lookup`` raise an error for an invalid id. A GPU looks up zeros
-    and XLA the nearest row, so these values are added to the results.
+    An invalid id raises an error only on a CPU. A GPU looks up zeros and XLA the nearest row, so
+    these values are added to the embeddings.
+
+    Args:
+        *looked_up: Pairs of int32 ids (...) and the number of rows of their table.
+
+    Returns:
+        A float32 tensor of shape (..., 1).
     """
     bounds = [(ops.cast(ids, INDEX_DTYPE), rows) for ids, rows in looked_up]
-    are_rows = [check for ids, rows in bounds for check in (ids >= 0, ids < rows)]
-    is_row = functools.reduce(ops.logical_and, are_rows)
+    checks = [check for ids, rows in bounds for check in (ids >= 0, ids < rows)]
+    is_row = functools.reduce(ops.logical_and, checks)
     return ops.expand_dims(ops.where(is_row, 0.0, float("nan")), -1)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertEmbeddings(BertLayer):
-    """The sum of three learned embeddings, then layer normalisation and dropout.
+    """Sum of three learned embeddings, followed by layer normalization and dropout.
 
     Source: Devlin et al. 2019, section 3 and figure 2; google-research/bert ``modeling.py``,
     ``embedding_lookup`` and ``embedding_postprocessor``.
@@ -79,14 +85,14 @@ class BertEmbeddings(BertLayer):
         )
 
     def build(self, *input_shapes: Any) -> None:
-        """Makes the three tables; of a DistilBERT's token types there is none."""
+        """Creates the embedding tables; a DistilBERT has no token types."""
         config = self.config
         for name, rows in (
             ("word_embeddings", config.vocab_size),
             ("position_embeddings", config.max_position_embeddings),
             ("token_type_embeddings", config.type_vocab_size),
         ):
-            # Rows are looked up and added in float32; only the sum is rounded.
+            # Embeddings are looked up and added in float32; only the sum is rounded.
             shape, start = (rows, config.hidden_size), new_initializer(config)
             add = functools.partial(self.add_weight, initializer=start, autocast=False)
             setattr(self, name, add(name=name, shape=shape) if rows else None)
@@ -95,7 +101,7 @@ class BertEmbeddings(BertLayer):
     def call(
         self, word_ids: Any, type_ids: Any, positions: Any = None, training: bool | None = False
     ) -> Any:
-        """(B, S) int32 ids, or vectors (B, S, H), types and positions -> (B, S, H)."""
+        """Computes embeddings (B, S, H) from int32 ids (B, S) or from vectors (B, S, H)."""
         looked_up: list[tuple[Any, int]] = []
 
         def rows(table: Any, ids: Any) -> Any:
@@ -107,13 +113,13 @@ class BertEmbeddings(BertLayer):
         else:
             words = ops.cast(word_ids, self.word_embeddings.dtype)
         if positions is None:
-            places = self.position_embeddings[: ops.shape(words)[1]]
+            position_vectors = self.position_embeddings[: ops.shape(words)[1]]
         else:
-            places = rows(self.position_embeddings, positions)
+            position_vectors = rows(self.position_embeddings, positions)
         # (B, S, H) + (S, H) + (B, S, H)
-        summed = words + places
+        summed = words + position_vectors
         if self.token_type_embeddings is not None:
-            if self.config.type_vocab_size == 1:  # both texts of a pair are of the one type
+            if self.config.type_vocab_size == 1:  # both texts of a pair have the same type
                 type_ids = ops.zeros_like(type_ids)
             summed = summed + rows(self.token_type_embeddings, type_ids)
         if looked_up:
@@ -123,16 +129,17 @@ class BertEmbeddings(BertLayer):
     def compute_output_shape(
         self, word_ids_shape: tuple[int | None, ...], type_ids_shape: tuple[int | None, ...]
     ) -> tuple[int | None, ...]:
-        """(B, S, H)."""
+        """Returns (B, S, H)."""
         return (*word_ids_shape[:2], self.config.hidden_size)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(BertLayer):
-    """A tanh layer on the hidden state of the token that sees all others; a DistilBERT has a ReLU.
+    """Dense layer on the hidden state of the token that attends to all others.
 
-    That is the first token, [CLS], as in google-research/bert's ``BertModel``; from left to right
-    it is the last real one, [SEP], as in Radford et al. 2018 (OpenAI GPT), section 3.2.
+    This is the first token, [CLS], as in google-research/bert's ``BertModel``. In a causal model it
+    is the last token, [SEP], as in Radford et al. 2018 (OpenAI GPT), section 3.2. The activation is
+    tanh, or ReLU in a DistilBERT.
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -140,23 +147,23 @@ class Pooler(BertLayer):
         self.dense = self.new_dense(config.hidden_size, "dense")
 
     def build(self, *input_shapes: Any) -> None:
-        """Makes the kernel (H, H)."""
+        """Creates the kernel (H, H)."""
         self.dense.build((None, self.config.hidden_size))
 
     def call(self, hidden: Any, real_tokens: Any) -> Any:
-        """(B, S, H) states and the (B, S) mask -> (B, H)."""
+        """Computes (B, H) from hidden states (B, S, H) and the mask (B, S)."""
         activation = ops.relu if self.config.is_distilbert else ops.tanh
         return activation(self.dense(pool(hidden, real_tokens, self.config.summary_token)))
 
     def compute_output_shape(
         self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]
     ) -> tuple[int | None, ...]:
-        """(B, H)."""
+        """Returns (B, H)."""
         return (hidden_shape[0], hidden_shape[-1])
 
 
 def build_outputs(states: list[Any], mask: Any, pooler: Pooler | None) -> dict[str, Any]:
-    """Outputs of an encoder, from the input of its first block and the output of each."""
+    """Builds an encoder's outputs from the embeddings and the output of each block."""
     outputs = {
         features.SEQUENCE_OUTPUT: states[-1],
         features.ENCODER_OUTPUTS: states[1:],
@@ -170,7 +177,7 @@ def build_outputs(states: list[Any], mask: Any, pooler: Pooler | None) -> dict[s
 def _run(
     blocks: Sequence[TransformerBlock], embedded: Any, mask: Any, **switches: bool | None
 ) -> list[Any]:
-    """The input of the first block, and the output of each."""
+    """Returns the embeddings and the output of each block."""
     return list(
         itertools.accumulate(
             blocks, lambda hidden, block: block(hidden, mask, **switches), initial=embedded
@@ -179,7 +186,7 @@ def _run(
 
 
 def _plan_property(name: str) -> Any:
-    """An attribute of the encoder that its blocks share."""
+    """Returns a property of the encoder that is stored in the plan of its blocks."""
     return property(
         lambda encoder: getattr(encoder.plan, name),
         lambda encoder, value: setattr(encoder.plan, name, value),
@@ -188,55 +195,57 @@ def _plan_property(name: str) -> Any:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertEncoder(BertModel):
-    """BERT without a head: a dict of ``ENCODER_FEATURES`` in, a dict of hidden states out.
+    """Transformer encoder without a head.
 
     Source: Devlin et al. 2019, section 3; google-research/bert ``modeling.py``, ``BertModel``.
 
-    Inputs, each (B, S) int32: ``input_word_ids``; ``input_mask``, 1 = real and 0 = padding;
-    ``input_type_ids``. S is anything up to ``config.max_position_embeddings``. What the padded
-    ids are has no influence on the outputs of real tokens.
+    Inputs, a dict of int32 tensors of shape (B, S):
 
-    Outputs, in the compute dtype: ``sequence_output`` (B, S, H), the last block's;
-    ``pooled_output`` (B, H), a tanh layer on the first token's, or from left to right on the last
-    real one's (``config.summary_token``), where there is a pooler;
-    ``encoder_outputs``, a list of every block's (B, S, H), whose last is ``sequence_output``;
-    ``embedding_output`` (B, S, H), what enters the first block.
+    * ``input_word_ids``: Token ids. S is at most ``config.max_position_embeddings``.
+    * ``input_mask``: 1 for tokens and 0 for padding.
+    * ``input_type_ids``: 0 for the first text, 1 for the second.
 
-    Variables are named by their place, below the model's own name:
+    Outputs, a dict of tensors in the compute dtype:
+
+    * ``sequence_output`` (B, S, H): Output of the last block.
+    * ``pooled_output`` (B, H): Output of the pooler, if there is one: a tanh layer on the first
+      token, or in a causal model on the last (``config.summary_token``).
+    * ``encoder_outputs``: List of the outputs (B, S, H) of all blocks.
+    * ``embedding_output`` (B, S, H): Input of the first block.
+
+    Paths of variables start with the model's name:
     ``bert_encoder/layer_0/attention/query_key_value/kernel``.
 
     Args:
-        config: sizes, rates and activation.
-        pooler: whether there is a pooler; nothing but next-sentence prediction trains it before
-            fine-tuning.
-        dense_size: the units of ``sentence_dense``; ``None``: there is no such layer.
-        dense_activation: its activation, of ``choices.DENSE_ACTIVATIONS``.
-        name: the model's name, and the first part of its variables' paths.
-        dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+        config: ``BertConfig`` with sizes, dropout rates and activation.
+        pooler: Whether to add a pooler. Only next-sentence prediction pre-trains it.
+        dense_size: Number of units of ``sentence_dense``; ``None`` for no such layer.
+        dense_activation: Activation of ``sentence_dense``, one of ``choices.DENSE_ACTIVATIONS``.
+        name: Name of the model, and first part of its variables' paths.
+        dtype: Keras dtype policy, such as ``"mixed_bfloat16"``; by default the global policy.
 
     Attributes:
-        embeddings: the layer below the blocks.
-        blocks: the Transformer blocks, the lowest first.
-        pooler: the layer that makes ``pooled_output``, or ``None``.
-        sentence_dense: a float32 layer that the vectors of texts go through last, no part of the
-            outputs; ``None`` without a ``dense_size``.
-        trains_without_padding: whether training computes real tokens only, wherever a token is
-            computed by itself (attention still has B * S): the same outputs at real tokens and the
-            same gradients in less time, and zeros at padding. False at first. Set it before
-            ``compile``, for texts of different lengths and a step that XLA does not compile
-            (no ``jit_compile=True``, no TPU): how many tokens are real is known too late for XLA.
-        infers_without_padding: the same at inference, False at first.
-        training_attention: how training computes attention; ``None``, at first: all texts at once.
-            ``training.attention.attend_in_groups`` needs less time and memory on a CPU where texts
-            are long, and not under XLA either.
-        recomputes_blocks: whether training keeps only the inputs of each block and computes the
-            rest again for the backward pass (Chen et al. 2016), on TensorFlow alone: the same
-            gradients in much less memory and about a third more time. False at first.
-        only_infers: whether calls in training, too, are as in inference, without dropout, as those
-            of an encoder whose states are features (``BertFeatures``). False at first.
+        embeddings: Embedding layer.
+        blocks: Transformer blocks, the lowest first.
+        pooler: Layer that computes ``pooled_output``, or ``None``.
+        sentence_dense: Float32 layer that ``sentence_embedding`` applies, or ``None``. It does not
+            change the outputs.
+        trains_without_padding: Whether training skips padding in all layers except attention.
+            This takes less time; outputs at padding are 0. Not supported with XLA
+            (``jit_compile=True``, TPU). Set it before ``compile``. Defaults to False.
+        infers_without_padding: Whether inference skips padding. Defaults to False.
+        training_attention: Function that computes attention in training; ``None``, the default,
+            attends to the full batch. ``training.attention.attend_in_groups`` needs less time and
+            memory for long texts on a CPU. Not supported with XLA.
+        recomputes_blocks: Whether training stores only the input of each block and recomputes the
+            rest in the backward pass (Chen et al. 2016). This needs much less memory and about a
+            third more time, and the TensorFlow backend. Defaults to False.
+        only_infers: Whether training calls also run without dropout, as in ``BertFeatures``.
+            Defaults to False.
 
     Raises:
-        ValueError: called without a feature, or with a sequence longer than the positions.
+        ValueError: If an input is missing in a call, or a sequence is longer than
+            ``config.max_position_embeddings``.
 
     >>> encoder = BertEncoder(BertConfig.from_preset("bert-tiny", vocab_size=100))
     >>> ids = keras.ops.ones((2, 5), "int32")
@@ -309,17 +318,24 @@ class BertEncoder(BertModel):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """Shapes of the layer of sentence embeddings, where there is one."""
+        """Returns the shapes of ``sentence_dense``, if there is such a layer."""
         size = arguments.get("dense_size")
         return {} if size is None else dense_shapes("sentence_dense", config.hidden_size, size)
 
     def from_embedded(
         self, embedded: Any, mask: Any, attentions: bool = False, training: bool | None = False
     ) -> dict[str, Any]:
-        """The outputs of (B, S, H), what ``embeddings`` made of ids or vectors, and the mask.
+        """Computes the outputs from embeddings.
 
-        With ``attentions`` they have a list of every block's attention probabilities (B, N, S, S),
-        before dropout, from a token to each.
+        Args:
+            embedded: Output of ``embeddings``, of shape (B, S, H).
+            mask: Mask of shape (B, S), 1 for tokens and 0 for padding.
+            attentions: Whether to add ``attentions``, a list of every block's attention weights
+                (B, N, S, S) before dropout.
+            training: Whether dropout is active.
+
+        Returns:
+            The outputs of a call, and ``attentions`` if requested.
 
         >>> encoder = BertEncoder(BertConfig.from_preset("bert-tiny", vocab_size=100))
         >>> vectors, types = ops.ones((2, 5, 128)), ops.zeros((2, 5), "int32")
@@ -338,7 +354,7 @@ class BertEncoder(BertModel):
         return outputs
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs the model on a batch, which may hold further features."""
+        """Runs the model on a batch; further features are ignored."""
         if not self.only_infers:
             return super().__call__(inputs, *args, **kwargs)
         with isolated_call_context(self):
@@ -350,12 +366,12 @@ class BertEncoder(BertModel):
         return self
 
     def __dir__(self) -> list[str]:
-        """All but the encoder: Keras saves every layer that it finds here."""
+        """Hides ``encoder``, because Keras saves every layer that it finds here."""
         return [name for name in super().__dir__() if name != "encoder"]
 
     @property
     def seed_generator(self) -> SeedGenerator:
-        """Seeds of every dropout of the model, and of a model that is built on it."""
+        """Seed generator of all dropout layers, also of a model that contains the encoder."""
         return self.embeddings.dropout.seed_generator
 
     trains_without_padding = _plan_property("trains_without_padding")
@@ -364,7 +380,7 @@ class BertEncoder(BertModel):
     recomputes_blocks = _plan_property("recomputes_blocks")
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON."""
+        """Returns the constructor's arguments for serialization."""
         config = {**super().get_config(), "pooler": self.pooler is not None}
         if (dense := self.sentence_dense) is not None:
             activation = keras.activations.serialize(dense.activation)

@@ -1,4 +1,4 @@
-"""The feature-based models: a frozen encoder, whose layers' states are mixed and read.
+"""Feature-based models: a frozen encoder whose hidden states are mixed and read by other layers.
 
 Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT", and table 7.
 """
@@ -21,7 +21,7 @@ from .keras_hooks import remove_seed_generators
 from .layers import Dropout, new_logits
 from .task_models import check_num_classes
 
-# By variant, as table 7 has them in its order: the blocks that are read, and how many are needed.
+# The blocks that a variant reads and their minimum number, in the order of table 7.
 _VARIANT_BLOCKS = {
     "embeddings": (slice(0), 0),
     "second_to_last": (slice(-2, -1), 2),
@@ -34,50 +34,53 @@ VARIANTS = tuple(_VARIANT_BLOCKS)
 
 
 def check_variant(variant: str, num_blocks: int | None = None) -> None:
-    """Checks a variant's name and, where their number is given, that the blocks are enough."""
+    """Checks the name of a variant and the number of blocks."""
     if variant not in _VARIANT_BLOCKS:
-        raise ValueError(f"variant is {variant!r}, expected one of {', '.join(VARIANTS)}.")
+        raise ValueError(f"variant={variant!r}: expected one of {', '.join(VARIANTS)}.")
     _, minimum = _VARIANT_BLOCKS[variant]
     if num_blocks is not None and num_blocks < minimum:
         raise ValueError(
-            f"The variant {variant} reads {minimum} blocks, and the encoder has {num_blocks}: "
-            "choose another."
+            f"variant={variant!r}: expected an encoder with at least {minimum} blocks, got "
+            f"{num_blocks}. Use another variant."
         )
 
 
 def read_states(variant: str, outputs: Mapping[str, Any]) -> list[Any]:
-    """Picks the hidden states of an encoder's outputs that a variant reads, the lowest first."""
+    """Returns the hidden states that a variant reads, the lowest block first."""
     blocks = outputs[features.ENCODER_OUTPUTS]
     check_variant(variant, len(blocks))
     if variant == "embeddings":
         return [outputs[features.EMBEDDING_OUTPUT]]
-    places, _ = _VARIANT_BLOCKS[variant]
-    return list(blocks[places])
+    blocks_to_read, _ = _VARIANT_BLOCKS[variant]
+    return list(blocks[blocks_to_read])
 
 
 def frozen_states(variant: str, encoder: BertEncoder, inputs: Mapping[str, Any]) -> list[Any]:
-    """States of a frozen encoder that a variant reads, the lowest block first."""
+    """Computes the hidden states of a frozen encoder that a variant reads."""
     return [ops.stop_gradient(state) for state in read_states(variant, encoder(inputs))]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class LayerMixture(keras.layers.Layer):
-    """One vector a token out of the hidden states of all of an encoder's layers.
+    """Mixes the hidden states of an encoder's layers into one vector per token.
 
-    Source: Devlin et al. 2019, section 5.3 and table 7, whose six rows are the variants:
+    Source: Devlin et al. 2019, section 5.3 and table 7, which has six variants:
 
-    * ``embeddings``: what enters the first block.
-    * ``second_to_last``, ``last``: a block's states.
+    * ``embeddings``: the input of the first block.
+    * ``second_to_last``, ``last``: the states of one block.
     * ``weighted_sum_last_four``, ``weighted_sum_all``: a sum over blocks, with learned weights.
-    * ``concat_last_four``: the states of four blocks side by side, the lowest first.
+    * ``concat_last_four``: the concatenated states of four blocks, the lowest first.
 
-    The paper does not say how the sums are weighted. Here they are as Peters et al. 2018 (ELMo),
-    equation 1, which the paper compares with: a learned scale times the softmax of a learned number
-    for each block. It begins with the mean.
+    The paper does not define the weights of the sums. This layer follows equation 1 of Peters et
+    al. 2018 (ELMo), which the paper compares with: a learned ``scale`` (float32 scalar) times the
+    softmax of learned ``logits`` (float32, one per block). Initially, the sum is the mean.
 
-    Sums alone have weights: ``logits`` (blocks,) float32, whose softmax weights the blocks, the
-    lowest first; and ``scale``, a float32 scalar. A ``ValueError`` says that there is no such
-    variant, or, when the layer is built, that the encoder has fewer blocks than it reads.
+    Args:
+        variant: One of the six names.
+        **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
+
+    Raises:
+        ValueError: If the variant is unknown, or the encoder has fewer blocks than it reads.
 
     >>> states = [ops.full((1, 2, 3), float(block)) for block in range(4)]
     >>> outputs = {"embedding_output": states[0], "encoder_outputs": states}
@@ -93,11 +96,11 @@ class LayerMixture(keras.layers.Layer):
         self.variant = variant
 
     def build(self, shapes: Any) -> None:
-        """Makes the weights of a sum."""
+        """Creates the weights of a sum."""
         summed = len(self._states(shapes))
         if self.variant in UNLEARNED_VARIANTS:
             return
-        # In float32 whatever the policy: a step is smaller than bfloat16 can tell from none.
+        # In float32, because bfloat16 would round a training step to zero.
         self.logits = self.add_weight(
             name="logits", shape=(summed,), initializer="zeros", dtype="float32", autocast=False
         )
@@ -106,15 +109,20 @@ class LayerMixture(keras.layers.Layer):
         )
 
     def call(self, outputs: Any) -> Any:
-        """Mixes an encoder's outputs, or the states (B, S, H) that ``read_states`` picks of them.
+        """Mixes hidden states.
 
-        The result is (B, S, H) in the compute dtype, (B, S, 4H) of ``concat_last_four``.
+        Args:
+            outputs: Outputs of an encoder, or the states (B, S, H) that ``read_states`` returns.
+
+        Returns:
+            A tensor in the compute dtype, of shape (B, S, H), or (B, S, 4H) for
+            ``concat_last_four``.
         """
         states = [ops.cast(state, self.compute_dtype) for state in self._states(outputs)]
         if self.variant in UNLEARNED_VARIANTS:
             return ops.concatenate(states, axis=-1) if len(states) > 1 else states[0]
         weights = ops.cast(self.scale * ops.softmax(self.logits), self.compute_dtype)
-        # One block after the other: stacked, they would take the memory of all of them again.
+        # One block at a time: stacking the blocks would copy all of them.
         mixed = weights[0] * states[0]
         for index, state in enumerate(states[1:], start=1):
             mixed = mixed + weights[index] * state
@@ -124,48 +132,49 @@ class LayerMixture(keras.layers.Layer):
         return read_states(self.variant, outputs) if isinstance(outputs, Mapping) else outputs
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON."""
+        """Returns the constructor's arguments for serialization."""
         return {**super().get_config(), "variant": self.variant}
 
 
 class FrozenEncoder:
-    """Mixin that keeps an encoder frozen when all layers are made trainable."""
+    """Mixin that keeps the encoder frozen when the model is made trainable."""
 
     encoder: Any = None
 
     @property
     def trainable(self) -> bool:
-        """True if the layers on the encoder are trained; the encoder never is."""
+        """Whether the layers outside the encoder are trained."""
         return bool(keras.layers.Layer.trainable.fget(self))
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
         keras.layers.Layer.trainable.fset(self, value)
-        if self.encoder is not None:  # none yet, as a functional model is made
+        if self.encoder is not None:  # Keras sets ``trainable`` before the encoder exists
             self.encoder.trainable = False
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertFeatures(FrozenEncoder, keras.layers.Layer):
-    """A pre-trained encoder that gives a vector for each token, and does not learn.
+    """Frozen pre-trained encoder that computes a vector for each token.
 
     Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT".
 
-    No gradient goes into the encoder, its dropout never acts, and it stays frozen when the model
-    around it is made trainable. What a variant learns itself, the weights of a sum, it does learn.
-    The encoder is saved with the layer. The layer hands on Keras' masks: a recurrent layer behind
-    it skips padding.
+    The encoder gets no gradients and never uses dropout. It stays frozen when the surrounding model
+    is made trainable; only the weights of a sum are trained. The encoder is saved with the layer.
+    The layer passes on a Keras mask, so that recurrent layers after it skip padding.
 
-    Inputs: a dict of ``ENCODER_FEATURES``, each (B, S) int32. Output: (B, S, H) in the compute
-    dtype, (B, S, 4H) of ``concat_last_four``. What padding gets has no meaning.
+    Inputs: a dict of ``ENCODER_FEATURES``, each (B, S) int32.
+
+    Output: (B, S, H) in the compute dtype, or (B, S, 4H) for ``concat_last_four``. Vectors at
+    padding are undefined.
 
     Args:
-        encoder: a ``BertEncoder``, which is frozen from now on, here and wherever else it is used.
-        variant: how its layers are mixed; see ``LayerMixture``, which ``mixture`` is.
+        encoder: ``BertEncoder``, which the layer freezes, also where else it is used.
+        variant: Mixture of the encoder's layers; see ``LayerMixture``.
         **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
 
     Raises:
-        ValueError: there is no such variant, or the encoder has fewer blocks than it reads.
+        ValueError: If the variant is unknown, or the encoder has fewer blocks than it reads.
 
     >>> from bert_tf.config import BertConfig
     >>> from bert_tf.modeling.base import model_inputs
@@ -183,7 +192,7 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
     ) -> None:
         check_variant(variant, encoder.config.num_hidden_layers)
         super().__init__(**kwargs)
-        self.supports_masking = True  # Keras asks compute_mask of no other layer
+        self.supports_masking = True  # otherwise Keras does not call compute_mask
         self.encoder = encoder
         encoder.trainable, encoder.only_infers = False, True
         self.mixture = LayerMixture(variant, name="mixture", dtype=self.dtype_policy)
@@ -192,16 +201,25 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
     def from_checkpoint(
         cls, path: str, variant: str = "concat_last_four", dtype: Any = None, **kwargs: Any
     ) -> Self:
-        """Makes the layer from a checkpoint of any format, at a ``path`` that ``load`` takes.
+        """Creates the layer from a checkpoint of any format.
 
-        ``dtype`` is a Keras dtype policy, the encoder's too; the global one by default. Errors are
-        those of ``bert_tf.load`` and of the constructor.
+        Args:
+            path: Checkpoint, as in ``bert_tf.load``.
+            variant: Mixture of the encoder's layers; see ``LayerMixture``.
+            dtype: Keras dtype policy of the layer and its encoder; by default the global policy.
+            **kwargs: ``name`` and ``trainable``.
+
+        Returns:
+            The layer.
+
+        Raises:
+            ValueError: As in ``bert_tf.load`` and the constructor.
         """
         encoder = BertEncoder.from_checkpoint(path, pooler=False, dtype=dtype)
         return cls(encoder, variant, dtype=dtype, **kwargs)
 
     def build(self, shapes: Mapping[str, Any]) -> None:
-        """Makes the weights of a sum; the encoder has its own."""
+        """Creates the weights of a sum; the encoder is already built."""
         size = (*shapes[features.INPUT_WORD_IDS], self.encoder.config.hidden_size)
         self.mixture.build(
             {
@@ -211,15 +229,15 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
         )
 
     def call(self, inputs: Mapping[str, Any]) -> Any:
-        """Gives the tokens' vectors, in training as elsewhere."""
+        """Computes the vectors of the tokens, without dropout."""
         return self.mixture(frozen_states(self.mixture.variant, self.encoder, inputs))
 
     def compute_mask(self, inputs: Mapping[str, Any], previous_mask: Any = None) -> Any:
-        """(B, S) bool: True = real."""
+        """Returns the mask (B, S), True for tokens and False for padding."""
         return ops.cast(inputs[features.INPUT_MASK], "bool")
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON."""
+        """Returns the constructor's arguments for serialization."""
         return {
             **super().get_config(),
             "encoder": keras.saving.serialize_keras_object(self.encoder),
@@ -228,7 +246,7 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The layer that ``get_config`` describes, with new weights."""
+        """Creates the layer from the result of ``get_config``, with new weights."""
         encoder = keras.saving.deserialize_keras_object(config["encoder"])
         return cls(**{**config, "encoder": encoder})
 
@@ -240,40 +258,41 @@ _LSTM_UNITS = 768
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertFeatureTagger(FrozenEncoder, BertModel):
-    """Logits of classes for each word, by a two-layer BiLSTM that reads a frozen encoder's states.
+    """Token classifier with a two-layer BiLSTM on the states of a frozen encoder.
 
-    Source: Devlin et al. 2019, section 5.3. A word's vector is that of its first piece, mixed of
-    the encoder's layers as ``LayerMixture`` says. The BiLSTM reads the words of a row, not their
-    further pieces and nothing that is not tagged. The paper's is "768-dimensional"; here that is
-    the width of each direction, so that a layer gives 1,536. It names no dropout; here there is one
-    in front of each layer.
+    Source: Devlin et al. 2019, section 5.3. A word is represented by its first piece, whose vector
+    is mixed from the encoder's layers by ``LayerMixture``. The BiLSTM reads only the first pieces
+    of words. The paper uses a "768-dimensional BiLSTM"; here 768 is the size of each direction. The
+    paper does not mention dropout; here it is applied before each layer.
 
-    What the encoder gives never changes, so it can be kept: called with ``word_states`` instead of
-    tokens, the model does the rest.
+    The encoder's states are constant, so they can be cached: pass ``word_states`` to skip the
+    encoder.
 
-    Inputs: a dict of ``TAGGING_FEATURES``, each (B, S) int32. Output: (B, S, C) float32 logits;
-    where ``word_index`` is -1 they have no meaning, and the weights of the loss are to be 0.
+    Inputs: a dict of ``TAGGING_FEATURES``, each (B, S) int32. Output: float32 logits of shape
+    (B, S, C). Logits are undefined where ``word_index`` is -1; set the weight of the loss to 0
+    there.
 
-    Or: ``word_states`` (B, W, L, H), for each word what ``read_states`` picks, and ``word_index``
-    (B, W) int32, -1 at padding, which comes last. Output: (B, W, C).
+    Alternative inputs: ``word_states`` (B, W, L, H), the states that ``read_states`` returns for
+    each word, and ``word_index`` (B, W) int32, -1 for padding, which must be last. Output: (B, W,
+    C).
 
     Args:
-        config: sizes, rates and activation.
-        num_classes: C.
-        variant: how the encoder's layers are mixed.
-        lstm_units: U, the width of each direction of each layer of the BiLSTM.
-        dropout: the rate in front of each of its layers and of the dense layer; by default the
-            config's ``hidden_dropout_prob``.
-        name: the model's name; its encoder is always called ``bert_encoder``.
-        dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+        config: ``BertConfig`` with sizes, dropout rates and activation.
+        num_classes: Number of classes C.
+        variant: Mixture of the encoder's layers; see ``LayerMixture``.
+        lstm_units: Number of units per direction and BiLSTM layer.
+        dropout: Dropout rate before each BiLSTM layer and the dense layer; by default
+            ``config.hidden_dropout_prob``.
+        name: Name of the model. Its encoder is always named ``bert_encoder``.
+        dtype: Keras dtype policy, such as ``"mixed_bfloat16"``; by default the global policy.
 
     Attributes:
-        encoder: the ``BertEncoder``, which has no pooler and does not learn.
-        reader: the model of all that learns, on ``word_states``.
+        encoder: Frozen ``BertEncoder`` without a pooler.
+        reader: Model of all trained layers, with ``word_states`` as input.
 
     Raises:
-        ValueError: a number is out of its range, there is no such variant, or the encoder has too
-            few blocks for it.
+        ValueError: If an argument is out of range, the variant is unknown, or the encoder has
+            fewer blocks than it reads.
 
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
     >>> model = BertFeatureTagger(config, num_classes=9, variant="last", lstm_units=8)
@@ -311,7 +330,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         check_num_classes(num_classes)
         check_variant(variant, config.num_hidden_layers)
         if lstm_units < 1:
-            raise ValueError(f"lstm_units is {lstm_units}: expected 1 or more.")
+            raise ValueError(f"lstm_units={lstm_units}: expected 1 or more.")
         # === Layers ===
         encoder = BertEncoder(config, pooler=False, dtype=dtype)
         encoder.only_infers = True
@@ -334,9 +353,9 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
                 features.WORD_INDEX: ops.take_along_axis(word_index, order, axis=1),
             }
         )
-        # Back to where the words are.
-        place = ops.argsort(order, axis=1)
-        outputs = ops.take_along_axis(logits, place[:, :, None], axis=1)
+        # Move the logits back to the positions of their words.
+        inverse = ops.argsort(order, axis=1)
+        outputs = ops.take_along_axis(logits, inverse[:, :, None], axis=1)
         super().__init__(config, policy, inputs, outputs, name, **kwargs)
 
         self.encoder = encoder
@@ -349,7 +368,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """Shapes of all weights that learn."""
+        """Returns the shapes of the weights outside the encoder."""
         variant = arguments.get("variant", _VARIANT)
         units = arguments.get("lstm_units", _LSTM_UNITS)
         blocks = [None] * config.num_hidden_layers
@@ -368,13 +387,13 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         return shapes | dense_shapes("tags", 2 * units, arguments["num_classes"])
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs the model on tokens, or on what its encoder gave, among further features or not."""
+        """Runs the model on tokens or on ``word_states``; further features are ignored."""
         if features.WORD_STATES not in inputs:
             return super().__call__(inputs, *args, **kwargs)
         return self.reader({key: inputs[key] for key in self.reader.input}, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON."""
+        """Returns the constructor's arguments for serialization."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -385,7 +404,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
 
 
 def _word_order(word_index: Any, limit: int) -> Any:
-    """The positions of a row's words in their order, then all others; a row has up to ``limit``."""
+    """Returns indices that move the words of each sequence, of up to ``limit`` tokens, first."""
     position = ops.cumsum(ops.ones_like(word_index), axis=1)
     return ops.argsort(ops.where(word_index >= 0, position, position + limit), axis=1)
 
@@ -398,7 +417,7 @@ def _build_reader(
     num_classes: int,
     rate: float,
 ) -> keras.Model:
-    """Words' ``states``, stacked to (B, W, L, H), to logits (B, W, C)."""
+    """Builds the model that computes logits (B, W, C) from the states (B, W, L, H) of words."""
     config, policy = encoder.config, encoder.dtype_policy
     dropout = Dropout(rate, encoder.seed_generator, name="dropout", dtype=policy)
     shape = (None, len(states), states[0].shape[-1])
@@ -411,7 +430,7 @@ def _build_reader(
         # (B, W, X) -> (B, W, 2 * U)
         lstm = keras.layers.LSTM(lstm_units, return_sequences=True, name="lstm", dtype=policy)
         bilstm = keras.layers.Bidirectional(lstm, name=f"bilstm_{layer}", dtype=policy)
-        # Nothing is dropped inside: the cells' own seeds would be state that nothing reads.
+        # The cells use no dropout, so their seeds would be unused state of the model.
         for direction in (bilstm.forward_layer, bilstm.backward_layer):
             remove_seed_generators(direction.cell)
         hidden = bilstm(dropout(hidden), mask=is_word)

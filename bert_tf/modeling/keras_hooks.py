@@ -1,7 +1,6 @@
-"""The private names of Keras that the library relies on: each in one function, checked where used.
+"""Access to private names of Keras, with checks that the installed version has them.
 
-A Keras that renames a hook, or no longer goes through it, is an error here. Elsewhere it would be
-wrong numbers in silence.
+An incompatible version of Keras raises an error here instead of computing wrong values.
 """
 
 import contextlib
@@ -15,31 +14,34 @@ import keras
 import optree
 
 
-def incompatible_keras(what: str) -> ImportError:
-    """The error that Keras is not as the library relies on; ``what`` follows its version."""
+def incompatible_keras(problem: str) -> ImportError:
+    """Returns the error for a version of Keras that ``problem`` describes."""
     return ImportError(
-        f"Keras {keras.__version__} {what}: install the version that this library requires."
+        f"Keras {keras.__version__} {problem}. Install a version that bert_tf supports."
     )
 
 
 def without_reduction(
     optimizer: keras.optimizers.Optimizer,
 ) -> Callable[[Sequence[Any], Sequence[Any]], None]:
-    """Switches off an optimizer's own sum of the gradients over the replicas, for good.
+    """Permanently disables the sum of gradients over replicas in ``optimizer.apply``.
 
-    Keras sums them within ``apply``. For gradients that are summed already, to be clipped, a second
-    sum would multiply them by the number of replicas. What is returned takes the place of
-    ``optimizer.apply``, and fails where ``apply`` did not come by the hook.
+    Keras sums the gradients in ``apply``. If they are already summed, for clipping, a second sum
+    would multiply them by the number of replicas.
+
+    Returns:
+        A replacement of ``optimizer.apply``, which raises ``ImportError`` if Keras does not call
+        the disabled hook.
     """
     if not callable(getattr(optimizer, "_all_reduce_sum_gradients", None)):
         raise incompatible_keras("has no optimizer._all_reduce_sum_gradients")
     calls: list[Any] = []
 
-    def pass_on(grads_and_vars: Any) -> Any:
+    def skip_reduction(grads_and_vars: Any) -> Any:
         calls.append(None)
         return list(grads_and_vars)
 
-    optimizer._all_reduce_sum_gradients = pass_on
+    optimizer._all_reduce_sum_gradients = skip_reduction
 
     def apply(gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         calls.clear()
@@ -51,14 +53,14 @@ def without_reduction(
 
 
 def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
-    """The place of a variable among those that the optimizer was built for."""
+    """Returns the index of a variable in the optimizer's list of variables."""
     index: int = optimizer._get_variable_index(variable)
     return index
 
 
 def is_decayed(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
-    """True if a variable is not among those that ``exclude_from_weight_decay`` was given."""
-    # From Keras 3.16 on, where ``_use_weight_decay`` is for optimizers that are built.
+    """Returns whether weight decay applies to a variable."""
+    # In Keras 3.16, ``_use_weight_decay`` requires a built optimizer.
     if callable(excludes := getattr(optimizer, "_is_excluded_from_weight_decay", None)):
         return not excludes(variable)
     if callable(decays := getattr(optimizer, "_use_weight_decay", None)):
@@ -67,7 +69,7 @@ def is_decayed(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
 
 
 def check_decays_by_hook() -> None:
-    """Checks that Keras decays by ``_apply_weight_decay``, which an optimizer may leave empty."""
+    """Checks that Keras applies weight decay in ``_apply_weight_decay``, a method to override."""
     if not callable(getattr(keras.optimizers.Optimizer, "_apply_weight_decay", None)):
         raise incompatible_keras("has no optimizer._apply_weight_decay")
 
@@ -77,7 +79,7 @@ def check_variable_indices(
 ) -> None:
     """Checks that ``variable_index`` numbers a new optimizer's variables in the given order.
 
-    With other numbers the variables would be updated by each other's moments.
+    With a different order, the optimizer would update variables with the moments of others.
     """
     try:
         indices = [variable_index(optimizer, variable) for variable in variables]
@@ -88,7 +90,7 @@ def check_variable_indices(
 
 
 def remove_seed_generators(layer: keras.Layer) -> None:
-    """Takes its seed generators from a layer that never draws: they would be state of the model."""
+    """Removes the unused seed generators of a layer, which would be state of the model."""
     getattr(layer, "_seed_generators", []).clear()
     if len(layer.variables) != len(layer.weights):
         raise incompatible_keras("does not store the seeds of a layer in layer._seed_generators")
@@ -97,7 +99,7 @@ def remove_seed_generators(layer: keras.Layer) -> None:
 def replace_variable(
     layer: keras.Layer, name: str, shape: tuple[int, ...], initializer: Any
 ) -> keras.Variable:
-    """Replaces a built layer's variable by a new one of the same path; returns the new one."""
+    """Replaces a variable of a built layer by a new one with the same path, which it returns."""
     old = getattr(layer, name)
     if not callable(getattr(layer, "_untrack_variable", None)):
         raise incompatible_keras("has no layer._untrack_variable")
@@ -112,12 +114,12 @@ def replace_variable(
     if was_locked:
         layer._tracker.lock()
     if new.path != old.path or not any(new is variable for variable in layer.weights):
-        raise incompatible_keras("keeps the variables of a layer elsewhere than in its tracker")
+        raise incompatible_keras("does not store the variables of a layer in its tracker")
     return new
 
 
 def pass_training_argument(layer: keras.Layer) -> None:
-    """Gives ``training`` to a ``call`` that takes any keyword, as Keras 2 did."""
+    """Passes ``training`` to a ``call`` that accepts any keyword, as Keras 2 did."""
     kinds = {parameter.kind for parameter in inspect.signature(layer.call).parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         return
@@ -128,10 +130,10 @@ def pass_training_argument(layer: keras.Layer) -> None:
 
 @contextlib.contextmanager
 def isolated_call_context(layer: keras.Layer) -> Iterator[None]:
-    """A context in which a layer is called as if by itself, and not by the layer that calls it.
+    """Calls a layer in the block without the call context of the surrounding layer.
 
-    Keras has one context for a call and all calls within: ``training=False``, which one of a
-    model's layers is given, would be that of all layers that follow.
+    Keras shares one context between a call and all nested calls, so that passing
+    ``training=False`` to one layer of a model would also affect all layers after it.
     """
     from keras.src.backend.common import global_state
 
@@ -145,16 +147,16 @@ def isolated_call_context(layer: keras.Layer) -> Iterator[None]:
         global_state.set_global_attribute("current_call_ctx", outer)
 
 
-# The source of the seeds of one thread's layers; ``None`` is Python's global generator.
+# Generator of the seeds of this thread's layers; ``None`` for Python's global generator.
 _seeds: contextvars.ContextVar[Any] = contextvars.ContextVar("_seeds", default=None)
 
 
 class _PythonRandom:
-    """The function of the module ``random`` that Keras calls."""
+    """Replacement of the module ``random`` in Keras."""
 
     @staticmethod
     def randint(low: int, high: int) -> int:
-        """Draws from the generator of ``seeds_from``."""
+        """Draws an integer from the generator of ``seeds_from``."""
         drawn: int = (_seeds.get() or random).randint(low, high)
         return drawn
 
@@ -164,14 +166,14 @@ def seeds_from(generator: Any = None) -> Iterator[None]:
     """Draws the seeds of this thread's new layers from a generator.
 
     Args:
-        generator: ``random.Random(seed)`` gives the weights that ``keras.utils.set_random_seed``
-            would, which seeds the whole process. By default a copy of Python's generator, so that
-            the program's own draws are not affected.
+        generator: A ``random.Random``. With ``random.Random(seed)``, weights are the same as after
+            ``keras.utils.set_random_seed(seed)``, which seeds the whole process. By default a
+            copy of Python's generator, so that the program's own random numbers do not change.
     """
     from keras.src.random import seed_generator
 
     if getattr(seed_generator, "python_random", None) not in (random, _PythonRandom):
-        raise incompatible_keras("draws seeds elsewhere than from seed_generator.python_random")
+        raise incompatible_keras("does not draw seeds from seed_generator.python_random")
     seed_generator.python_random = _PythonRandom
     if generator is None:
         generator = random.Random()
@@ -185,7 +187,7 @@ def seeds_from(generator: Any = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fresh_names() -> Iterator[None]:
-    """Names new layers as in a new process; continues this thread's numbers afterwards."""
+    """Names new layers as in a new process; afterwards, this thread's counters continue."""
     from keras.src.backend.common import global_state
 
     before = global_state.get_global_attribute("object_name_uids")
@@ -196,11 +198,11 @@ def fresh_names() -> Iterator[None]:
         global_state.set_global_attribute("object_name_uids", before)
 
 
-def register_dict_like(kind: Any) -> None:
-    """Lets Keras take mappings of a class as inputs of any model or layer, as it takes a dict."""
+def register_dict_like(mapping_class: Any) -> None:
+    """Makes Keras accept mappings of a class as inputs, like a dict."""
     register: Any = optree.register_pytree_node
     register(
-        kind,
+        mapping_class,
         lambda mapping: (list(mapping.values()), tuple(mapping)),
         lambda names, values: dict(zip(names, values, strict=True)),
         namespace="keras",
@@ -208,8 +210,8 @@ def register_dict_like(kind: Any) -> None:
 
 
 def register_slice_operation() -> None:
-    """Lets Keras find a slice's operation by its name, which is all that its HDF5 files say."""
-    try:  # the class itself: a slice made here would shift the names of the user's own layers
+    """Registers the operation of slices, which Keras' HDF5 files store only by name."""
+    try:  # import the class: creating a slice here would change the names of the user's layers
         from keras.src.ops.numpy import GetItem
     except ImportError as error:
         raise incompatible_keras("has no keras.src.ops.numpy.GetItem") from error
@@ -217,14 +219,14 @@ def register_slice_operation() -> None:
 
 
 def track_loss(model: keras.Model, loss: Any, weight: Any) -> None:
-    """Adds a batch's loss to the mean that ``fit`` and ``evaluate`` show."""
+    """Adds the loss of a batch to the mean that ``fit`` and ``evaluate`` report."""
     if not callable(getattr(getattr(model, "_loss_tracker", None), "update_state", None)):
         raise incompatible_keras("has no model._loss_tracker")
     model._loss_tracker.update_state(loss, sample_weight=weight)
 
 
 def compile_from_config(model: Any, config: dict[str, Any]) -> None:
-    """Compiles as a file says, which Keras leaves out where ``compile`` is a class' own."""
+    """Compiles from a saved config, which Keras skips for classes that override ``compile``."""
     model.compile(**keras.saving.deserialize_keras_object(config))
     if model.built:
-        model.optimizer.build(model.trainable_variables)  # its state is read next
+        model.optimizer.build(model.trainable_variables)  # Keras loads its state next

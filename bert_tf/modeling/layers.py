@@ -1,6 +1,6 @@
-"""The layers of which all others are made: dense, normalised, activated, dropped out, pooled.
+"""Basic layers: dense, normalization, activation, dropout, pooling.
 
-Keras' own are replaced where they round too early or take more time or memory.
+They replace layers of Keras that round too early or need more time or memory.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from bert_tf.graph_gradients import custom_gradient, owned_by_graph
 
 
 def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
-    """A truncated normal of the config's range.
+    """Creates a truncated normal initializer with the config's ``initializer_range``.
 
-    Each variable takes a new one: one instance would start variables of equal shape equally.
+    Each variable needs its own, because variables of equal shape would get equal values.
     """
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
@@ -31,7 +31,7 @@ def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
 def new_logits(
     config: BertConfig, units: int, name: str, policy: keras.DTypePolicy
 ) -> keras.layers.Dense:
-    """A task's output layer: dense, in float32 at least, its kernel drawn as BERT's are."""
+    """Creates the output layer of a task, which computes in float32 or float64."""
     return keras.layers.Dense(
         units,
         kernel_initializer=new_initializer(config),
@@ -41,17 +41,17 @@ def new_logits(
 
 
 def logits_dtype(dtype: str) -> str:
-    """The dtype of logits: float32 at least."""
+    """Returns the dtype of logits: float32, or float64 for a float64 input."""
     return str(keras.backend.result_type(dtype, "float32"))
 
 
 def cast_to_logits_dtype(x: Any) -> Any:
-    """A tensor in the dtype of logits."""
+    """Casts a tensor to the dtype of logits."""
     return ops.cast(x, logits_dtype(keras.backend.standardize_dtype(x.dtype)))
 
 
 def add_bias(x: Any, bias: Any) -> tuple[Any, Any]:
-    """(..., W) + (W,), and the gradients of both."""
+    """Adds a bias (W,) to a tensor (..., W); also returns the gradient function."""
     return ops.add(x, bias), lambda upstream: (upstream, bias_gradient(upstream, bias.dtype))
 
 
@@ -60,58 +60,58 @@ def _add(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def add_residual(x: Any, dropout: Callable[..., Any], residual: Any, training: bool) -> Any:
-    """The sum of two tensors of one shape, the first of them dropped out.
+    """Adds a residual of the same shape to a tensor after dropout.
 
-    Where the number of rows is not known when a step is traced, TensorFlow's own gradient compares
-    shapes on the host and sums over no axis.
+    If the number of rows is unknown at tracing, TensorFlow's gradient would compare shapes on the
+    host and run sums over no axis.
     """
     x = dropout(x, training=training)
     return custom_gradient(_add)(x, residual) if training else x + residual
 
 
 def bias_gradient(upstream: Any, dtype: Any) -> Any:
-    """(..., W) -> (W,), summed in float32 at least."""
+    """Sums gradients (..., W) to (W,), in float32 or float64."""
     rows = ops.reshape(cast_to_logits_dtype(upstream), (-1, upstream.shape[-1]))
     return ops.cast(ops.sum(rows, axis=0), dtype)
 
 
 class _Dense(keras.layers.Dense):
-    """A dense layer whose bias's gradient is summed over the rows in float32 at least.
+    """Dense layer that sums the gradient of its bias in float32 or float64.
 
-    TensorFlow's kernel for it adds bfloat16 numbers one by one: on a CPU 4,096 ones make 256, where
-    the type's steps become 2, and on a GPU by atomic operations.
+    TensorFlow's kernel adds bfloat16 values one by one: on a CPU, the sum of 4,096 ones is 256,
+    because 257 is not representable. On a GPU it uses atomic operations.
     """
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Quantizes the layer without the check of its type, by which Keras refuses subclasses."""
+        """Quantizes the layer without Keras' type check, which rejects subclasses."""
         super().quantize(*args, **{**kwargs, "type_check": False})
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """(..., W) -> (..., units)."""
-        # JAX fails if it is asked for GPUs where there are none.
+        """Computes (..., units) from (..., W)."""
+        # List all devices, because JAX fails if it is queried for GPUs and has none.
         devices = keras.distribution.list_devices() if training else []
-        kinds = {name.partition(":")[0] for name in devices}
+        device_types = {name.partition(":")[0] for name in devices}
         is_narrow = self.compute_dtype != logits_dtype(self.compute_dtype)
-        if not ("gpu" in kinds or (is_narrow and kinds == {"cpu"})):
+        if not ("gpu" in device_types or (is_narrow and device_types == {"cpu"})):
             return super().call(inputs, training=training)
         products = ops.matmul(inputs, self.kernel)
         return custom_gradient(add_bias)(products, ops.cast(self.bias, products.dtype))
 
 
-# The dtype of what is computed with ids and places: TensorFlow computes with int32 on the host, as
-# it does with shapes, and a GPU would wait for copies there and back.
+# The dtype for computing with ids and positions. TensorFlow computes int32 on the host, so a GPU
+# would wait for copies.
 INDEX_DTYPE = "int64"
 
 
 class BertLayer(keras.layers.Layer):
-    """A layer whose sizes, rates and initial values come from a ``BertConfig``."""
+    """Layer with sizes, dropout rates and initializers from a ``BertConfig``."""
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
 
     def new_dense(self, units: int, name: str) -> keras.layers.Dense:
-        """A dense layer in this layer's dtype that starts as BERT's do; its bias starts at 0."""
+        """Creates a dense layer in this layer's dtype, with BERT's initializers."""
         return _Dense(
             units,
             kernel_initializer=new_initializer(self.config),
@@ -120,39 +120,39 @@ class BertLayer(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON; what layers share is the model's to give."""
+        """Returns the constructor's arguments for serialization, without shared objects."""
         return {**super().get_config(), "config": self.config.to_dict()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The layer that ``get_config`` describes."""
+        """Creates the layer from the result of ``get_config``."""
         return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 
 
-# === Normalisation ===
+# === Normalization ===
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class LayerNorm(keras.layers.Layer):
-    """Normalises over the last axis, in float32 at least, then scales and shifts (Ba et al. 2016).
+    """Layer normalization over the last axis, in float32 or float64 (Ba et al. 2016).
 
-    ``keras.layers.LayerNormalization`` scales before it subtracts the mean, which cancels badly
-    where the mean is large against the deviation.
+    ``keras.layers.LayerNormalization`` scales before it subtracts the mean, which is inaccurate if
+    the mean is much larger than the standard deviation.
     """
 
     def __init__(self, epsilon: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.epsilon = epsilon
-        self.autocast = False  # a float32 sum is not to be rounded before it is normalised
+        self.autocast = False  # float32 inputs must not be rounded before normalization
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Makes ``gamma`` (H,) of ones and ``beta`` (H,) of zeros."""
+        """Creates ``gamma`` (H,) with ones and ``beta`` (H,) with zeros."""
         shape = (input_shape[-1],)
         self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones")
         self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros")
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
-        """Normalises (..., H); the result has the layer's compute dtype."""
+        """Normalizes inputs (..., H) and returns them in the compute dtype."""
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         x, gamma, beta = (ops.cast(v, dtype) for v in (inputs, self.gamma, self.beta))
         normalize_rows = _normalize_with_gradient(self.epsilon)
@@ -163,7 +163,7 @@ class LayerNorm(keras.layers.Layer):
         return ops.cast(outputs, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Returns the constructor's arguments for serialization."""
         return {**super().get_config(), "epsilon": self.epsilon}
 
 
@@ -173,9 +173,9 @@ def _normalize_with_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[
     def mean(x: Any) -> Any:
         if barrier is None:
             return ops.mean(x, axis=-1, keepdims=True)
-        # Kept, so that the gradient's parts are computed from inputs alone: else XLA writes their
-        # product with the normalised input, float32 and as large as that, to memory. As shares,
-        # x / W each, or a kernel would divide behind the barrier.
+        # The barrier makes the gradient reuse the mean. Otherwise XLA would store a float32 product
+        # as large as the inputs. The division comes first, or it would be a kernel after the
+        # barrier.
         return barrier(ops.sum(x * (1.0 / x.shape[-1]), axis=-1, keepdims=True))
 
     def normalize_rows(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
@@ -184,7 +184,7 @@ def _normalize_with_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[
         normal = centered * inverse
 
         def gradient(upstream: Any) -> tuple[Any, Any, Any]:
-            # With n the normalised input and g = upstream * gamma:
+            # With n the normalized input and g = upstream * gamma:
             # dx = inverse * (g - mean(g) - n * mean(g * n)), means over the last axis.
             rows = tuple(range(len(x.shape) - 1))
             product = upstream * normal
@@ -200,10 +200,9 @@ def _normalize_with_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[
 
 
 # === Activations ===
-# GELU's gradient is written out: TensorFlow differentiates each of the elementwise operations that
-# GELU is composed of, which in bfloat16 takes twice the time. At inference the exact GELU is as
-# TensorFlow's graph optimiser knows it: behind a matrix product and its bias it is part of the same
-# operation, and a bfloat16 encoder a tenth faster.
+# The gradients are explicit: TensorFlow differentiates each elementwise operation of GELU, which
+# takes twice the time in bfloat16. At inference, TensorFlow's graph optimizer fuses the exact GELU
+# with a preceding matrix product and bias; a bfloat16 encoder is 10% faster.
 
 _SQRT_HALF = math.sqrt(0.5)
 _INVERSE_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
@@ -214,7 +213,7 @@ Activation = Callable[[Any, bool], Any]
 
 
 def _exact_gelu(x: Any) -> tuple[Any, Any]:
-    """GELU(x) = x * Phi(x), Phi the normal distribution function; and its gradient."""
+    """Computes GELU(x) = x * Phi(x), with the normal distribution Phi, and its gradient."""
     phi = ops.erf(x * _SQRT_HALF) * 0.5 + 0.5
 
     def gradient(upstream: Any) -> Any:
@@ -229,8 +228,8 @@ def _fusable_exact_gelu(x: Any) -> Any:
 
 
 def _tanh_gelu(x: Any) -> tuple[Any, Any]:
-    """Hendrycks and Gimpel's approximation of GELU by tanh; and its gradient."""
-    # tanh is 1 from far below 20 on; without a limit the square would be infinite in float16.
+    """Computes the tanh approximation of GELU (Hendrycks and Gimpel 2016), and its gradient."""
+    # tanh is 1 far below the limit of 20; without it the square would overflow in float16.
     square = ops.minimum(ops.square(x), 400.0)
     tanh = ops.tanh(x * (square * (_SQRT_2_OVER_PI * _CUBIC) + _SQRT_2_OVER_PI))
     phi = tanh * 0.5 + 0.5
@@ -243,7 +242,7 @@ def _tanh_gelu(x: Any) -> tuple[Any, Any]:
     return x * phi, gradient
 
 
-# For training, with the gradient; and for inference.
+# Functions for training, which also return the gradient, and for inference.
 _TANH = (_tanh_gelu, lambda x: _tanh_gelu(x)[0])
 _GELUS = {
     "gelu": (_exact_gelu, _fusable_exact_gelu),
@@ -254,10 +253,10 @@ _GELUS = {
 
 
 def get_activation(name: str) -> Activation:
-    """The activation that a config names, as a function of a tensor and ``training``."""
+    """Returns the activation of a config as a function of a tensor and ``training``."""
     if name not in _GELUS:
         function = keras.activations.get(name)
-        if name in ("silu", "swish"):  # TensorFlow has a custom gradient of it
+        if name in ("silu", "swish"):  # TensorFlow registers a custom gradient for it
             function = owned_by_graph(function)
         return lambda x, training: function(x)
     in_training, in_inference = _GELUS[name]
@@ -270,15 +269,15 @@ def get_activation(name: str) -> Activation:
 
 # === Dropout ===
 
-LEVELS = 1 << 16  # what sixteen random bits distinguish
+LEVELS = 1 << 16  # number of values of sixteen random bits
 
-# Takes a shape and a generator, and draws sixteen bits for each element. Returns a function of a
-# level: whether an element's bits are at least that number, bool of that shape.
+# Draws sixteen random bits per element for a shape and a seed generator. Returns a function of a
+# level that computes whether the bits of each element are at least that level.
 Draw = Callable[[Sequence[Any], keras.random.SeedGenerator], Callable[[int], Any]]
 
 
 def draw_in_pairs(shape: Sequence[Any], generator: Any) -> Callable[[int], Any]:
-    """Draws two elements a word, for CPUs: a device that tiles arrays pads two columns to 128."""
+    """Draws two elements per 32-bit word; suits CPUs, because TPUs pad two columns to 128."""
     count = 1
     for size in shape:
         count = count * size
@@ -286,7 +285,7 @@ def draw_in_pairs(shape: Sequence[Any], generator: Any) -> Callable[[int], Any]:
     words = keras.random.randint(
         ((count + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=generator
     )
-    # By way of uint32: a GPU's kernel for another shape of int32 numbers runs on the host.
+    # Cast via uint32: a GPU runs the reshape of int32 tensors on the host.
     draws = ops.reshape(ops.view(ops.view(words, "uint32"), "int16"), (-1,))
     if not isinstance(count, int) or count % 2:
         draws = draws[:count]
@@ -294,25 +293,29 @@ def draw_in_pairs(shape: Sequence[Any], generator: Any) -> Callable[[int], Any]:
 
 
 class Seed:
-    """One value of a generator: each ``next`` returns it again."""
+    """Seed generator that returns the same value each time."""
 
     def __init__(self, generator: keras.random.SeedGenerator) -> None:
         self._value = generator.next()
 
     def next(self) -> Any:
-        """(2,), the same each time."""
+        """Returns the seed (2,)."""
         return self._value
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Layer):
-    """Sets elements to 0 at a given rate in [0, 1) and scales the others, in training only.
+    """Dropout with shared seeds and sixteen random bits per element.
 
-    Unlike ``keras.layers.Dropout`` it can share its seeds with other layers, and it draws sixteen
-    random bits an element where Keras draws thirty-two: drawing is most of dropout's cost on a CPU.
-    The rate is rounded to a multiple of 1/65536, and the scale is that of the rounded rate. Where
-    the inputs' dtype cannot represent the scale, each kept element draws one of the two nearest
-    numbers, such that their expected value is the scale: rounded, it would bias every activation.
+    Keras draws 32 bits per element, which is most of dropout's cost on a CPU. The rate is rounded
+    to a multiple of 1/65536. If the inputs' dtype cannot represent the scale of the remaining
+    elements, each of them gets one of the two nearest values at random, with the scale as the
+    expected value. A rounded scale would bias every activation.
+
+    Args:
+        rate: Dropout rate in [0, 1).
+        seed_generator: Seed generator, which layers can share; by default a new one.
+        **kwargs: ``name`` and ``dtype``, as for every Keras layer.
     """
 
     def __init__(
@@ -320,16 +323,16 @@ class Dropout(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         if not 0.0 <= rate < 1.0:
-            raise ValueError(f"The dropout rate must be at least 0 and less than 1, got {rate}.")
+            raise ValueError(f"dropout={rate}: expected at least 0 and less than 1.")
         self.supports_masking = True
         self.rate = rate
         self.seed_generator = seed_generator or keras.random.SeedGenerator(name="dropout_seed")
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = False, seed: "Seed | None" = None) -> Any:
-        """Drops elements of a float tensor of any shape; outside training, returns it as it is.
+        """Applies dropout in training; otherwise returns the inputs.
 
-        ``seed``, of a mask that is drawn twice, stands in for the generator's next one.
+        ``seed`` replaces the generator, to draw the same mask twice.
         """
         if not training or self.dropped == 0:
             return inputs
@@ -338,7 +341,7 @@ class Dropout(keras.layers.Layer):
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         lower, upper, num_upper = _representable_scales(self.dropped, dtype)
         scale = ops.cast(lower, dtype)
-        # One product in each direction: what multiplies holds the scale already.
+        # The factors include the scale, so that each direction has only one product.
         factors = ops.zeros_like(scale)
         if num_upper:
             factors = ops.where(is_at_least(self.dropped), ops.cast(upper, dtype), factors)
@@ -348,20 +351,20 @@ class Dropout(keras.layers.Layer):
 
     @property
     def dropped(self) -> int:
-        """Number of the levels that drop an element."""
+        """Number of levels that drop an element."""
         return min(round(self.rate * LEVELS), LEVELS - 1)
 
     @property
     def scale(self) -> float:
-        """Factor of the elements that are kept."""
+        """Factor of the remaining elements."""
         return _scale(self.dropped)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """The input's shape."""
+        """Returns the shape of the inputs."""
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        """The rate; the seed generator is the model's to give."""
+        """Returns the constructor's arguments for serialization, without the seed generator."""
         return {**super().get_config(), "rate": self.rate}
 
 
@@ -369,14 +372,14 @@ def _scale(dropped: int) -> float:
     return LEVELS / (LEVELS - dropped)
 
 
-# Binary digits of a number's significand.
+# Binary digits of the significand.
 _DIGITS = {"bfloat16": 8, "float16": 11}
 
 
 def _representable_scales(dropped: int, dtype: str) -> tuple[float, float, int]:
-    """The two numbers of a dtype next to the scale, and the number of kept levels of the upper one.
+    """Returns the two values of a dtype next to the scale, and the number of levels of the upper.
 
-    The factors of all levels add up to ``LEVELS`` exactly.
+    The factors of all levels sum to exactly ``LEVELS``.
     """
     scale = _scale(dropped)
     if dtype not in _DIGITS:
@@ -387,34 +390,40 @@ def _representable_scales(dropped: int, dtype: str) -> tuple[float, float, int]:
 
 
 def seed_variables(model: keras.Model) -> list[Any]:
-    """The state variables of the model's seed generators, in the order of its layers.
+    """Returns the state variables of the model's seed generators.
 
-    Each of the library's models has exactly one, of shape (2,); int64, under JAX uint32. Dropout is
-    a pure function of its value, so a training loop needs no random state of its own::
+    Each bert_tf model has exactly one, of shape (2,) and dtype int64 (uint32 with JAX). Dropout is
+    a pure function of this value, so a custom training loop needs no other random state::
 
         seeds = [(variable, seed) for variable in seed_variables(model)]
         with keras.StatelessScope(state_mapping=seeds):
             outputs = model(batch, training=True)
 
-    Each dropout of a call adds 1 to the second number: seeds of other steps and replicas differ in
-    the first, or are hashed.
+    Each dropout layer adds 1 to the second value in a call. Seeds of different steps and replicas
+    must differ in the first value, or be hashed.
+
+    Args:
+        model: A Keras model.
+
+    Returns:
+        List of variables, in the order of the layers.
     """
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
-# === What depends on the step in which layers are called ===
+# === Plan of a training step ===
 
 
 class StepPlan(NamedTuple):
-    """How layers compute in a training's step, by its device and by what compiles it.
+    """Functions with which layers compute a training step, chosen by device and compiler.
 
     Attributes:
-        draw: how the masks of dropout are drawn.
-        take_rows: how rows of a matrix are taken by their numbers, none negative.
-        barrier: a function that returns a tensor unchanged, behind which XLA does not look, so that
-            it keeps the tensor; ``None`` if XLA does not compile the step for a GPU or a TPU.
-        blocks: a ``transformer.ComputePlan`` for the blocks that it suits; ``None``: for none.
+        draw: Draws the masks of dropout.
+        take_rows: Takes rows of a matrix by nonnegative indices.
+        barrier: Returns a tensor unchanged and makes XLA store it; ``None`` unless XLA compiles the
+            step for a GPU or TPU.
+        blocks: ``transformer.ComputePlan`` of the blocks that it supports, or ``None``.
     """
 
     draw: Draw = draw_in_pairs
@@ -427,13 +436,13 @@ _plan: contextvars.ContextVar[StepPlan | None] = contextvars.ContextVar("_plan",
 
 
 def current_plan() -> StepPlan:
-    """The plan of the step that is traced; outside of a training's step, the default."""
+    """Returns the plan of the training step that is being traced, or the default plan."""
     return _plan.get() or StepPlan()
 
 
 @contextlib.contextmanager
 def step_plan_scope(plan: StepPlan) -> Iterator[None]:
-    """A context in which layers follow a plan."""
+    """Makes layers use a plan in the block."""
     token = _plan.set(plan)
     try:
         yield
@@ -441,17 +450,17 @@ def step_plan_scope(plan: StepPlan) -> Iterator[None]:
         _plan.reset(token)
 
 
-# === Pooling: the vectors of a text's tokens to one ===
+# === Pooling ===
 
 
 def pool(states: Any, mask: Any, pooling: str) -> Any:
-    """(B, S, H) states and the (B, S) mask, 1 = real -> (B, H); ``none`` gives the states.
+    """Pools hidden states (B, S, H) to vectors (B, H); ``"none"`` returns the states.
 
-    Over all real tokens, [CLS] and [SEP] among them, as sentence-transformers does (Reimers and
-    Gurevych 2019, section 3): so its models give the embeddings that they were trained for.
+    The mask (B, S) is 1 for tokens, including [CLS] and [SEP], and 0 for padding, as in
+    sentence-transformers (Reimers and Gurevych 2019, section 3).
     """
     if pooling not in POOLINGS:
-        raise ValueError(f"pooling is {pooling!r}, expected one of {', '.join(POOLINGS)}.")
+        raise ValueError(f"pooling={pooling!r}: expected one of {', '.join(POOLINGS)}.")
     if pooling == "none":
         return states
     if pooling == "cls":
@@ -462,28 +471,28 @@ def pool(states: Any, mask: Any, pooling: str) -> Any:
     is_real = ops.cast(mask, "bool")[:, :, None]
     if pooling == "max":
         return ops.max(ops.where(is_real, states, ops.cast(-float("inf"), states.dtype)), axis=1)
-    # Chosen, not multiplied by 0: what padding has may be infinite.
+    # Selected instead of multiplied by 0, because states at padding may be infinite.
     total = ops.sum(ops.where(is_real, states, ops.zeros_like(states)), axis=1)
     return total / ops.cast(ops.sum(mask, axis=1)[:, None], states.dtype)
 
 
 def _last_token_state(states: Any, mask: Any) -> Any:
-    """(B, S, H) -> (B, H): the last real token's state; a row of nothing but padding: the first."""
+    """Returns the state (B, H) of the last token, or of the first if all are padding."""
     batch, sequence, width = ops.shape(states)
-    places = ops.max(mask * ops.arange(sequence, dtype=mask.dtype), axis=1)
-    places = places + ops.arange(batch, dtype=mask.dtype) * ops.cast(sequence, mask.dtype)
-    return ops.take(ops.reshape(states, (-1, width)), places, axis=0)
+    indices = ops.max(mask * ops.arange(sequence, dtype=mask.dtype), axis=1)
+    indices = indices + ops.arange(batch, dtype=mask.dtype) * ops.cast(sequence, mask.dtype)
+    return ops.take(ops.reshape(states, (-1, width)), indices, axis=0)
 
 
 def normalize(vectors: Any) -> Any:
-    """Scales vectors (..., H) to the Euclidean length 1; a vector of zeros stays one."""
+    """Scales vectors (..., H) to Euclidean length 1; zero vectors stay zero."""
     return ops.normalize(vectors, axis=-1, order=2)
 
 
 class Pooling(keras.layers.Layer):
-    """Pooling for a head without a pooler: the mean or maximum over a text's tokens.
+    """Mean or maximum over the tokens of a text, for a head without a pooler.
 
-    It computes in float32 at least: a sum of hundreds of states loses digits in less.
+    It computes in float32 or float64, because a sum of many states is inaccurate in bfloat16.
     """
 
     def __init__(self, pooling: str, **kwargs: Any) -> None:
@@ -491,12 +500,12 @@ class Pooling(keras.layers.Layer):
         self.pooling = pooling
 
     def call(self, hidden: Any, real_tokens: Any) -> Any:
-        """(B, S, H) states and the (B, S) mask -> (B, H)."""
-        # The first token counts as real, so that a row of nothing but padding gives numbers too.
+        """Computes (B, H) from hidden states (B, S, H) and the mask (B, S)."""
+        # The first token is never masked, so that sequences of only padding have finite vectors.
         mask = ops.concatenate([ops.ones_like(real_tokens[:, :1]), real_tokens[:, 1:]], axis=1)
         states = ops.cast(hidden, keras.backend.result_type(hidden.dtype, "float32"))
         return pool(states, mask, self.pooling)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON."""
+        """Returns the constructor's arguments for serialization."""
         return {**super().get_config(), "pooling": self.pooling}

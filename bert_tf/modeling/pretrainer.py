@@ -1,4 +1,4 @@
-"""``BertPretrainer``: the encoder with the heads of pre-training."""
+"""``BertPretrainer``: the encoder with the pre-training heads."""
 
 import dataclasses
 import math
@@ -34,23 +34,23 @@ from .layers import (
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class NextSentenceHead(BertLayer):
-    """Two logits of the pooled output: index 0, the second segment follows; 1, it is random."""
+    """Next-sentence logits: index 0 if the second text follows the first, index 1 if not."""
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.dense = self.new_dense(2, "dense")
 
     def build(self, *input_shapes: Any) -> None:
-        """Makes the kernel (H, 2)."""
+        """Creates the kernel (H, 2)."""
         self.dense.build((None, self.config.hidden_size))
 
     def call(self, pooled: Any) -> Any:
-        """(B, H) -> (B, 2)."""
+        """Computes logits (B, 2) from the pooled output (B, H)."""
         return cast_to_logits_dtype(self.dense(pooled))
 
 
 class MaskedLMHead(BertLayer):
-    """Logits over the vocabulary at the given positions, tied to the encoder's word embeddings.
+    """Masked-LM logits at given positions, with the encoder's word embeddings as output weights.
 
     Source: Devlin et al. 2019, section 3.1, task 1; google-research/bert ``run_pretraining.py``,
     ``get_masked_lm_output`` and ``gather_indexes``.
@@ -58,7 +58,7 @@ class MaskedLMHead(BertLayer):
 
     def __init__(self, config: BertConfig, embedding_table: Any, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        # In a closure, or Keras would count and save the encoder's variable as the head's.
+        # In a closure, so that Keras does not save the encoder's variable with the head.
         self.embedding_table: Callable[[], Any] = lambda: embedding_table
         self.activation = get_activation(config.hidden_act)
         self.dense = self.new_dense(config.hidden_size, "dense")
@@ -67,7 +67,7 @@ class MaskedLMHead(BertLayer):
         )
 
     def build(self, *input_shapes: Any) -> None:
-        """Makes the dense kernel (H, H), the normalisation and the output bias (V,)."""
+        """Creates the dense kernel (H, H), the layer normalization and the output bias (V,)."""
         shape = (None, self.config.hidden_size)
         self.dense.build(shape)
         self.layer_norm.build(shape)
@@ -79,31 +79,39 @@ class MaskedLMHead(BertLayer):
         )
 
     def call(self, hidden: Any, positions: Any, training: bool | None = False) -> Any:
-        """(B, S, H) and (B, P) int32 positions in [0, S) -> (B, P, V), float32 at least."""
+        """Computes logits (B, P, V) in float32 or float64.
+
+        ``hidden`` has shape (B, S, H); ``positions`` (B, P) are int32 in [0, S).
+        """
         batch, sequence, _ = ops.shape(hidden)
-        # (B, P) positions in a row -> places in (B * S, H)
+        # (B, P) positions in a sequence -> indices of the (B * S, H) states
         row = ops.expand_dims(ops.arange(batch, dtype=INDEX_DTYPE), 1)
-        places = ops.cast(positions, INDEX_DTYPE) + row * ops.cast(sequence, INDEX_DTYPE)
-        transformed, table, bias = self.logit_factors(hidden, ops.reshape(places, (-1,)), training)
-        # A position outside of its row would be of another one's: (B * P, 1)
-        beyond = ops.reshape(
-            nan_if_out_of_range((positions, ops.cast(sequence, INDEX_DTYPE))), (-1, 1)
-        )
-        transformed = transformed + ops.cast(beyond, transformed.dtype)
-        # Rounded to the compute dtype; what follows is not. (B * P, V) -> (B, P, V)
+        indices = ops.cast(positions, INDEX_DTYPE) + row * ops.cast(sequence, INDEX_DTYPE)
+        transformed, table, bias = self.logit_factors(hidden, ops.reshape(indices, (-1,)), training)
+        # A position outside its sequence would read the state of another one: (B * P, 1)
+        invalid = nan_if_out_of_range((positions, ops.cast(sequence, INDEX_DTYPE)))
+        transformed = transformed + ops.cast(ops.reshape(invalid, (-1, 1)), transformed.dtype)
+        # The product has the compute dtype; the rest does not. (B * P, V) -> (B, P, V)
         logits = cast_to_logits_dtype(ops.matmul(transformed, ops.transpose(table)))
         logits = ops.add(logits, ops.cast(bias, logits.dtype))
         return ops.reshape(logits, (batch, ops.shape(positions)[1], self.config.vocab_size))
 
     def logit_factors(
-        self, hidden: Any, places: Any, training: bool | None = False
+        self, hidden: Any, indices: Any, training: bool | None = False
     ) -> tuple[Any, Any, Any]:
-        """(B, S, H) and (N,) int32 places in [0, B * S) -> states (N, H), table (V, H), bias (V,).
+        """Returns the factors of the logits, which are ``states @ table.T + bias``.
 
-        A loss may make the logits, ``states @ table.T + bias``, of the predictions that count, in
-        parts.
+        With them, a loss can compute the logits in chunks.
+
+        Args:
+            hidden: Hidden states of shape (B, S, H).
+            indices: Int32 indices (N,) into the B * S states.
+            training: Whether the layers run in training mode.
+
+        Returns:
+            States (N, H), the embedding table (V, H) and the output bias (V,).
         """
-        gathered = ops.take(ops.reshape(hidden, (-1, hidden.shape[-1])), places, axis=0)
+        gathered = ops.take(ops.reshape(hidden, (-1, hidden.shape[-1])), indices, axis=0)
         transformed = self.activation(self.dense(gathered), bool(training))
         transformed = self.layer_norm(transformed, training=training)
         table = ops.cast(self.embedding_table(), transformed.dtype)
@@ -112,43 +120,46 @@ class MaskedLMHead(BertLayer):
     def compute_output_spec(
         self, hidden: Any, positions: Any, training: bool | None = False
     ) -> keras.KerasTensor:
-        """(B, P, V)."""
+        """Returns the spec of (B, P, V)."""
         shape = (*positions.shape, self.config.vocab_size)
         return keras.KerasTensor(shape, logits_dtype(self.compute_dtype))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertPretrainer(BertModel):
-    """Masked-LM logits, next-sentence logits, or both.
+    """Encoder with a masked-LM head, a next-sentence head, or both.
 
     Source: Devlin et al. 2019, section 3.1; google-research/bert ``run_pretraining.py``. With
-    ``config.is_decoder`` the encoder is causal, and the masked-LM head's logits at a position are
-    of the next token, as the ablation of section 5.1 has it ("LTR").
+    ``config.is_decoder`` the encoder is causal and the masked-LM head predicts the next token, as
+    in the ablation "LTR" of section 5.1.
 
-    Inputs: the encoder's, and for the masked-LM head ``masked_lm_positions`` (B, P) int32.
-    Outputs, float32: ``masked_lm_logits`` (B, P, V), also at padded positions, where the weights
-    of the loss are 0; ``next_sentence_logits`` (B, 2), index 0 = the second segment follows the
-    first.
+    Inputs: those of ``BertEncoder``, and ``masked_lm_positions`` (B, P) int32 for the masked-LM
+    head.
+
+    Outputs, a dict of float32 tensors:
+
+    * ``masked_lm_logits`` (B, P, V). At padded positions, set the weight of the loss to 0.
+    * ``next_sentence_logits`` (B, 2): index 0 if the second text follows the first.
 
     Args:
-        config: sizes, rates and activation.
-        mlm: whether there is a masked-LM head.
-        nsp: whether there is a next-sentence head.
-        pooler: whether the encoder has a pooler; by default where the next-sentence head needs it,
-            because nothing else trains it.
-        mlm_activation: the masked-LM head's, where it is not the config's, as KerasHub's is not.
-            One of ``bert_tf.config.ACTIVATIONS``.
-        mlm_layer_norm_eps: likewise.
-        name: the model's name; its encoder is always called ``bert_encoder``.
-        dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+        config: ``BertConfig`` with sizes, dropout rates and activation.
+        mlm: Whether to add a masked-LM head.
+        nsp: Whether to add a next-sentence head.
+        pooler: Whether the encoder has a pooler; by default if there is a next-sentence head.
+        mlm_activation: Activation of the masked-LM head, one of ``bert_tf.config.ACTIVATIONS``; by
+            default the config's. KerasHub uses a different one.
+        mlm_layer_norm_eps: Epsilon of the masked-LM head's layer normalization; by default the
+            config's.
+        name: Name of the model. Its encoder is always named ``bert_encoder``.
+        dtype: Keras dtype policy, such as ``"mixed_bfloat16"``; by default the global policy.
 
     Attributes:
-        encoder: the ``BertEncoder``, to be used, saved or exported without the heads.
-        masked_lm: the masked-LM head, or ``None``.
-        next_sentence: the next-sentence head, or ``None``.
+        encoder: ``BertEncoder``, which can be used, saved or exported without the heads.
+        masked_lm: Masked-LM head, or ``None``.
+        next_sentence: Next-sentence head, or ``None``.
 
     Raises:
-        ValueError: neither head is wanted, or a next-sentence head without the pooler it reads.
+        ValueError: If both heads are False, or ``nsp=True`` with ``pooler=False``.
 
     >>> model = BertPretrainer(BertConfig.from_preset("bert-tiny", vocab_size=100))
     >>> ids = keras.ops.ones((2, 5), "int32")
@@ -184,15 +195,9 @@ class BertPretrainer(BertModel):
         **kwargs: Any,
     ) -> None:
         if not (mlm or nsp):
-            raise ValueError(
-                "BertPretrainer was given mlm=False and nsp=False: expected at least one head; "
-                "for none, use BertEncoder."
-            )
+            raise ValueError("mlm=False, nsp=False: expected at least one head. Use BertEncoder.")
         if nsp and pooler is False:
-            raise ValueError(
-                "BertPretrainer was given nsp=True and pooler=False, but next-sentence prediction "
-                "reads the pooler's output: leave pooler out, or give nsp=False."
-            )
+            raise ValueError("pooler=False: nsp=True requires the pooler. Set nsp=False.")
 
         # === Layers ===
         has_pooler = self.has_pooler({"nsp": nsp, "pooler": pooler})
@@ -232,7 +237,7 @@ class BertPretrainer(BertModel):
 
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
-        """The ``pooler`` argument; without it, true if the next-sentence head needs a pooler."""
+        """Returns the ``pooler`` argument, which defaults to ``nsp``."""
         pooler = arguments.get("pooler")
         if pooler is None:
             pooler = arguments.get("nsp", True)
@@ -240,7 +245,7 @@ class BertPretrainer(BertModel):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """Shapes of the masked-LM and the next-sentence head, as far as the model has them."""
+        """Returns the shapes of the heads' weights."""
         width = config.hidden_size
         shapes: Shapes = {}
         if arguments.get("mlm", True):
@@ -253,7 +258,7 @@ class BertPretrainer(BertModel):
 
     @classmethod
     def hugging_face_class(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
-        """The name of Hugging Face's class with the same heads."""
+        """Returns the name of the Hugging Face class with the same heads."""
         if not arguments.get("mlm", True):
             return "BertForNextSentencePrediction"
         if arguments.get("nsp", True):
@@ -262,13 +267,13 @@ class BertPretrainer(BertModel):
 
     @classmethod
     def get_hub_task(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
-        """Name on model hubs of the task of the masked-LM head; "" without the head."""
+        """Returns the ``pipeline_tag`` of the masked-LM head, or ``""`` without this head."""
         if not arguments.get("mlm", True):
             return ""
         return "text-generation" if config.is_decoder else cls.hub_task
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON."""
+        """Returns the constructor's arguments for serialization."""
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in self.argument_checks if name != "pooler"},

@@ -1,4 +1,4 @@
-"""The models that are fine-tuned: the encoder, dropout and one dense layer for the task."""
+"""Models for fine-tuning: the encoder, dropout and a dense layer for the task."""
 
 import inspect
 from collections.abc import Mapping
@@ -29,31 +29,29 @@ from .layers import Dropout, Pooling, new_logits
 from .transformer import MASKED_SCORE
 
 LOGITS_MESSAGE = (
-    "gives logits, and the loss expects probabilities: give it from_logits=True, as in "
-    "keras.losses.SparseCategoricalCrossentropy(from_logits=True)"
+    "outputs logits, but the loss expects probabilities. Pass from_logits=True to the loss"
 )
 
 
 class TaskModel(BertModel):
-    """An encoder whose pooled or sequence output goes through dropout and a dense layer.
+    """Base class of encoders with dropout and a dense layer on their outputs.
 
     Source: Devlin et al. 2019, section 4; google-research/bert ``run_classifier.py``.
 
-    The dense layer is drawn as every kernel of BERT's is, computes in float32 at least, and is
-    named for the task: its variables are ``MODEL/HEAD/kernel`` and ``MODEL/HEAD/bias``, the
-    encoder's ``bert_encoder/...``. Its dropout takes its seeds from the encoder's generator, so
-    that the model has one.
+    The dense layer has BERT's initializer and computes in float32 or float64. Paths of its
+    variables are ``MODEL/HEAD/kernel`` and ``MODEL/HEAD/bias``. All dropout layers share the seed
+    generator of the encoder.
 
-    Attributes of the class, besides ``BertModel``'s:
-        head: the dense layer's name, and the name of the attribute that holds it.
-        units: the width of the dense layer; ``None``: the argument ``num_classes``.
-        reads: ``POOLED_OUTPUT`` or ``SEQUENCE_OUTPUT``.
-        contract: the inputs' features.
+    Class attributes, in addition to those of ``BertModel``:
+        head: Name of the dense layer and of the attribute that contains it.
+        units: Number of units of the dense layer; ``None`` for ``num_classes``.
+        head_input_key: ``POOLED_OUTPUT`` or ``SEQUENCE_OUTPUT``.
+        contract: Features of the inputs.
     """
 
     head: ClassVar[str]
     units: ClassVar[int | None] = None
-    reads: ClassVar[str] = features.POOLED_OUTPUT
+    head_input_key: ClassVar[str] = features.POOLED_OUTPUT
     contract: ClassVar[Mapping[str, features.Feature]] = features.ENCODER_FEATURES
 
     def __init__(
@@ -70,7 +68,7 @@ class TaskModel(BertModel):
     ) -> None:
         units = check_num_classes(num_classes) if self.units is None else self.units
         if not is_pooling(pooling):
-            raise ValueError(f"pooling is {pooling!r}, expected one of {', '.join(HEAD_POOLINGS)}.")
+            raise ValueError(f"pooling={pooling!r}: expected one of {', '.join(HEAD_POOLINGS)}.")
         # === Layers ===
         has_pooler = self.has_pooler({"pooler": pooler, "pooling": pooling})
         encoder = BertEncoder(config, pooler=has_pooler, dtype=dtype)
@@ -85,7 +83,7 @@ class TaskModel(BertModel):
         states = encoder(rows)
         reader = None
         with keras.name_scope(name):
-            head_input = states.get(self.reads)
+            head_input = states.get(self.head_input_key)
             if pooling != "cls":
                 reader = Pooling(pooling, name="pooling", dtype=policy)
                 head_input = reader(states[features.SEQUENCE_OUTPUT], rows[features.INPUT_MASK])
@@ -102,45 +100,45 @@ class TaskModel(BertModel):
         setattr(self, self.head, dense)
 
     def compile(
-        self, optimizer: Any = "rmsprop", loss: Any = None, *more: Any, **others: Any
+        self, optimizer: Any = "rmsprop", loss: Any = None, *args: Any, **kwargs: Any
     ) -> None:
-        """Keras' own, but that a loss is refused that would take the logits for probabilities."""
+        """Compiles as Keras does, but rejects a loss that expects probabilities."""
         if expects_probabilities(loss) and getattr(self, self.head).activation is linear:
             raise ValueError(f"{type(self).__name__} {LOGITS_MESSAGE}.")
-        super().compile(optimizer, loss, *more, **others)
+        super().compile(optimizer, loss, *args, **kwargs)
 
     compile_from_config = keras_hooks.compile_from_config
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """The shapes of the dense layer that gives the logits."""
+        """Returns the shapes of the dense layer."""
         units = arguments["num_classes"] if cls.units is None else cls.units
         return dense_shapes(cls.head, config.hidden_size, units)
 
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
-        """True with a pooler; by default there is none where another pooling takes its place."""
+        """Returns whether the encoder has a pooler; by default only for ``pooling="cls"``."""
         if arguments.get("pooling", "cls") != "cls" and arguments.get("pooler") is None:
             return False
         return super().has_pooler(arguments)
 
     @property
     def reader(self) -> Any:
-        """Pooling layer of the head, called on the encoder's last states and the mask."""
+        """Layer of the head that pools the last hidden states with the mask."""
         return self._reader or self.encoder.pooler
 
     @staticmethod
     def to_rows(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The encoder's inputs, made of the model's."""
+        """Converts the model's inputs to the encoder's."""
         return inputs
 
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
-        """The model's outputs, made of the dense layer's."""
+        """Converts the dense layer's outputs to the model's."""
         return logits
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON."""
+        """Returns the constructor's arguments for serialization."""
         values = {
             "num_classes": getattr(self, "num_classes", None),
             "dropout": self.dropout.rate,
@@ -151,56 +149,58 @@ class TaskModel(BertModel):
 
 
 def expects_probabilities(loss: Any) -> bool:
-    """True if a loss, or one of several, is a cross-entropy that is not told of logits."""
+    """Returns whether a loss, or one of several, is a cross-entropy without ``from_logits``."""
     if isinstance(loss, Mapping | list | tuple):
         return any(map(expects_probabilities, loss.values() if isinstance(loss, Mapping) else loss))
     function = keras.losses.get(loss) if isinstance(loss, str) else loss
     if isinstance(function, keras.losses.Loss):
         return function.get_config().get("from_logits") is False
-    # Of a function of Keras the default counts.
-    is_of_keras = getattr(function, "__module__", "").startswith("keras.") and callable(function)
-    return is_of_keras and "from_logits" in inspect.signature(function).parameters
+    # The default of Keras' functions is ``from_logits=False``.
+    is_keras = getattr(function, "__module__", "").startswith("keras.") and callable(function)
+    return is_keras and "from_logits" in inspect.signature(function).parameters
 
 
 def is_pooling(value: Any) -> bool:
-    """True if a value says what a head reads."""
+    """Returns whether a value is valid as a head's ``pooling``."""
     return value in HEAD_POOLINGS
 
 
 def check_num_classes(num_classes: int | None) -> int:
-    """The number of classes; raises a ``ValueError`` where there is none."""
+    """Checks and returns the number of classes."""
     if num_classes is None or num_classes < 1:
-        raise ValueError(f"num_classes is {num_classes}: expected 1 or more.")
+        raise ValueError(f"num_classes={num_classes}: expected 1 or more.")
     return num_classes
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertClassifier(TaskModel):
-    """Logits of classes for a text or a pair of texts, from the pooled output.
+    """Classifier of texts or pairs of texts, on the pooled output.
 
     Source: Devlin et al. 2019, section 4.1 and figure 4 (a, b); google-research/bert
     ``run_classifier.py``, ``create_model``.
 
-    Inputs: the encoder's. Output: (B, C) float32 logits, for a softmax, or for a sigmoid each
-    where a text may have several classes.
+    Inputs: those of ``BertEncoder``.
+
+    Output: float32 logits of shape (B, C), for a softmax, or for sigmoids if a text can have
+    several classes.
 
     Args:
-        config: sizes, rates and activation.
-        num_classes: C.
-        dropout: the rate on the pooled output; by default the config's ``hidden_dropout_prob``.
-        name: the model's name; its encoder is always called ``bert_encoder``.
-        dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
-        pooling: what the dense layer reads: ``"cls"``, the pooler on [CLS] as in the paper; or over
-            the last states of all real tokens, [CLS] and [SEP] among them, ``"mean"`` or ``"max"``,
-            what models of sentence-transformers were trained for.
+        config: ``BertConfig`` with sizes, dropout rates and activation.
+        num_classes: Number of classes C.
+        dropout: Dropout rate of the pooled output; by default ``config.hidden_dropout_prob``.
+        name: Name of the model. Its encoder is always named ``bert_encoder``.
+        dtype: Keras dtype policy, such as ``"mixed_bfloat16"``; by default the global policy.
+        pooling: Input of the dense layer: ``"cls"``, the pooler on [CLS] as in the paper, or the
+            ``"mean"`` or ``"max"`` over the last states of all tokens including [CLS] and [SEP],
+            as in sentence-transformers.
 
     Attributes:
-        encoder: the ``BertEncoder``.
-        classifier: the dense layer, kernel (H, C).
+        encoder: The ``BertEncoder``.
+        classifier: Dense layer with a kernel of shape (H, C).
 
     Raises:
-        ValueError: ``num_classes`` is less than 1, the rate is outside [0, 1), or the pooling is
-            unknown.
+        ValueError: If ``num_classes`` is less than 1, ``dropout`` is not in [0, 1), or ``pooling``
+            is unknown.
 
     >>> model = BertClassifier(BertConfig.from_preset("bert-tiny", vocab_size=100), num_classes=3)
     >>> ids = keras.ops.ones((2, 5), "int32")
@@ -228,22 +228,24 @@ class BertClassifier(TaskModel):
         pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
-        own: dict[str, Any] = {"num_classes": num_classes, "dropout": dropout, "pooling": pooling}
-        super().__init__(config, **own, name=name, dtype=dtype, **kwargs)
+        values: dict[str, Any] = {"num_classes": num_classes, "dropout": dropout}
+        super().__init__(config, **values, pooling=pooling, name=name, dtype=dtype, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertRegressor(TaskModel):
-    """A number for a text or a pair of texts, from the pooled output, as for STS-B.
+    """Regressor of texts or pairs of texts, such as STS-B, on the pooled output.
 
-    Source: Devlin et al. 2019 report STS-B in section 4.1 and do not say how they trained it, and
-    google-research/bert has no regression; this is ``BertClassifier`` with one output.
+    Source: Devlin et al. 2019, section 4.1, which does not describe the training for STS-B. This is
+    ``BertClassifier`` with one output.
 
-    Inputs: the encoder's. Output: (B,) float32, not bounded. ``fit`` learns numbers near 0: give it
-    others less their mean, divided by their standard deviation, as ``bert_tf.finetune`` does.
+    Inputs: those of ``BertEncoder``.
 
-    Arguments are those of ``BertClassifier`` without ``num_classes``; the dense layer, kernel
-    (H, 1), is ``regressor``.
+    Output: float32 values of shape (B,), without bounds. Standardize the labels before ``fit``, as
+    ``bert_tf.finetune`` does: subtract the mean and divide by the standard deviation.
+
+    The arguments are those of ``BertClassifier`` without ``num_classes``. The dense layer is
+    ``regressor``, with a kernel of shape (H, 1).
 
     >>> model = BertRegressor(BertConfig.from_preset("bert-tiny", vocab_size=100))
     >>> ids = keras.ops.ones((2, 5), "int32")
@@ -270,22 +272,24 @@ class BertRegressor(TaskModel):
 
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
-        """(B, 1) -> (B,)."""
+        """Reshapes (B, 1) to (B,)."""
         return logits[:, 0]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertTokenClassifier(TaskModel):
-    """Logits of classes for each token, as for named entities.
+    """Classifier of tokens, such as for named entities.
 
     Source: Devlin et al. 2019, section 5.3 and figure 4 (d).
 
-    Inputs: the encoder's. Output: (B, S, C) float32 logits, also at padding, [CLS], [SEP] and the
-    pieces after a word's first, where the weights of the loss are to be 0.
+    Inputs: those of ``BertEncoder``.
 
-    Arguments are those of ``BertClassifier``, with ``pooler`` in place of ``pooling``: whether the
-    encoder has a pooler, which the model does not use. The dense layer, kernel (H, C), is
-    ``token_classifier``.
+    Output: float32 logits of shape (B, S, C). Set the weight of the loss to 0 at padding, [CLS],
+    [SEP] and all pieces of a word except the first.
+
+    The arguments are those of ``BertClassifier``, except that ``pooling`` is replaced by
+    ``pooler``, which adds an unused pooler to the encoder. The dense layer is ``token_classifier``,
+    with a kernel of shape (H, C).
 
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
     >>> model = BertTokenClassifier(config, num_classes=9)
@@ -295,7 +299,7 @@ class BertTokenClassifier(TaskModel):
     """
 
     head = "token_classifier"
-    reads = features.SEQUENCE_OUTPUT
+    head_input_key = features.SEQUENCE_OUTPUT
     argument_checks = MappingProxyType(
         {"num_classes": is_count, "dropout": optional(is_rate), "pooler": optional(is_flag)}
     )
@@ -313,31 +317,32 @@ class BertTokenClassifier(TaskModel):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        own: dict[str, Any] = {"num_classes": num_classes, "dropout": dropout, "pooler": pooler}
-        super().__init__(config, **own, name=name, dtype=dtype, **kwargs)
+        values: dict[str, Any] = {"num_classes": num_classes, "dropout": dropout}
+        super().__init__(config, **values, pooler=pooler, name=name, dtype=dtype, **kwargs)
 
 
 class IgnorePaddingInTraining(keras.layers.Layer):
-    """Makes the logits of padding so low in training that a softmax ignores them."""
+    """Replaces the logits at padding in training, so that a softmax ignores them."""
 
     def call(self, logits: Any, real_tokens: Any, training: bool | None = False) -> Any:
-        """(B, S) logits and (B, S) int32, 1 = real and 0 = padding -> (B, S)."""
+        """Computes logits (B, S) from logits (B, S) and the mask (B, S)."""
         return ops.where(real_tokens > 0, logits, MASKED_SCORE) if training else logits
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertSpanPredictor(TaskModel):
-    """Logits, for each token, that the answer begins and that it ends there, as for SQuAD.
+    """Predictor of the span of an answer, such as for SQuAD.
 
     Source: Devlin et al. 2019, sections 4.2 and 4.3, figure 4 (c); google-research/bert
-    ``run_squad.py``, ``create_model``, which drops nothing out in front of the dense layer.
+    ``run_squad.py``, ``create_model``, which has no dropout before the dense layer.
 
-    Inputs: the encoder's. Outputs, float32: ``start_logits`` (B, S) and ``end_logits`` (B, S), for
-    a softmax over S; column 0 and 1 of one dense layer. Padding has logits too, but in training,
-    where they count nothing in the softmax: a batch's loss does not depend on its padding.
+    Inputs: those of ``BertEncoder``.
 
-    Arguments are those of ``BertTokenClassifier`` without ``num_classes`` and ``dropout``; the
-    dense layer, kernel (H, 2), is ``span``.
+    Outputs: float32 ``start_logits`` and ``end_logits`` of shape (B, S), for a softmax over S. In
+    training, the logits at padding are so low that the loss does not depend on them.
+
+    The arguments are those of ``BertTokenClassifier`` without ``num_classes`` and ``dropout``. The
+    dense layer is ``span``, with a kernel of shape (H, 2).
 
     >>> model = BertSpanPredictor(BertConfig.from_preset("bert-tiny", vocab_size=100))
     >>> ids = keras.ops.ones((2, 5), "int32")
@@ -348,7 +353,7 @@ class BertSpanPredictor(TaskModel):
 
     head = "span"
     units = 2
-    reads = features.SEQUENCE_OUTPUT
+    head_input_key = features.SEQUENCE_OUTPUT
     argument_checks = MappingProxyType({"pooler": optional(is_flag)})
     pooler_by_default = False
     hugging_face = "BertForQuestionAnswering"
@@ -366,7 +371,7 @@ class BertSpanPredictor(TaskModel):
 
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
-        """(B, S, 2) -> (B, S) each."""
+        """Splits (B, S, 2) into start and end logits (B, S)."""
         mask = inputs[features.INPUT_MASK]
         return {
             key: IgnorePaddingInTraining(name=key, autocast=False)(logits[:, :, column], mask)
@@ -375,33 +380,35 @@ class BertSpanPredictor(TaskModel):
 
 
 class FlattenChoices(keras.layers.Layer):
-    """(B, K, S) -> (B * K, S): every choice a row of its own."""
+    """Reshapes choices to sequences."""
 
     def call(self, ids: Any) -> Any:
-        """(B, K, S) -> (B * K, S)."""
+        """Reshapes (B, K, S) to (B * K, S)."""
         return ops.reshape(ids, (-1, ops.shape(ids)[-1]))
 
 
 class GroupChoices(keras.layers.Layer):
-    """(B * K, 1) -> (B, K): the scores of one example side by side."""
+    """Reshapes the scores of sequences to those of the choices of each example."""
 
     def call(self, scores: Any, ids: Any) -> Any:
-        """Reshapes scores as the leading dimensions of ids (B, K, S) are."""
+        """Reshapes scores (B * K, 1) to (B, K), the leading dimensions of ids (B, K, S)."""
         return ops.reshape(scores, ops.shape(ids)[:2])
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertMultipleChoice(TaskModel):
-    """A logit for each choice: the pooled output of (question, choice) through one dense layer.
+    """Multiple-choice model: scores each pair of a question and a choice on the pooled output.
 
-    Source: Devlin et al. 2019, section 4.4 (SWAG): the score of a choice is the product of its
-    [CLS] representation with one vector, and a softmax goes over the choices.
+    Source: Devlin et al. 2019, section 4.4 (SWAG). The score of a choice is the product of its
+    [CLS] representation with a vector; a softmax is taken over the choices.
 
-    Inputs: ``features.CHOICE_FEATURES``, each (B, K, S) int32. Output: (B, K) float32 logits. K is
-    anything, and need not be the same for every batch.
+    Inputs: a dict of ``features.CHOICE_FEATURES``, each (B, K, S) int32. K can differ between
+    batches.
 
-    Arguments are those of ``BertClassifier`` without ``num_classes``; the dense layer, kernel
-    (H, 1), is ``choice``.
+    Output: float32 logits of shape (B, K).
+
+    The arguments are those of ``BertClassifier`` without ``num_classes``. The dense layer is
+    ``choice``, with a kernel of shape (H, 1).
 
     >>> model = BertMultipleChoice(BertConfig.from_preset("bert-tiny", vocab_size=100))
     >>> ids = ops.ones((2, 4, 5), "int32")
@@ -429,12 +436,12 @@ class BertMultipleChoice(TaskModel):
 
     @staticmethod
     def to_rows(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """(B, K, S) -> (B * K, S)."""
+        """Reshapes (B, K, S) to (B * K, S)."""
         return {key: FlattenChoices(name=f"flat_{key}")(ids) for key, ids in inputs.items()}
 
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
-        """(B * K, 1) -> (B, K)."""
+        """Reshapes (B * K, 1) to (B, K)."""
         return GroupChoices(name="grouped", dtype=logits.dtype)(
             logits, inputs[features.INPUT_WORD_IDS]
         )

@@ -1,6 +1,6 @@
-"""One block of the encoder: self-attention, then a feed-forward network, each normalised.
+"""Transformer block: self-attention and a feed-forward network, each with layer normalization.
 
-Legend: B batch, S sequence, N heads, D head size, H = N * D hidden, R rows, W any width.
+Letters: B batch, S sequence, N heads, D head size, H = N * D hidden, R rows, W any width.
 """
 
 import functools
@@ -27,17 +27,20 @@ from .layers import (
 
 
 class TokenRows:
-    """Rows of a matrix that hold a batch's tokens: all B * S of them, or the real ones alone.
+    """Rows of a matrix for the tokens of a batch, with or without padding.
 
-    Everything in a Transformer but attention acts on each token by itself, so the rows of padding
-    can be left out. XLA needs to know the number of rows before the batch is there: a step that it
-    compiles keeps padding. ``real_tokens`` are (B, S), 1 = real; the first token of each text
-    counts as real whatever the mask says, because the pooler reads it. ``time_major``, never
-    together with ``without_padding``: rows are in the order of S * B.
+    All operations of a Transformer except attention apply to each token separately, so the rows of
+    padding can be skipped. XLA requires a static number of rows, so compiled steps include padding.
+
+    Args:
+        real_tokens: Mask (B, S), 1 for tokens and 0 for padding. The first token of each text is
+            always included, because the pooler reads it.
+        without_padding: Whether to skip padding.
+        time_major: Whether the rows are ordered as (S, B); requires ``without_padding=False``.
+        all_real: Whether there is no padding and attention is not causal.
 
     Attributes:
-        keys: the mask (B, S) of the tokens that are attended to; ``None`` if the caller knows that
-            all are real, and attention is not causal (``all_real``).
+        keys: The mask (B, S) for attention, or ``None`` if ``all_real``.
         sizes: B and S.
     """
 
@@ -56,74 +59,74 @@ class TokenRows:
             first = ops.arange(self._sequence) == 0
             # (B * S,)
             is_row = ops.reshape(ops.logical_or(ops.cast(real_tokens, "bool"), first), (-1,))
-            # (R,) the places of the rows among B * S, and (B * S,) the rows of the places; one that
-            # is left out has the row behind the last.
-            self._places = ops.cast(ops.nonzero(is_row)[0], INDEX_DTYPE)
+            # (R,) index of each row among the B * S tokens, and (B * S,) row of each token, R for
+            # skipped padding.
+            self._token_indices = ops.cast(ops.nonzero(is_row)[0], INDEX_DTYPE)
             count = ops.cumsum(ops.cast(is_row, INDEX_DTYPE))
-            self._rows = ops.where(is_row, count - 1, ops.shape(self._places)[0])
+            self._rows = ops.where(is_row, count - 1, ops.shape(self._token_indices)[0])
 
     @property
     def row_indices(self) -> Any:
-        """(B, S) int32: which row a token is; R where it is left out."""
+        """Row of each token, (B, S) int32; R for skipped padding."""
         rows = self._rows if self._without_padding else ops.arange(self._batch * self._sequence)
         return ops.reshape(ops.cast(rows, "int32"), (self._batch, self._sequence))
 
     def from_batch(self, batch: Any) -> Any:
-        """(B, S, W) -> (R, W)."""
+        """Converts (B, S, W) to (R, W)."""
         if self._time_major:
-            batch = ops.swapaxes(batch, 0, 1)  # XLA cancels it against the block before
+            batch = ops.swapaxes(batch, 0, 1)  # XLA removes it together with the previous block's
         matrix = ops.reshape(batch, (-1, batch.shape[-1]))
         if not self._without_padding:
             return matrix
-        # Written out: the derived gradient of a gather adds row by row.
-        return custom_gradient(lambda x: (self._leave_out(x), self._fill_in))(matrix)
+        # An explicit gradient, because that of a gather adds the rows one by one.
+        return custom_gradient(lambda x: (self._remove_padding(x), self._add_padding))(matrix)
 
     def to_batch(self, matrix: Any) -> Any:
-        """(R, W) -> (B, S, W), 0 where padding was left out."""
+        """Converts (R, W) to (B, S, W), with 0 at skipped padding."""
         if self._time_major:
             shape = (self._sequence, self._batch, matrix.shape[-1])
             return ops.swapaxes(ops.reshape(matrix, shape), 0, 1)
         if self._without_padding:
-            matrix = custom_gradient(lambda x: (self._fill_in(x), self._leave_out))(matrix)
+            matrix = custom_gradient(lambda x: (self._add_padding(x), self._remove_padding))(matrix)
         return ops.reshape(matrix, (self._batch, self._sequence, matrix.shape[-1]))
 
-    def _leave_out(self, matrix: Any) -> Any:
-        return current_plan().take_rows(matrix, self._places)
+    def _remove_padding(self, matrix: Any) -> Any:
+        return current_plan().take_rows(matrix, self._token_indices)
 
-    def _fill_in(self, matrix: Any) -> Any:
-        behind = ops.zeros((1, matrix.shape[-1]), matrix.dtype)
-        return current_plan().take_rows(ops.concatenate([matrix, behind], axis=0), self._rows)
+    def _add_padding(self, matrix: Any) -> Any:
+        padding = ops.zeros((1, matrix.shape[-1]), matrix.dtype)
+        return current_plan().take_rows(ops.concatenate([matrix, padding], axis=0), self._rows)
 
 
-# Added to the score of a padded key. Its exponential is exactly 0 next to any real key's, and it
-# leaves a float16 (up to 65,504) room for the score; -1e9 would be -inf there, and a row of
-# nothing but padding NaN.
+# Added to the scores of padded keys. Its exponential is exactly 0 compared with that of any other
+# key. In float16 (up to 65,504) -1e9 would be -inf, and the weights NaN if all keys are padding.
 MASKED_SCORE = -30000.0
 
 
 def attention_bias(mask: Any, dtype: str, causal: bool = False) -> Any:
-    """(B, S) mask, 1 = real -> (B, 1, 1, S) to add to scores: 0, or ``MASKED_SCORE`` at padding.
+    """Computes the bias that masks attention scores: 0, or ``MASKED_SCORE`` at padding.
 
-    Causal attention has (B, 1, S, S), and ``MASKED_SCORE`` also at the keys behind the query.
+    For a mask (B, S), its shape is (B, 1, 1, S). For causal attention it is (B, 1, S, S), with
+    ``MASKED_SCORE`` also at keys after the query.
     """
     bias = ops.expand_dims((1.0 - ops.cast(mask, dtype)) * MASKED_SCORE, (1, 2))
     if not causal:
         return bias
-    place = ops.arange(ops.shape(mask)[1])
-    sees = place[None, :] <= place[:, None]
-    # One of both, not their sum: it would be near a float16's end.
-    return ops.where(sees, bias, ops.cast(MASKED_SCORE, dtype))
+    position = ops.arange(ops.shape(mask)[1])
+    is_visible = position[None, :] <= position[:, None]
+    # Selected instead of added, because a sum would be near the limit of float16.
+    return ops.where(is_visible, bias, ops.cast(MASKED_SCORE, dtype))
 
 
-# Makes contexts (R, H) in training, of queries, keys and values (R, 3 * H), the rows, the number of
-# heads and the layer that drops weights out; True at the end: attention is causal.
+# Computes contexts (R, H) in training, from queries, keys and values (R, 3 * H), the rows, the
+# number of heads, the dropout layer of the weights and whether attention is causal.
 Attend = Callable[[Any, TokenRows, int, Dropout, bool], Any]
 
 
 def split_heads(
     projected: Any, heads: int, parts: int = 3, sizes: tuple[Any, Any] | None = None
 ) -> list[Any]:
-    """(B, S, 3 * H) -> query, key and value, each (B, N, S, D); ``sizes``: B and S, if known."""
+    """Splits (B, S, parts * H) into ``parts`` tensors of shape (B, N, S, D)."""
     batch, sequence = sizes or ops.shape(projected)[:2]
     # (B, S, 3 * H) -> (B, S, 3 * N, D) -> (B, 3 * N, S, D)
     shape = (batch, sequence, parts * heads, projected.shape[-1] // (parts * heads))
@@ -132,15 +135,15 @@ def split_heads(
 
 
 def join_heads(contexts: Any) -> Any:
-    """(B, N, S, D) -> (B, S, H)."""
+    """Joins the heads (B, N, S, D) to (B, S, H)."""
     batch, heads, sequence, size = ops.shape(contexts)
     return ops.reshape(ops.transpose(contexts, (0, 2, 1, 3)), (batch, sequence, heads * size))
 
 
 def attention_weights(query: Any, key: Any, real_tokens: Any, causal: bool = False) -> Any:
-    """(B, N, S, D) queries and keys, (B, S) mask -> (B, N, S, S), whose sum over the keys is 1.
+    """Computes attention weights (B, N, S, S) from queries and keys (B, N, S, D).
 
-    The mask is ``None`` where all tokens are real, and attention is not causal.
+    ``real_tokens`` is the mask (B, S), or ``None`` without padding and causal attention.
     """
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
     scores = ops.matmul(query * score_scale(query), ops.swapaxes(key, 2, 3))
@@ -148,13 +151,13 @@ def attention_weights(query: Any, key: Any, real_tokens: Any, causal: bool = Fal
 
 
 def score_scale(query: Any) -> float:
-    """The factor of scores: 1 over the root of the head size."""
+    """Returns the factor of scores, 1 / sqrt(D)."""
     return 1.0 / math.sqrt(query.shape[-1])
 
 
 def softmax(scores: Any, real_tokens: Any, causal: bool) -> Any:
-    """Scores (B, N, S, S) -> weights, as ``attention_weights`` returns them."""
-    if real_tokens is None:  # all are real
+    """Computes attention weights from scores (B, N, S, S)."""
+    if real_tokens is None:
         return ops.softmax(scores, axis=-1)
     dtype = keras.backend.standardize_dtype(scores.dtype)
     return ops.softmax(scores + attention_bias(real_tokens, dtype, causal), axis=-1)
@@ -167,9 +170,9 @@ def attend_full_batch(
     dropout: Callable[[Any], Any],
     causal: bool = False,
 ) -> Any:
-    """Makes the contexts of all rows together: B * S queries and keys, whatever the padding."""
-    # By the mask's sizes: tf2onnx makes wrong shapes of a reshape by its own input's, if that is
-    # the output of another reshape.
+    """Computes the contexts (R, H) of the full batch, including padding."""
+    # The sizes are those of the mask, because tf2onnx infers wrong shapes if a reshape follows
+    # another one.
     query, key, value = split_heads(rows.to_batch(projected), heads, sizes=rows.sizes)
     weights = attention_weights(query, key, rows.keys, causal)
     # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, H) -> (R, H)
@@ -178,12 +181,12 @@ def attend_full_batch(
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SelfAttention(BertLayer):
-    """Scaled dot-product attention in N heads, to the real tokens, or those among them so far.
+    """Multi-head scaled dot-product attention to all tokens, or in a causal model to earlier ones.
 
     Source: Vaswani et al. 2017, section 3.2; google-research/bert ``modeling.py``,
-    ``attention_layer``. One matrix product makes queries, keys and values: its kernel (H, 3 * H)
-    has a published checkpoint's three side by side, in that order, as has its bias. Within
-    each, column n * D + d belongs to head n.
+    ``attention_layer``. Queries, keys and values come from one matrix product, whose kernel
+    (H, 3 * H) and bias concatenate those of a published checkpoint, in this order. Within each,
+    column n * D + d belongs to head n.
     """
 
     def __init__(
@@ -200,7 +203,7 @@ class SelfAttention(BertLayer):
         self.attention_output = self.new_dense(config.hidden_size, "output")
 
     def build(self, *input_shapes: Any) -> None:
-        """Makes both kernels."""
+        """Creates both kernels."""
         shape = (None, self.config.hidden_size)
         self.query_key_value.build(shape)
         self.attention_output.build(shape)
@@ -212,7 +215,7 @@ class SelfAttention(BertLayer):
         attend: Attend | None = None,
         training: bool | None = False,
     ) -> Any:
-        """(R, H) states -> (R, H), before dropout; ``attend``: by default, all texts at once."""
+        """Computes (R, H) from hidden states (R, H), by default with ``attend_full_batch``."""
         dropout: Any = self.dropout
         if attend is None:
             attend, dropout = attend_full_batch, functools.partial(dropout, training=training)
@@ -223,40 +226,39 @@ class SelfAttention(BertLayer):
         )
 
     def probabilities(self, hidden: Any, real_tokens: Any) -> Any:
-        """(B, S, H) states and the (B, S) mask -> (B, N, S, S): the weights before dropout."""
+        """Computes attention weights (B, N, S, S) before dropout, from (B, S, H) and the mask."""
         query, key, _ = split_heads(self.query_key_value(hidden), self.config.num_attention_heads)
         return attention_weights(query, key, real_tokens, self.config.is_decoder)
 
 
 class ComputePlan:
-    """How the blocks of an encoder compute: here as written; subclasses do a part otherwise.
+    """Computation of the blocks of an encoder.
 
-    The results are the same but for rounding, which masks are drawn, and zeros at padding that is
-    left out. ``BertEncoder`` documents the attributes.
+    Subclasses can change a part of it. Results differ only in rounding, in the dropout masks, and
+    in zeros at skipped padding. ``BertEncoder`` documents the attributes.
     """
 
     trains_without_padding = False
     infers_without_padding = False
     recomputes_blocks = False
     training_attention: Attend | None = None
-    time_major = False  # rows are in the order of S * B
+    time_major = False  # whether rows are ordered as (S, B)
 
     def rows(self, real_tokens: Any, training: bool) -> TokenRows:
-        """The rows of a batch with a mask (B, S)."""
-        leaves_out = self.trains_without_padding if training else self.infers_without_padding
-        return TokenRows(real_tokens, leaves_out, self.time_major)
+        """Returns the rows of a batch with a mask (B, S)."""
+        skips_padding = self.trains_without_padding if training else self.infers_without_padding
+        return TokenRows(real_tokens, skips_padding, self.time_major)
 
-    # Layers are told each time whether it is training: recomputed, they are called outside of the
-    # block's own call.
+    # ``training`` is passed to each layer, because recomputed layers run outside the block's call.
 
     def attention(self, block: Any, states: Any, rows: TokenRows, training: bool) -> Any:
-        """(R, H) states -> (R, H): the sum of them and of what attention makes of them."""
+        """Applies attention and the residual connection to (R, H)."""
         attend = self.training_attention if training else None
         attended = block.attention(states, rows=rows, attend=attend, training=training)
         return add_residual(attended, block.attention_dropout, states, training)
 
     def feed_forward(self, block: Any, states: Any, training: bool) -> Any:
-        """(R, H) states -> (R, H): the sum of them and of what the network makes of them."""
+        """Applies the feed-forward network and the residual connection to (R, H)."""
         inner = block.activation(block.intermediate(states, training=training), training)  # (R, F)
         output = block.feed_forward_output(inner, training=training)
         return add_residual(output, block.output_dropout, states, training)
@@ -264,7 +266,7 @@ class ComputePlan:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class TransformerBlock(BertLayer):
-    """Post-normalised Transformer block, which computes by the ``plan`` of its encoder.
+    """Post-norm Transformer block, which computes with the ``plan`` of its encoder.
 
     Source: Vaswani et al. 2017, section 3.1; google-research/bert ``transformer_model``.
     """
@@ -293,7 +295,7 @@ class TransformerBlock(BertLayer):
         self.output_layer_norm = norm(name="output_layer_norm")
 
     def build(self, *input_shapes: Any) -> None:
-        """Makes the variables of every sub-layer."""
+        """Creates the variables of all sublayers."""
         shape = (None, self.config.hidden_size)
         self.attention.build()
         self.attention_layer_norm.build(shape)
@@ -303,7 +305,7 @@ class TransformerBlock(BertLayer):
 
     @property
     def supports_jit(self) -> bool:
-        """Whether Keras' ``jit_compile="auto"`` may mean True, in any model with the block."""
+        """Whether Keras' ``jit_compile="auto"`` can enable XLA in models with this block."""
         return not (self.plan.trains_without_padding or self.plan.training_attention)
 
     @supports_jit.setter
@@ -311,25 +313,25 @@ class TransformerBlock(BertLayer):
         """Ignores the value that Keras sets on a new layer."""
 
     def call(self, hidden: Any, real_tokens: Any, training: bool | None = False) -> Any:
-        """(B, S, H) -> (B, S, H); 0 at padding where it is left out."""
+        """Computes (B, S, H) from hidden states (B, S, H); skipped padding is 0."""
         if training and self.plan.recomputes_blocks:
-            return self._recomputed(hidden, real_tokens)
+            return self._recompute(hidden, real_tokens)
         return self._transform_batch(hidden, real_tokens, bool(training))
 
-    def _recomputed(self, hidden: Any, real_tokens: Any) -> Any:
-        """Output of ``call`` in training; the backward pass computes all but the inputs again."""
+    def _recompute(self, hidden: Any, real_tokens: Any) -> Any:
+        """Computes the output so that the backward pass recomputes all but the inputs."""
         if keras.backend.backend() != "tensorflow":
-            # The scope below would hide values that JAX has for the variables.
+            # The scope below would hide the values that JAX has for the variables.
             raise ValueError(
-                "Blocks are recomputed on Keras' TensorFlow backend only, this one is "
-                f"{keras.backend.backend()}: leave recomputes_blocks False."
+                "recomputes_blocks=True: expected the TensorFlow backend of Keras, got "
+                f"{keras.backend.backend()}. Set it to False."
             )
         dropouts = (self.attention.dropout, self.attention_dropout, self.output_dropout)
         states = list({id(d.seed_generator): d.seed_generator.state for d in dropouts}.values())
         new_states: list[Any] = []
 
         def compute(hidden: Any, real_tokens: Any, *seeds: Any) -> Any:
-            # The second time, too, the masks are drawn from the seeds of the first.
+            # The recomputation draws the same dropout masks from the same seeds.
             mapping = list(zip(states, seeds, strict=True))
             with keras.StatelessScope(state_mapping=mapping) as scope:
                 outputs = self._transform_batch(hidden, real_tokens, True)
@@ -350,7 +352,7 @@ class TransformerBlock(BertLayer):
         return rows.to_batch(self.transform(rows.from_batch(hidden), rows, plan, training))
 
     def transform(self, states: Any, rows: TokenRows, plan: Any, training: bool = False) -> Any:
-        """(R, H) -> (R, H), by a ``ComputePlan``; a product of matrices beats one of batches."""
+        """Computes (R, H) with a ``ComputePlan``; one matrix product is faster than a batched."""
         attended = plan.attention(self, states, rows, training)
         attended = self.attention_layer_norm(attended, training=training)
         output = plan.feed_forward(self, attended, training)
@@ -359,5 +361,5 @@ class TransformerBlock(BertLayer):
     def compute_output_shape(
         self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]
     ) -> tuple[int | None, ...]:
-        """(B, S, H)."""
+        """Returns (B, S, H)."""
         return hidden_shape

@@ -171,7 +171,7 @@ def compute_logits(model: Any, states: Any, training: bool | None) -> list[Any]:
     """A model's logits, in the order of ``label_logits``, from its main layer's output."""
     native, hidden = model.native, states.last_hidden_state
     if isinstance(native, TaskModel):
-        reads_pooled = native.reads == features.POOLED_OUTPUT
+        reads_pooled = native.head_input_key == features.POOLED_OUTPUT
         head_input = states.pooler_output if reads_pooled else hidden
         logits = getattr(model, LAYERS[native.head])(model.dropout(head_input, training=training))
         return ops.unstack(logits, axis=-1) if native.head == "span" else [logits]

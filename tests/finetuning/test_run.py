@@ -133,8 +133,8 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
         ({"freeze": 3}, "--freeze=3 is more than the 1 blocks of .*tiny"),
         ({**dict.fromkeys(("text_columns", "label_column", "learning_rate")),
           **{"task": "tagging", "feature_based": "last,concat_last_four"}},
-         "--feature_based=last,concat_last_four: The variant concat_last_four reads 4 blocks, "
-         "and the encoder has 1"),
+         "--feature_based=last,concat_last_four: variant='concat_last_four': expected an encoder "
+         "with at least 4 blocks, got 1"),
         ({"few_shot": True, "freeze": 1}, "--freeze=1 leaves nothing to train: expected 0 at "
          "most, as no head is trained"),
         ({"init_checkpoint": "nowhere"}, "nowhere"),

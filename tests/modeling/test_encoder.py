@@ -216,8 +216,8 @@ def test_what_cannot_be_run():
     with pytest.raises(ValueError) as error:
         encoder(encoder_batch(sequence=13))
     assert str(error.value) == (
-        "The sequence of 13 tokens is longer than the 12 positions that bert_encoder has "
-        "embeddings for: cut it, or raise max_position_embeddings."
+        "bert_encoder: sequence length 13 exceeds the maximum of 12 (max_position_embeddings). "
+        "Truncate the sequences."
     )
     assert encoder(encoder_batch(sequence=12))["sequence_output"].shape == (2, 12, 8)
     batch = encoder_batch()
@@ -225,11 +225,10 @@ def test_what_cannot_be_run():
     with pytest.raises(ValueError) as error:
         encoder(batch)
     assert str(error.value) == (
-        "bert_encoder has no input_mask to run on: expected the keys input_word_ids, "
-        "input_mask, input_type_ids, which model.preprocessor makes of strings; got "
-        "input_word_ids, input_type_ids."
+        "bert_encoder has no input input_mask: expected the keys input_word_ids, input_mask, "
+        "input_type_ids, got input_word_ids, input_type_ids. Use model.preprocessor for strings."
     )
-    with pytest.raises(ValueError, match="makes of strings; got list"):
+    with pytest.raises(ValueError, match="got list. Use model.preprocessor"):
         encoder(["the cat sat"])
 
 

@@ -66,13 +66,11 @@ def test_sums_with_other_weights(variant, first):
     [("second_to_last", 1), ("concat_last_four", 3), ("weighted_sum_last_four", 3)],
 )
 def test_too_few_blocks(variant, blocks):
-    sentence = (
-        rf"The variant {variant} reads \d blocks, and the encoder has {blocks}: choose another"
-    )
-    with pytest.raises(ValueError, match=sentence):
+    message = rf"variant='{variant}': expected an encoder with at least \d blocks, got {blocks}"
+    with pytest.raises(ValueError, match=message):
         LayerMixture(variant)(make_outputs(blocks)[0])
     check_variant(variant, blocks + 1)
-    with pytest.raises(ValueError, match="concat_last_four reads 4 blocks, and the encoder has 2"):
+    with pytest.raises(ValueError, match="expected an encoder with at least 4 blocks, got 2"):
         BertFeatures(BertEncoder(TINY))
 
 
@@ -191,15 +189,15 @@ def test_in_mixed_precision():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"num_classes": 0}, "num_classes is 0: expected 1 or more"),
-        ({"lstm_units": 0}, "lstm_units is 0: expected 1 or more"),
+        ({"num_classes": 0}, "num_classes=0: expected 1 or more"),
+        ({"lstm_units": 0}, "lstm_units=0: expected 1 or more"),
         (
             {"variant": "first"},
-            "variant is 'first', expected one of embeddings, second_to_last, last, "
+            "variant='first': expected one of embeddings, second_to_last, last, "
             "weighted_sum_last_four, concat_last_four, weighted_sum_all",
         ),
-        ({"variant": "concat_last_four"}, "concat_last_four reads 4 blocks, and the encoder has 2"),
-        ({"dropout": 1.0}, r"The dropout rate must be at least 0 and less than 1, got 1\.0"),
+        ({"variant": "concat_last_four"}, "expected an encoder with at least 4 blocks, got 2"),
+        ({"dropout": 1.0}, r"dropout=1\.0: expected at least 0 and less than 1"),
     ],
 )
 def test_refused(arguments, sentence):

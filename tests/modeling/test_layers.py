@@ -145,7 +145,7 @@ def test_a_rate_that_rounds_to_1_keeps_a_few():
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
 def test_rate_out_of_range(rate):
-    with pytest.raises(ValueError, match=f"must be at least 0 and less than 1, got {rate}"):
+    with pytest.raises(ValueError, match=f"dropout={rate}: expected at least 0 and less than 1"):
         Dropout(rate)
 
 
@@ -255,9 +255,9 @@ def test_half_precision_is_summed_in_float32():
 
 
 def test_a_pooling_that_is_refused():
-    with pytest.raises(ValueError, match="pooling is 'last', expected one of cls, mean, max"):
+    with pytest.raises(ValueError, match="pooling='last': expected one of cls, mean, max"):
         BertClassifier(TINY, num_classes=3, pooling="last")
     with pytest.raises(
-        ValueError, match="pooling is 'sum', expected one of none, cls, mean, max, last"
+        ValueError, match="pooling='sum': expected one of none, cls, mean, max, last"
     ):
         pool(*states_and_mask(), "sum")

@@ -162,7 +162,7 @@ def test_equals_plain_loops(case):
 
 @pytest.mark.parametrize("make", [BertClassifier, BertTokenClassifier])
 def test_no_class_is_refused(make):
-    with pytest.raises(ValueError, match="num_classes is 0: expected 1 or more"):
+    with pytest.raises(ValueError, match="num_classes=0: expected 1 or more"):
         make(TINY, num_classes=0)
 
 
@@ -178,7 +178,7 @@ def test_no_class_is_refused(make):
 def test_a_loss_of_probabilities_is_refused(loss, monkeypatch):
     model = made(BertClassifier, num_classes=2)
     with pytest.raises(
-        ValueError, match="BertClassifier gives logits, and the loss expects probabilities"
+        ValueError, match="BertClassifier outputs logits, but the loss expects probabilities"
     ):
         model.compile("sgd", loss)
     for other in ("mse", keras.losses.MeanSquaredError(), lambda y, logits: logits[:, 0], None):

@@ -218,6 +218,6 @@ def test_another_backend_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(
         ValueError,
-        match="on Keras' TensorFlow backend only, this one is jax: leave recomputes_blocks False",
+        match="expected the TensorFlow backend of Keras, got jax. Set it to False",
     ):
         block(np.zeros((1, 2, 8), np.float32), np.ones((1, 2), np.int32), training=True)
