@@ -118,8 +118,8 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     checkpoint = open_checkpoint(settings.model)
     if settings.pooling is None and checkpoint.unsupported_modules:
         raise ValueError(
-            f"{checkpoint.unsupported_modules}; to extract the states of its BERT, pass --layers or "
-            "--pooling."
+            f"{checkpoint.unsupported_modules}; to extract the states of its BERT, pass --layers "
+            "or --pooling."
         )
     encoder, report = load_with_report(
         checkpoint, BertEncoder, max_seq_length=settings.max_seq_length, pooler=False
@@ -146,7 +146,7 @@ class Line(NamedTuple):
     first: str  # the text, or the first text of a pair, without surrounding white space
     second: str | None  # the second text of a pair
     is_utf8: bool  # whether all bytes are valid UTF-8
-    index: int  # position in all files, from 0
+    line_index: int  # position in all files, from 0
     bytes_read: int  # number of bytes of all files on disk up to the end of the line
 
 
@@ -200,7 +200,7 @@ def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Row
     mask = packed[features.INPUT_MASK].astype(bool)
     return (
         Rows(
-            first_line=lines[0].index,
+            first_line=lines[0].line_index,
             lengths=mask.sum(axis=1, dtype=np.int32),
             ids=packed[features.INPUT_WORD_IDS][mask],
             type_ids=packed[features.INPUT_TYPE_IDS][mask],

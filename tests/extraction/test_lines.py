@@ -31,7 +31,7 @@ def test_lines_are_the_same_whatever_the_chunks(files, monkeypatch, chunk):
     assert [(line.first.rstrip("\n"), *line[1:3]) for line in lines] == [
         (first.strip(), second, is_utf8) for first, second, is_utf8 in EXPECTED
     ]
-    assert [line.number for line in lines] == list(range(9))
+    assert [line.line_index for line in lines] == list(range(9))
     assert lines[-1].bytes_read == sum(file.size for file in files)
     assert [line.bytes_read for line in lines] == sorted(line.bytes_read for line in lines)
 
