@@ -142,15 +142,15 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
          "examples or a frame"),
         ({"train": [("a", "x"), 3]}, ValueError,
          "^<train>, row 1: expected a text, a tuple of texts and a label, or a mapping, got "
-         "3; correct the row, or leave out bad rows by skip_bad_rows"),
+         "3. Correct the row, or skip bad rows with skip_bad_rows"),
         ({"train": [("a", "b", "c", "d")]}, ValueError,
-         r"row 0: expected .text, label. or .text_a, text_b, label., got \('a', 'b', 'c', 'd'\);"),
+         r"row 0: expected .text, label. or .text_a, text_b, label., got \('a', 'b', 'c', 'd'\)\."),
         ({"train": [("a", "b"), ("c", "d", "e")], "task": "similarity"}, ValueError,
          r"row 1: expected .text_a, text_b, label., got \('c', 'd', 'e'\) .for 3 texts give "
          r"text_columns=ANCHOR,POSITIVE,NEGATIVE\)"),
         ({"train": [("a", "b", "c")], "task": "similarity"}, ValueError,
-         "row 0: .*for 3 texts give text_columns=ANCHOR,POSITIVE,NEGATIVE.; correct the row, "
-         "or leave out bad rows by skip_bad_rows"),
+         "row 0: .*for 3 texts give text_columns=ANCHOR,POSITIVE,NEGATIVE.. Correct the row, or "
+         "skip bad rows with skip_bad_rows"),
         ({"train": [("a", "b", "well--made", "d")]}, ValueError, "got .'a', 'b', 'well--made', "
          r"'d'\)"),
         ({"train": [("a", b"\xff")]}, ValueError, "<train>, row 0: expected UTF-8 text, got "
@@ -162,7 +162,8 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         ({"train": [{"review": "a"}]}, ValueError, "the columns review, and none is known to be "
          "the text"),
         ({"train": {"text": ["a"], "label": []}}, ValueError, "differ in length: text 1, label 0"),
-        ({"train": [("", "x")]}, ValueError, "<train>, row 0: expected text in column 'text', "
+        ({"train": [("", "x")]}, ValueError, "<train>, row 0: expected non-empty text in column "
+            "'text', "
          "got ''"),
         ({"callbacks": [print]}, ValueError, "callbacks holds .* expected objects of "
          r"keras.callbacks\.Callback"),
@@ -415,7 +416,8 @@ def test_a_model_and_its_directory_predict_the_same_also_into_a_file(tuned, tmp_
         return
     records = api.predict(model, [*texts, ""], precision="bfloat16")
     assert [record["prediction"] for record in records] == [*expected, None]
-    assert records[-1]["error"] == "<data>, row 9: expected text in column 'text', got ''."
+    message = "<data>, row 9: expected non-empty text in column 'text', got ''."
+    assert records[-1]["error"] == message
 
 
 def test_a_callback_ends_the_training_and_the_run_stays_ended(inputs, tmp_path, monkeypatch):

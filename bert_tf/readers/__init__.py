@@ -1,1 +1,1 @@
-"""Files to examples: published data sets, tables of one's own, columns and JSON."""
+"""Readers of labeled data: published data sets, custom tables, CoNLL columns and JSON."""

@@ -1,4 +1,4 @@
-"""Examples, which the readers of task files return, the rows left out, and what fields hold."""
+"""Example types that the readers return, handling of bad rows, and parsing of fields."""
 
 import ast
 import contextlib
@@ -16,61 +16,60 @@ from bert_tf.io.wording import listed, quote
 T = TypeVar("T")
 RowT = TypeVar("RowT")
 _MAX_VALUE_LENGTH = 60
-_LARGEST = (2 - 2**-23) * 2.0**127  # of float32, which models learn in
-_MAX_DIGITS = 80  # Arrow's decimals have up to 76
-# Where a row is in its file: a line's number, counted from 1, or words.
+_LARGEST = (2 - 2**-23) * 2.0**127  # maximum of float32
+_MAX_DIGITS = 80  # Arrow decimals have up to 76 digits.
+# A line number, counted from 1, or a description such as "row 0".
 Location = int | str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TextExample:
-    """One text or two, to be classified or scored."""
+    """One text or a pair of texts, for classification or regression."""
 
-    id: str  # what the file calls it, or the row's number counted from 0
+    id: str  # from the file, or the index of the row
     text_a: str
     text_b: str | None
-    # A class's name, a number, the names of all classes that hold (multilabel), or None.
+    # A class name, a number, the names of all classes (multilabel), or None.
     label: str | float | tuple[str, ...] | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaggedExample:
-    """A sentence: at least one word, none of them empty, and a tag for each, or None."""
+    """A sentence of at least one non-empty word, and one tag per word or None."""
 
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
-    document: int  # the number of the document that the sentence is in, counted from 0
-    # The text that the words are of, if any, and for each word its first character and the one
-    # behind its last. The words say the same: whether data have changed is told without these.
+    document: int  # index of the document that contains the sentence
+    # The original text, if any, and the start and end character of each word. The fingerprint of
+    # the data omits both, because the words determine them.
     text: str = dataclasses.field(default="", repr=False)
     offsets: tuple[tuple[int, int], ...] = dataclasses.field(default=(), repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChoiceExample:
-    """A context (segment A) and at least two choices of what may follow it (segment B)."""
+    """A context (segment A) and at least two possible continuations (segment B)."""
 
     id: str
     context: str
     choices: tuple[str, ...]
-    label: int | None  # the right choice's number, counted from 0
+    label: int | None  # index of the correct choice
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SimilarityExample:
-    """Two texts, or an anchor, a text that belongs to it and one that does not."""
+    """Two texts, or an anchor, a positive and a negative text."""
 
     id: str
     texts: tuple[str, ...]
-    # How similar two texts are, in the file's units; None where they belong together, or are to be
-    # predicted.
+    # Similarity in the units of the file; None for positive pairs and for predictions.
     label: float | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """A span of a context, and its first byte in the context's UTF-8 (not a character's number)."""
+    """A span of a context, and its start as a byte offset into the UTF-8 of the context."""
 
     text: str
     start: int
@@ -78,32 +77,30 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QuestionExample:
-    """A question about a context, the paragraph that may answer it."""
+    """A question about a context, the paragraph that may contain the answer."""
 
-    id: str  # what the file calls it; no two questions of a file share one
-    title: str  # the article that the context is from; "" where the file names none
+    id: str  # unique in the file
+    title: str  # title of the article that contains the context, or ""
     question: str
     context: str
-    # Every answer that was collected, duplicates included; () where there is none, or it is to be
-    # predicted.
+    # All annotated answers, including duplicates; () for unanswerable questions and predictions.
     answers: tuple[Answer, ...]
-    is_impossible: bool  # whether the context is known not to answer the question
+    is_impossible: bool
 
 
 _TEXTS = ("text_a", "text_b", "words", "context", "choices", "texts", "question")
 
 
 def texts_of(example: Any) -> list[str]:
-    """The texts of an example of any kind; of a tagged one its words."""
+    """Returns the texts of an example of any type; the words of a tagged example."""
     fields = (getattr(example, name, None) or () for name in _TEXTS)
     return [t for texts in fields for t in ([texts] if isinstance(texts, str) else texts)]
 
 
 def label_of(example: Any) -> Hashable:
-    """Returns the label of an example of any kind, or ``None``.
+    """Returns the label of an example of any type, or ``None``.
 
-    Several classes are a set. Of a question it is whether the context has an answer, since a reader
-    may choose one of several.
+    Multiple classes are a ``frozenset``. For a question, the label is whether it has an answer.
     """
     if isinstance(example, QuestionExample):
         return "answer" if example.answers else "no answer"
@@ -115,47 +112,51 @@ def label_of(example: Any) -> Hashable:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSet(Generic[T]):
-    """The examples of a file, and what its reader has to say about them."""
+    """The examples of a file, the skipped rows and notes on the data."""
 
-    items: list[T]  # in the order of the file, at least one unless every row is answered
-    labels: tuple[str, ...]  # the classes' names in the order of their ids; () where there are none
-    skipped: list[str]  # a sentence for each row that was left out: file, line, what was expected
-    notes: tuple[str, ...] = ()  # sentences on what is read as it is, and may not be meant
+    items: list[T]  # in the order of the file
+    labels: tuple[str, ...]  # class names in the order of their ids, or ()
+    skipped: list[str]  # one message per skipped row
+    notes: tuple[str, ...] = ()  # warnings about suspicious data
 
 
 # === Bad rows ===
 
 
 class BadRowError(ValueError):
-    """Says what is wrong with a row, "expected ..., got ...", without its place."""
+    """An invalid row; the message, "expected ..., got ...", does not contain the location."""
 
     def __init__(
         self, reason: str, line: int | None = None, known: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
         super().__init__(reason)
-        self.line = line  # the one at fault, where a row has several
-        self.known = known  # the fields of the row that are known all the same, by column
+        self.line = line  # the line that contains the error, if a row has multiple lines
+        self.known = known  # the fields that could be parsed, by column
 
 
 class NoTextError(BadRowError):
-    """Says that there is no text where a row should have some."""
+    """A missing or empty text."""
 
 
 class BadRow(NamedTuple):
-    """A bad row, for those who answer every row of a file."""
+    """A bad row, for predictions, which contain one record per row."""
 
-    before: int  # how many good rows come before it
-    id: str  # what the file calls it, or its number; "" where that is not known
-    words: tuple[str, ...]  # of a sentence, where they are known
-    reason: str  # a sentence: file, line, what was expected
+    before: int  # number of valid rows before it
+    id: str  # from the file, or the index of the row; "" if unknown
+    words: tuple[str, ...]  # of a sentence, if known
+    reason: str
 
 
 class BadRows:
-    """Handling of a file's bad rows: the first is an error, or all are skipped and listed.
+    """Bad rows of a file: the first one raises an error, or all are skipped and listed.
 
-    ``skip`` is ``None`` where who reads the file has no flag to skip them. Where every row
-    of the file is answered (``bad_rows_get_a_record``), a row without text is listed, and there may
-    be no row.
+    Args:
+        path: Path of the file, for messages.
+        skip: Whether to skip bad rows; ``None`` if the caller has no option for it.
+        bad_rows_get_a_record: Whether the output contains a record for each row. Rows without text
+            are then skipped, and the file may be empty.
+        id_column: Column with the ids of the rows; by default rows are numbered.
+        check_row: Raises a ``BadRowError`` for all columns of an invalid row.
     """
 
     def __init__(
@@ -168,11 +169,11 @@ class BadRows:
         check_row: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self.path = path
-        self.check_row = check_row  # raises a BadRowError by all columns of a row
-        self.id_column = id_column  # without it rows are numbered
-        self.skipped: list[str] = []  # a sentence for each bad row so far
+        self.check_row = check_row
+        self.id_column = id_column
+        self.skipped: list[str] = []
         self.rows: list[BadRow] = []
-        self.location: Location = 0  # of the row of which an example is made
+        self.location: Location = 0  # of the current row
         self._skip = skip
         self.bad_rows_get_a_record = bad_rows_get_a_record
         self._good: Sized = ()
@@ -181,29 +182,28 @@ class BadRows:
 
     @staticmethod
     def from_option(path: str, skip: "bool | BadRows") -> "BadRows":
-        """Returns the ``BadRows`` that a reader was given as ``skip``, or a new one."""
+        """Returns ``skip`` if it is a ``BadRows``, else a new instance."""
         return skip if isinstance(skip, BadRows) else BadRows(path, skip)
 
     def begin(self, number: int | None, row_id: Any = None, words: Sequence[str] = ()) -> None:
-        """Notes what is known of the next row, good or bad: its number, id and words."""
+        """Stores the index or id and the words of the next row, for its possible bad row."""
         self._id = number if row_id is None else row_id
         self._words = words
 
     def report(self, location: Location, reason: object) -> None:
-        """Raises a ``ValueError`` for a bad row, "expected ..., got ...", or lists it."""
+        """Raises a ``ValueError`` for a bad row, or skips it."""
         can_have_record = isinstance(reason, NoTextError) and self._known_id()
         if not (self._skip or (self.bad_rows_get_a_record and can_have_record)):
-            flag = ", or leave out bad rows by --skip_bad_rows (in Python skip_bad_rows=True)"
-            instead = "" if self._skip is None else flag
-            where = f"{self.path}, {format_location(location)}"
-            raise ValueError(f"{where}: {reason}; correct the row{instead}.")
+            flag = ", or skip bad rows with --skip_bad_rows (in Python skip_bad_rows=True)"
+            message = f"{self.path}, {format_location(location)}: {str(reason).rstrip('.')}"
+            raise ValueError(f"{message}. Correct the row{'' if self._skip is None else flag}.")
         self.skip(location, reason)
 
     def skip(self, location: Location, reason: object) -> None:
-        """Lists a bad row, whether or not bad rows are to be skipped."""
+        """Skips a bad row, regardless of the option."""
         self.skipped.append(f"{self.path}, {format_location(location)}: {reason}.")
-        words, sentence = tuple(self._words), self.skipped[-1]
-        self.rows.append(BadRow(len(self._good), self._known_id(), words, sentence))
+        words, reason = tuple(self._words), self.skipped[-1]
+        self.rows.append(BadRow(len(self._good), self._known_id(), words, reason))
 
     def _known_id(self) -> str:
         return str(self._id).strip() if isinstance(self._id, str | int) else ""
@@ -211,11 +211,12 @@ class BadRows:
     def collect(
         self, rows: Iterable[tuple[Location, RowT]], make_example: Callable[[RowT], T]
     ) -> list[T]:
-        """Makes an example of every row; reports those for which that is a ``BadRowError``.
+        """Converts each row to an example, and reports the rows that raise a ``BadRowError``.
 
-        A ``ValueError`` says that there is no row, or no good one, unless every row is answered.
+        Raises:
+            ValueError: If the file has no valid rows, unless ``bad_rows_get_a_record``.
         """
-        self._good = examples = []  # ``report`` counts those before a bad row
+        self._good = examples = []  # ``skip`` counts them
         for self.location, row in rows:
             try:
                 examples.append(make_example(row))
@@ -223,62 +224,62 @@ class BadRows:
                 self.report(self.location if error.line is None else error.line, error)
         if not examples and self.skipped and not self.bad_rows_get_a_record:
             raise ValueError(
-                f"{self.path} has no good row: {len(self.skipped)} were skipped, the first of them "
-                f"because: {self.skipped[0]}"
+                f"{self.path} has no valid rows; {len(self.skipped)} bad rows were skipped. The "
+                f"first: {self.skipped[0]}"
             )
         if not examples and not self.bad_rows_get_a_record:
-            raise ValueError(f"{self.path} has no rows: expected at least one example.")
+            raise ValueError(f"{self.path} has no rows. Use a file with at least one example.")
         return examples
 
 
 def format_location(location: Location) -> str:
-    """A row's place in words."""
+    """Formats a location for messages."""
     return f"line {location}" if isinstance(location, int) else location
 
 
 # === Fields ===
 
-# A field of a .tsv or .csv file is a string, one of a JSON line any JSON value. Each function gives
-# the text, the number or the name that it stands for, or raises ``BadRowError``.
+# Fields of .tsv and .csv files are strings, fields of JSON lines are any JSON values. Each function
+# returns the converted value or raises ``BadRowError``; ``what`` names the field in the message.
 
 
 class ClassName(str):
-    """A class's name where a file has its number; ``class_id`` is that among all, from 0."""
+    """Name of a class that the file stores as an id."""
 
     class_id: int
 
 
 def quoted(value: object) -> str:
-    """Spells a value for an error, cut where it is long."""
+    """Formats a value for an error message, shortened if it is long."""
     return quote(value, _MAX_VALUE_LENGTH)
 
 
 def text(value: Any, what: str) -> str:
-    """Text, perhaps empty; half of a surrogate pair, which UTF-8 cannot spell, is none."""
+    """Checks that a value is a string that UTF-8 can encode."""
     if value is None:
-        raise NoTextError(f"expected text in {what}, got None")
+        raise NoTextError(f"expected a string in {what}, got None")
     if not isinstance(value, str):
-        raise BadRowError(f"expected text in {what}, got {quoted(value)}")
+        raise BadRowError(f"expected a string in {what}, got {quoted(value)}")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
             raise BadRowError(
-                f"expected text in {what}, got half a surrogate pair at character {error.start}"
+                f"expected Unicode in {what}, got half a surrogate pair at character {error.start}"
             ) from error
     return value
 
 
 def non_empty_text(value: Any, what: str) -> str:
-    """Text that is not white space alone."""
+    """Checks that a string contains more than white space."""
     checked = text(value, what)
-    # Zeros are what a file has where its last blocks were never written.
+    # Files that were not written completely may contain null characters.
     if not checked.replace("\0", "").strip():
-        raise NoTextError(f"expected text in {what}, got {quoted(checked)}")
+        raise NoTextError(f"expected non-empty text in {what}, got {quoted(checked)}")
     return checked
 
 
-# How Python, NumPy and JSON spell a list of texts, one of numbers, and an item of either.
+# Lists of strings and of numbers as Python, NumPy and JSON format them, and one item of them.
 _STRING_LIST = re.compile(r"[\[({]+(np\.\w+\(|array\(|b?['\"]).*[\])}]\s*", re.DOTALL)
 _NUMBER_LIST = re.compile(r"\[\s*(?:-?\d+(?:\.\d*)?(?:\s*,\s*|\s+|(?=\]))|\.\.\.[\s,]*)*\]\s*")
 _ITEM = re.compile(
@@ -288,7 +289,9 @@ _ITEM = re.compile(
 
 
 def parse_list(value: Any, what: str, *, allow_numbers: bool = False) -> Any:
-    """The list, tuple or set that a text spells, as ``to_csv`` writes one; else the value.
+    """Parses a list, tuple or set that was saved as a string; returns other values unchanged.
+
+    For example, pandas ``to_csv`` saves lists as strings.
 
     >>> parse_list("['a' 'b']", "x"), parse_list("[a b]", "x"), parse_list("[1]", "x")
     (['a', 'b'], '[a b]', '[1]')
@@ -306,19 +309,19 @@ def parse_list(value: Any, what: str, *, allow_numbers: bool = False) -> Any:
             items.append(ast.literal_eval(item[2]))
             end = item.end()
         if value[0] == "(" and len(items) == 1 and value[end - 1] != ",":
-            return value  # a text in brackets: a tuple of one ends with a comma
+            return value  # A tuple of one item ends with a comma.
         if value[0] + value[end:].strip() in ("[]", "()", "{}"):
             return items
     if value[0] != "[":
         return value
     raise BadRowError(
-        f"expected a list in {what}, got {quoted(value)}, from whose spelling it cannot be read: "
-        "write lists to .jsonl or .parquet"
+        f"expected a list in {what}, got {quoted(value)}, which cannot be parsed (use .jsonl or "
+        ".parquet for lists)"
     )
 
 
 def list_of(value: Any, what: str) -> list[Any]:
-    """A cell's words or tags: a list, its spelling, or a text that white space separates."""
+    """Returns the words or tags of a list, a list saved as a string, or a string to be split."""
     value = parse_list(value, what)
     if isinstance(value, str):
         return value.split()
@@ -328,7 +331,7 @@ def list_of(value: Any, what: str) -> list[Any]:
 
 
 def name(value: Any, what: str) -> str:
-    """A name: text, a whole number, true or false."""
+    """Returns the class name for a string, an integer or a Boolean."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str) and isinstance(value := _as_integer(value), int):
@@ -338,16 +341,16 @@ def name(value: Any, what: str) -> str:
 
 
 def _as_integer(value: Any) -> Any:
-    """A whole number that a frame's column with gaps, or Arrow's, holds as 1.0; else the value."""
+    """Converts floats and decimals with integer values; returns other values unchanged."""
     if isinstance(value, decimal.Decimal):
-        # Of one with a large exponent the digits would fill the memory.
+        # The digits of a number with a large exponent would fill the memory.
         is_short = value.is_finite() and value.adjusted() < _MAX_DIGITS
         return int(value) if is_short and value == value.to_integral_value() else value
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
-    """A name, one of ``names`` where these are given."""
+    """Returns the class name, which must be in ``names`` if they are known."""
     label = name(value, what)
     if names is not None and label not in names:
         raise BadRowError(f"expected one of {listed(names)} in {what}, got {quoted(label)}")
@@ -355,12 +358,12 @@ def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
 
 
 def row_id(value: Any, row_number: int) -> str:
-    """A row's id: its number where it has none (None)."""
+    """Returns the id of a row, by default its index."""
     return str(row_number) if value is None else name(value, "the id")
 
 
 def number(value: Any, what: str) -> float:
-    """A finite number of float32."""
+    """Returns a finite number in the range of float32."""
     if isinstance(value, str | int | float | decimal.Decimal) and not isinstance(value, bool):
         try:
             parsed = float(value)
@@ -373,22 +376,22 @@ def number(value: Any, what: str) -> float:
                 f"expected a number from {-_LARGEST:.2g} to {_LARGEST:.2g} in {what}, got "
                 f"{quoted(value)}"
             )
-    hint = " (a point begins decimals, no comma)" if isinstance(value, str) and "," in value else ""
+    hint = " (use a decimal point)" if isinstance(value, str) and "," in value else ""
     raise BadRowError(f"expected a finite number in {what}, got {quoted(value)}{hint}")
 
 
 def integer(value: Any, what: str, limit: int) -> int:
-    """A whole number from 0 to ``limit``."""
+    """Returns an integer from 0 to ``limit``."""
     parsed = _as_integer(getattr(value, "class_id", value))
     if isinstance(parsed, str) and parsed.strip().isdecimal():
         parsed = int(parsed)
     if isinstance(parsed, int) and not isinstance(parsed, bool) and 0 <= parsed <= limit:
         return parsed
-    raise BadRowError(f"expected a whole number from 0 to {limit} in {what}, got {quoted(value)}")
+    raise BadRowError(f"expected an integer from 0 to {limit} in {what}, got {quoted(value)}")
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Puts names of classes in order: whole numbers by value, else by place or by characters."""
+    """Sorts class names: integers by value, others by class id or alphabetically."""
     unique = set(names)
     try:
         return tuple(sorted(unique, key=lambda label: (int(label), label)))
@@ -396,17 +399,17 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(unique, key=lambda label: (getattr(label, "class_id", 0), label)))
 
 
-# === How tables and CoNLL's files hold words, and which texts come back as they were ===
+# === Words of tables and CoNLL files ===
 
 DOCUMENT_START = "-DOCSTART-"
-# Only blanks and tabs separate columns: a word may be, or hold, other white space.
+# Only spaces and tabs separate columns; words may contain other white space.
 _GAP = re.compile("[ \t]+")
-# In files of single characters a word may be a blank, which a tab separates from its tag.
+# In character-level files, a word may be a space, followed by a tab and its tag.
 _BLANK_WORD = re.compile("( *)\t")
 
 
 def is_table_word(text: str) -> bool:
-    r"""True if a table of tagged words has a text as one word, and as it is, from a text of words.
+    r"""Returns whether the reader of tables returns a string of words as the same single word.
 
     >>> is_table_word("York"), is_table_word("New York"), is_table_word("1\u00a0000")
     (True, False, False)
@@ -417,7 +420,7 @@ def is_table_word(text: str) -> bool:
 
 
 def is_conll_word(text: str) -> bool:
-    r"""True if ``read_conll`` reads a text in a column as one word, unchanged.
+    r"""Returns whether ``read_conll`` returns a column as the same single word.
 
     >>> is_conll_word("1\u00a0000"), is_conll_word("New York"), is_conll_word("-DOCSTART-")
     (True, False, False)
@@ -427,12 +430,12 @@ def is_conll_word(text: str) -> bool:
 
 
 def conll_columns(line: str) -> list[str]:
-    r"""Returns the columns of a line of a CoNLL file, [""] for an empty one.
+    r"""Splits a line of a CoNLL file into columns; an empty line has the column "".
 
     >>> conll_columns("York B-LOC"), conll_columns(" \tO"), conll_columns(" \t")
     (['York', 'B-LOC'], [' ', 'O'], [''])
     """
-    # Where files were joined there is a byte order mark.
+    # Joined files may contain a byte order mark in the middle.
     line = line.removeprefix("\ufeff")
     columns = _GAP.split(line.strip(" \t"))
     blank = _BLANK_WORD.match(line) if columns != [""] else None

@@ -148,7 +148,7 @@ def text_example(row: Row, what: Sequence[str]) -> TextExample:
     if not any(second):
         is_visible = read.non_empty_text(text_a, what[0]).isprintable()  # a blank is, too
         if not (is_visible or any(map(str.isprintable, text_a.replace(" ", "")))):
-            raise NoTextError(f"expected text in {what[0]}, got only invisible characters")
+            raise NoTextError(f"expected visible text in {what[0]}, got only invisible characters")
     return TextExample(
         read.row_id(example_id, row.number), text_a, second[0] if second else None, None
     )

@@ -45,16 +45,16 @@ def test_answers_are_the_exports_and_rows_that_cannot_be_read_keep_their_places(
     assert np.isnan(answers["probabilities"][2:]).all() and np.isnan(answers["score"][2:]).all()
     assert answers["error"].tolist() == [
         *("", ""),
-        "expected text in column 'text_pair', got None.",
-        "expected text in column 'text_pair', got half a surrogate pair at character 0.",
+        "expected a string in column 'text_pair', got None.",
+        "expected Unicode in column 'text_pair', got half a surrogate pair at character 0.",
     ]
     # Engines have batches of no row, and of none that can be read.
     some = BatchPredictor(export, outputs=["label"])
     assert [*some({"text": [], "text_pair": []})] == ["label", "error"]
     nothing = {"text": [" ", float("nan"), b"\xff"], "text_pair": ["", "a", "a"]}
     assert some(nothing)["error"].tolist() == [
-        "expected text in column 'text', got ' '.",
-        "expected text in column 'text', got None.",
+        "expected non-empty text in column 'text', got ' '.",
+        "expected a string in column 'text', got None.",
         "expected UTF-8 text, got b'\\xff'.",
     ]
 
@@ -66,7 +66,7 @@ def test_lists_of_texts_are_padded(choices):
     assert answers["error"].tolist() == [
         *("", ""),
         "expected a list of texts in column 'choices', got None.",
-        "expected text in column 'choices', got 7.",
+        "expected a string in column 'choices', got 7.",
     ]
 
 

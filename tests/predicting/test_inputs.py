@@ -69,7 +69,9 @@ def test_the_second_text_may_be_empty_and_not_both(tmp_path):
     assert [(item.text_a, item.text_b) for item in items] == [("y", "x"), ("y", ""), ("", "x")]
     path = write(tmp_path, "b.csv", ["b,a", "x,y", ","])
     (items,) = read_inputs(pairs, path).chunks()
-    assert items[1] == BadRow(0, "1", (), f"{path}, line 3: expected text in column 'a', got ''.")
+    assert items[1] == BadRow(
+        0, "1", (), f"{path}, line 3: expected non-empty text in column 'a', got ''."
+    )
 
 
 @pytest.mark.parametrize(("with_context", "sizes"), [(False, [3, 1]), (True, [4])])

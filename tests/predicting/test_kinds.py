@@ -67,7 +67,7 @@ def test_entities_are_told_by_their_characters(tmp_path):
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in [*texts, ""]))
     predict(folder, source, output)
     *rows, bad = read_lines(output)
-    assert bad["error"].endswith("line 7: expected text in column 'text', got ''.")
+    assert bad["error"].endswith("line 7: expected non-empty text in column 'text', got ''.")
     found = []
     for text, row in zip(texts, rows, strict=True):
         words = text.split()

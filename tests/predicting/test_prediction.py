@@ -102,7 +102,7 @@ def test_bad_rows_have_a_record_that_says_why(classifier, tmp_path, capsys):
     with pytest.raises(ValueError) as caught:
         predict(classifier[0], source, output)
     assert str(caught.value) == (
-        f"{source}, line 3: expected 2 columns, got 1; correct the row, or leave out bad rows by "
+        f"{source}, line 3: expected 2 columns, got 1. Correct the row, or skip bad rows with "
         "--skip_bad_rows (in Python skip_bad_rows=True)."
     )
     assert not output.exists()
@@ -114,12 +114,12 @@ def test_bad_rows_have_a_record_that_says_why(classifier, tmp_path, capsys):
         "id": "2", "prediction": None, "error": f"{source}, line 3: expected 2 columns, got 1."
     }  # fmt: skip
     assert "error" not in rows[3] and rows[2]["error"].endswith(
-        "expected text in column 'text', got ' '."
+        "expected non-empty text in column 'text', got ' '."
     )
     assert capsys.readouterr().out.splitlines()[1:4] == [
         "2 bad rows have no prediction:",
         f"  {source}, line 3: expected 2 columns, got 1.",
-        f"  {source}, line 4: expected text in column 'text', got ' '.",
+        f"  {source}, line 4: expected non-empty text in column 'text', got ' '.",
     ]
     source.write_text("n\ttext\n" + "2\n" * 7 + "1\tgood\n")
     predict(classifier[0], source, output, skip_bad_rows=True)
@@ -131,13 +131,14 @@ def test_bad_rows_have_a_record_that_says_why(classifier, tmp_path, capsys):
     predict(classifier[0], source, output)
     _, none, good = (line.split("\t") for line in output.read_text().splitlines())
     assert none[:5] == ["0", *[""] * 4]
-    assert none[5] == f"{source}, line 1: expected text in column 'text', got None."
+    assert none[5] == f"{source}, line 1: expected a string in column 'text', got None."
     assert good[1] in LABELS and good[-1] == ""
     source.write_text('{"n": "", "text": ""}\n')
     with pytest.raises(
         ValueError,
-        match="line 1: expected text in column 'text', got ''; correct the row, or leave out bad "
-        r"rows by --skip_bad_rows \(in Python skip_bad_rows=True\)",
+        match="line 1: expected non-empty text in column 'text', got ''. Correct the row, or skip "
+        "bad rows "
+        r"with --skip_bad_rows \(in Python skip_bad_rows=True\)",
     ):
         predict(classifier[0], source, output)
 
@@ -227,7 +228,7 @@ def test_the_inputs_columns_are_kept_as_they_are(classifier, tmp_path):
     assert [row["text"] for row in rows] == ['good, "film"', "", "so"]
     assert [row["n"] for row in rows] == ["7", "8", "9"] and "id" not in rows[0]
     assert [row["prediction"] for row in rows] == [row["prediction"] for row in plain]
-    assert rows[1]["error"].endswith("expected text in column 'text', got ''.")
+    assert rows[1]["error"].endswith("expected non-empty text in column 'text', got ''.")
     values = [{"text": "so", "m": 1, "more": {"a": [0.123456789]}}, {"text": "is", "note": "x"}]
     source = tmp_path / "in.jsonl"
     source.write_text("".join(f"{json.dumps(row)}\n" for row in values))
@@ -261,7 +262,7 @@ def test_a_column_that_cannot_be_kept_is_named_before_the_first_prediction(
         with monkeypatch.context() as context:
             context.setattr(Predictor, "records", lambda *of: pytest.fail("it predicts"))
             with pytest.raises(
-                ValueError, match=f"{source.name}, {where}, got {got}.*correct the row"
+                ValueError, match=f"{source.name}, {where}, got {got}.*Correct the row"
             ):
                 predict(folder, source, output, keep_columns=True)
         predict(folder, source, output)  # no such column is written
@@ -282,7 +283,8 @@ def test_standard_input_is_answered_line_by_line(classifier, tmp_path, monkeypat
     assert [row[0] for row in rows] == ["id", "0", "1", "2"]
     assert (
         rows[2][1] == ""
-        and "standard_input.lines, line 2: expected text in column 'text', got ''" in rows[2][-1]
+        and "standard_input.lines, line 2: expected non-empty text in column 'text', got ''"
+        in rows[2][-1]
     )
     assert {rows[1][1], rows[3][1]} <= set(LABELS)
     with pytest.raises(ValueError, match="--input=- needs --input_format, which says what comes"):

@@ -27,7 +27,7 @@ def test_texts_of_every_form_are_answered_alike(classifier):
     assert list(kept) == ["text", "n", "note", "prediction", "probabilities"]
     bad = predictor(["so", ""])[1]
     assert bad["prediction"] is None and bad["error"].startswith(
-        "<data>, row 1: expected text in column 'text', got ''"
+        "<data>, row 1: expected non-empty text in column 'text', got ''"
     )
     assert predictor([TEXTS[0], None, 3], skip_bad_rows=True) == [
         about(expected[0]),  # a batch of another size: other bits on some processors
@@ -141,13 +141,13 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
         (7, "data is of the type int: expected a path, a list of examples or a frame"),
         (
             ["so", 3],
-            "<data>, row 1: expected a text, .*, got 3; correct the row, or leave out bad rows "
-            r"by --skip_bad_rows \(in Python skip_bad_rows=True\)",
+            "<data>, row 1: expected a text, .*, got 3. Correct the row, or skip bad rows with "
+            r"--skip_bad_rows \(in Python skip_bad_rows=True\)",
         ),
         (
             [("good", "film")],
-            r"<data>, row 0: expected \(text\), got \('good', 'film'\); correct the row, or leave "
-            r"out bad rows by --skip_bad_rows \(in Python skip_bad_rows=True\)",
+            r"<data>, row 0: expected \(text\), got \('good', 'film'\). Correct the row, or skip "
+            r"bad rows with --skip_bad_rows \(in Python skip_bad_rows=True\)",
         ),
         ({"text": 3}, r"data\['text'\] is 3: expected a column's values"),
     ):

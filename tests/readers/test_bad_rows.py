@@ -103,23 +103,25 @@ ROWS = {
     "classification": [
         ("1\tgood", "expected 3 columns, got 2"),
         ("1\tgood\tmaybe", "expected one of no, yes in column 'y', got 'maybe'"),
-        ("1\tgood\t ", "expected text in column 'y', got ' '"),
-        ("1\t \tyes", "expected text in column 't', got ' '"),
-        ("1\t\u200b \u200d\tyes", "expected text in column 't', got only invisible characters"),
-        ("\tgood\tyes", "expected text in the id, got ''"),
+        ("1\tgood\t ", "expected non-empty text in column 'y', got ' '"),
+        ("1\t \tyes", "expected non-empty text in column 't', got ' '"),
+        ("1\t\u200b \u200d\tyes", "expected visible text in column 't', got only invisible "
+            "characters"),
+        ("\tgood\tyes", "expected non-empty text in the id, got ''"),
     ],
     "multilabel": [
         ({"t": "a", "y": {}}, "expected names of classes that hold in column 'y', got {}"),
-        ({"t": "a", "y": ["joy", None]}, "expected text in column 'y', got None"),
+        ({"t": "a", "y": ["joy", None]}, "expected a string in column 'y', got None"),
         ({"t": "a", "y": "joy,awe"}, "expected one of joy in column 'y', got 'awe'"),
-        ({"t": "a", "y": "joy,"}, "expected text in column 'y', got ''"),
+        ({"t": "a", "y": "joy,"}, "expected non-empty text in column 'y', got ''"),
     ],
-    "similarity": [("z,", "expected text in column 'b', got ''")],
+    "similarity": [("z,", "expected non-empty text in column 'b', got ''")],
     "regression": [("b,nan", "expected a finite number in column 'y', got 'nan'")],
     "tagging": [
         ({"words": ["a", "b"], "tags": ["O"]}, "expected a tag for each of 2 words, got 1"),
         ({"words": [], "tags": []}, "expected words in column 'words', got none"),
-        ({"words": ["a", " "], "tags": ["O", "O"]}, "expected text in column 'words', got ' '"),
+        ({"words": ["a", " "], "tags": ["O", "O"]}, "expected non-empty text in column 'words', "
+            "got ' '"),
         ({"words": 3, "tags": ["O"]}, "expected a list in column 'words', got 3"),
         ({"words": ["a"], "tags": ["X"]}, "expected one of O in column 'tags', got 'X'"),
         ({"words": ["a"]}, "expected the key 'tags', got words"),
@@ -170,21 +172,21 @@ ROWS = {
         ({"text": "Ann", "entities": "B-PER O"},
          "expected a list of {start, end, label} in column 'entities', got 'B-PER O'"),
         ({"text": "\u200b \u200b", "entities": []},
-         "expected text in column 'text', got only invisible characters"),
+         "expected visible text in column 'text', got only invisible characters"),
     ],
     "SWAG": [
-        (f"{SWAG_ROW},4", "expected a whole number from 0 to 3 in the label (choices count from 0, "
+        (f"{SWAG_ROW},4", "expected an integer from 0 to 3 in the label (choices count from 0, "
          "not from 1 or A), got '4'"),
-        ("0,v,9,s,,He,gold,a.,b.,c.,d.,0", "expected text in the context, got ''"),
-        ("0,v,9,s,A.,He,gold,a.,b.,,d.,0", "expected text in an ending, got ''"),
+        ("0,v,9,s,,He,gold,a.,b.,c.,d.,0", "expected non-empty text in the context, got ''"),
+        ("0,v,9,s,A.,He,gold,a.,b.,,d.,0", "expected non-empty text in an ending, got ''"),
         ('0,v,9,s,"A" b,He,gold,a.,b.,c.,d.,0', "expected comma-separated fields, got: "),
     ],
     "choices": [
         (_choices(["A"]), "expected a list of 2 to 1,000 choices in column 'c', got ['A']"),
         (_choices(["A"] * 1001), "expected a list of 2 to 1,000 choices in column 'c', "
          "got ['A', 'A', 'A', 'A', 'A', 'A', ...]"),
-        (_choices(["A", "B", 3]), "expected text in choice 2, got 3"),
-        (_choices(["A", "B", "C"], None), "expected a whole number from 0 to 2 in the label "
+        (_choices(["A", "B", 3]), "expected a string in choice 2, got 3"),
+        (_choices(["A", "B", "C"], None), "expected an integer from 0 to 2 in the label "
          "(choices count from 0, not from 1 or A), got None"),
     ],
     "questions": [
@@ -194,8 +196,8 @@ ROWS = {
          "expected lists of one length under 'text' and 'answer_start' of the answers, "
          "got {'answer_start': [], 'text': ['Ann']}"),
         (_asked(answers="Ann"), "expected a list of answers in 'answers', got 'Ann'"),
-        (_asked(answers=[], question=""), "expected text in 'question', got ''"),
-        (_asked(answers=[], context=None), "expected text in 'context', got None"),
+        (_asked(answers=[], question=""), "expected non-empty text in 'question', got ''"),
+        (_asked(answers=[], context=None), "expected a string in 'context', got None"),
         (_asked(answers=[], id=0), "expected an id of its own for every row, got '0' again"),
         (_asked(), "expected the key 'answers', got question, context, id"),
     ],
@@ -208,7 +210,7 @@ ROWS = {
     "GLUE": [
         ("b\t2", "expected one of 0, 1 in the column of SST-2's label, got '2'"),
         ("d\t0\t1", "expected 2 columns, got 3"),
-        ("e\t", "expected text in the column of SST-2's label, got ''"),
+        ("e\t", "expected non-empty text in the column of SST-2's label, got ''"),
     ],
 }  # fmt: skip
 

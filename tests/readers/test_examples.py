@@ -18,21 +18,21 @@ def test_the_first_bad_row_is_an_error():
     bad = BadRows("a.tsv", skip=False)
     assert bad.collect([(1, 2), (2, 4)], halve) == [1, 2]
     message = (
-        "a.tsv, line 7: expected an even number, got 5; correct the row, or leave out bad rows by "
+        "a.tsv, line 7: expected an even number, got 5. Correct the row, or skip bad rows with "
         "--skip_bad_rows (in Python skip_bad_rows=True)."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         bad.collect([(6, 2), (7, 5), (8, 9)], halve)
-    with pytest.raises(ValueError, match=r"^a.tsv, line 7: .*, got 5; correct the row\.$"):
+    with pytest.raises(ValueError, match=r"^a.tsv, line 7: .*, got 5\. Correct the row\.$"):
         BadRows("a.tsv", skip=None).collect([(7, 5)], halve)
 
 
 def test_no_row_and_no_good_row_are_errors():
-    with pytest.raises(ValueError, match="a.tsv has no rows: expected at least one example"):
+    with pytest.raises(ValueError, match="a.tsv has no rows. Use a file with at least one example"):
         BadRows("a.tsv", skip=True).collect([], halve)
     message = (
-        "a.tsv has no good row: 2 were skipped, the first of them because: "
-        "a.tsv, line 1: expected an even number, got 1."
+        "a.tsv has no valid rows; 2 bad rows were skipped. The first: a.tsv, line 1: expected an "
+        "even number, got 1."
     )
     with pytest.raises(ValueError, match=message):
         BadRows("a.tsv", skip=True).collect([(1, 1), (2, 3)], halve)
@@ -53,22 +53,23 @@ def test_good_fields():
 @pytest.mark.parametrize(
     ("read", "values", "message"),
     [
-        (examples.text, (None, 3, ["a"]), "expected text in x, got (None|3|\\['a'\\])$"),
+        (examples.text, (None, 3, ["a"]), "expected a string in x, got (None|3|\\['a'\\])$"),
         (examples.text, ("ab\ud800",), "in x, got half a surrogate pair at character 2"),
-        (examples.non_empty_text, ("", " \t", "\0\0 "), "expected text in x, got '"),
+        (examples.non_empty_text, ("", " \t", "\0\0 "), "expected non-empty text in x, got '"),
         (examples.number, ("a" * 100,), f"got '{'a' * 27}[.]{{3}}{'a' * 28}'$"),
-        (examples.name, (None, 1.5, float("inf"), "", ["a"]), "expected text in x, got"),
+        (examples.name, (None, 1.5, float("inf"), "", ["a"]), "expected .* in x, got"),
         (lambda value, what: examples.known_name(value, what, ("no", "yes")), ("Yes",),
          "expected one of no, yes in x, got 'Yes'"),
         (lambda value, what: examples.known_name(value, what, list(map(str, range(13)))), ("Yes",),
          "expected one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 3 more in x, got 'Yes'"),
-        (lambda value, what: examples.row_id(value, 7), ("",), "expected text in the id, got ''"),
+        (lambda value, what: examples.row_id(value, 7), ("",), "expected non-empty text in the "
+            "id, got ''"),
         (examples.number, ("1,5", "", None, True, "nan", "inf", float("nan"), 10**400, [1]),
          "expected a finite number in x, got "),
         (examples.number, ("1e39", -1e39), r"expected a number from -3.4e.38 to 3.4e.38 in x, got"),
         (lambda value, what: examples.integer(value, what, 3),
          ("4", "-1", 4, -1, "1.0", 1.5, 4.0, True, None, "", "²"),
-         "expected a whole number from 0 to 3 in x, got "),
+         "expected an integer from 0 to 3 in x, got "),
     ],
 )  # fmt: skip
 def test_bad_fields(read, values, message):

@@ -141,7 +141,7 @@ def test_cut_rows_of_qqp_are_skipped(tmp_path):
          "expected one column 'label', got none; the columns are index, sentence."),
         ("SST-2", "dev", [],
          "FOLDER/dev.tsv is empty: expected a first line that names its columns, sentence, label."),
-        ("CoLA", "dev", [], "FOLDER/dev.tsv has no rows: expected at least one example"),
+        ("CoLA", "dev", [], "FOLDER/dev.tsv has no rows. Use a file with at least one example"),
     ],
 )  # fmt: skip
 def test_says_what_there_is(tmp_path, task, split, lines, message):

@@ -49,9 +49,9 @@ def test_rows_without_any_text(write):
         path, text_columns=["a", "b"], label_column=None, skip_bad_rows=True
     )
     assert [(item.text_a, item.text_b) for item in pairs.items] == [("x", ""), ("", "y")]
-    assert pairs.skipped == [f"{path}, line 4: expected text in column 'a', got ''."]
+    assert pairs.skipped == [f"{path}, line 4: expected non-empty text in column 'a', got ''."]
     path = write("a.jsonl", '{"a": null, "b": "y"}\n')
-    with pytest.raises(ValueError, match="line 1: expected text in column 'a', got None"):
+    with pytest.raises(ValueError, match="line 1: expected a string in column 'a', got None"):
         read_classification(path, text_columns=["a", "b"], label_column=None)
 
 

@@ -64,7 +64,7 @@ def test_an_empty_line_is_a_row_of_one_column(read):
 
 def test_rows_of_another_width(read):
     content = "a\tb\n1\t2\n3\n4\t5\t6\n7\t8\n"
-    message = "a.tsv, line 3: expected 2 columns, got 1; correct the row, or leave out bad rows by"
+    message = "a.tsv, line 3: expected 2 columns, got 1. Correct the row, or skip bad rows with"
     with pytest.raises(ValueError, match=message):
         read("a.tsv", content, ["a"])
     rows = [(2, 0, ["1"]), (5, 3, ["7"])]

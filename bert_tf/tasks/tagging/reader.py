@@ -49,7 +49,9 @@ def read_tagging(
         offsets = word_offsets(text)
         words = tuple(text[start:end] for start, end in offsets)
         if not words:
-            raise NoTextError(f"expected text in {words_are}, got only invisible characters")
+            raise NoTextError(
+                f"expected visible text in {words_are}, got only invisible characters"
+            )
         tags = None
         if label_column is not None:
             tags = spans_to_tags(text, entities, offsets, types, tags_are)

@@ -85,7 +85,7 @@ def test_questions_to_be_predicted(write_questions):
     sentence = "question q1: expected 'answers', got none (are the questions to be predicted?)"
     with pytest.raises(ValueError, match=re.escape(sentence)):
         read_squad(path)
-    with pytest.raises(ValueError, match="question q1: expected text in 'context', got None"):
+    with pytest.raises(ValueError, match="question q1: expected a string in 'context', got None"):
         read_squad(write_questions([question("q1", answers=[])], context=None))
 
 
@@ -99,9 +99,10 @@ GOOD = [answer("Ann", 20)]
          "of the context, got 'nn '"),
         (question("q2", answers=[answer("sang..", 24)]), "expected the answer 'sang..' at "
          "character 24 of the context, got 'sang.'"),
-        (question("q2", answers=[answer("Ann", -5)]), "expected a whole number from 0 to 29 in "
+        (question("q2", answers=[answer("Ann", -5)]), "expected an integer from 0 to 29 in "
          "'answer_start', got -5"),
-        (question("q2", answers=[answer("", 3)]), "expected text in an answer's 'text', got ''"),
+        (question("q2", answers=[answer("", 3)]), "expected non-empty text in an answer's 'text', "
+            "got ''"),
         (question("q2", answers=["Ann"]), "expected an answer with 'text' and 'answer_start', "
          "got 'Ann'"),
         (question("q2", answers=GOOD, is_impossible=True), "expected 'is_impossible' to be true "
@@ -109,9 +110,10 @@ GOOD = [answer("Ann", 20)]
         (question("q2", answers=[], is_impossible=False), "expected 'is_impossible' to be true "
          "where there are no answers, and false elsewhere; got False and 0 answers"),
         (question("q1", answers=GOOD), "expected an id of its own for every row, got 'q1' again"),
-        (question(True, answers=GOOD), "expected text in 'id', got True"),
-        ({"question": "Who?", "answers": GOOD}, "expected text in 'id', got None"),
-        ({"id": "q2", "question": " ", "answers": GOOD}, "expected text in 'question', got ' '"),
+        (question(True, answers=GOOD), "expected a string in 'id', got True"),
+        ({"question": "Who?", "answers": GOOD}, "expected a string in 'id', got None"),
+        ({"id": "q2", "question": " ", "answers": GOOD}, "expected non-empty text in 'question', "
+            "got ' '"),
     ],
 )  # fmt: skip
 def test_bad_questions(write_questions, bad, message):
@@ -188,7 +190,7 @@ STRING = "is not in SQuAD's form: expected an object with a string"
         ([], f"FILE {LIST} 'data', got a list."),
         ({"a": 1, "b": 2}, f"FILE {LIST} 'data', got the keys 'a', 'b'."),
         ({"data": "x"}, f"FILE {LIST} 'data', got a str there."),
-        ({"data": []}, "FILE has no rows: expected at least one example."),
+        ({"data": []}, "FILE has no rows. Use a file with at least one example."),
         ({"data": [[]]}, f"FILE, article 0 {LIST} 'paragraphs', got a list."),
         ({"data": [{"paragraphs": []}, {"title": "t"}]},
          f"FILE, article 1 {LIST} 'paragraphs', got the keys 'title'."),

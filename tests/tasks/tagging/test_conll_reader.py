@@ -147,7 +147,9 @@ def test_known_tags(read):
 
 def test_no_sentence(read):
     for text in ("", "\n\n", "-DOCSTART- O\n\n"):
-        with pytest.raises(ValueError, match="a.txt has no rows: expected at least one example"):
+        with pytest.raises(
+            ValueError, match="a.txt has no rows. Use a file with at least one example"
+        ):
             read(text)
 
 

@@ -49,17 +49,17 @@ def test_texts_in_brackets_are_texts(write, text, words):
     [
         (
             "['a' 'b' ... 'c']",
-            "expected a list in column 'words', got \"['a' 'b' ... 'c']\", "
-            "from whose spelling it cannot be read: write lists to .jsonl or .parquet",
+            "expected a list in column 'words', got \"['a' 'b' ... 'c']\", which cannot be parsed "
+            "(use .jsonl or .parquet for lists)",
         ),
-        ("[['a'], ['b']]", "from whose spelling it cannot be read"),
-        ('["Hi" he said]', "from whose spelling it cannot be read"),
-        ("['a''b']", "from whose spelling it cannot be read"),
-        (r"['\x']", "from whose spelling it cannot be read"),
-        ("[b'a' b'b']", "expected text in column 'words', got b'a'"),
-        ("['a', None]", "expected text in column 'words', got None"),
-        ("['a', __import__('os')]", "from whose spelling it cannot be read"),
-        ("[" + "'a\\" * 50_000 + "]", "from whose spelling it cannot be read"),
+        ("[['a'], ['b']]", "which cannot be parsed"),
+        ('["Hi" he said]', "which cannot be parsed"),
+        ("['a''b']", "which cannot be parsed"),
+        (r"['\x']", "which cannot be parsed"),
+        ("[b'a' b'b']", "expected a string in column 'words', got b'a'"),
+        ("['a', None]", "expected a string in column 'words', got None"),
+        ("['a', __import__('os')]", "which cannot be parsed"),
+        ("[" + "'a\\" * 50_000 + "]", "which cannot be parsed"),
     ],
 )
 def test_spellings_that_are_not_read(write, words, sentence):
