@@ -1,4 +1,4 @@
-"""Notes on data that are read as they are and may not be meant; none is an error."""
+"""Warnings about labels and texts that are valid but look like mistakes."""
 
 import collections
 import contextlib
@@ -15,29 +15,29 @@ YES_AND_NO = frozenset({"0", "1", "false", "true"})
 _MAX_LABELS = 5
 # Texts that programs write for a missing value.
 _MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil", "-100", "-"})
-# Invisible characters, but for joiners, which words of some languages need.
+# Invisible characters, except joiners, which some languages require.
 _HIDDEN = re.compile("[\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _FLOAT = re.compile(r"-?\d+\.0")
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
-# Fewer classes than these are no cause to ask whether the column is the right one.
+# Minimum number of classes for a warning that the column may be the wrong one.
 _MANY_CLASSES = 20
 _ALMOST_ALL = 0.97
-_FEW_EXAMPLES = 20  # of fewer a share says little
-# A trace of another program in fewer texts may be what their authors wrote.
+_FEW_EXAMPLES = 20  # Fractions of fewer examples are not meaningful.
+# Artifacts in fewer texts may be intended.
 _MIN_FOUND, _MIN_FRACTION = 3, 0.003
 _LAST_FIELD = re.compile(r"[,;\t|]([^,;\t|\n]*)\n")
 
 
 class LabelCounts:
-    """Count of each label in a file, and the place of its first row."""
+    """Counts of the labels of a file, and the location of the first row of each."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self.first: dict[str, str] = {}
-        self._not_text: Any = None  # the first label that is a number, true or false
+        self._not_text: Any = None  # the first label that is not a string
 
     def add(self, labels: Iterable[str], location: Location, value: Any) -> None:
-        """Counts the labels of a row, whose field has the ``value``."""
+        """Counts the labels of a row; ``value`` is the original field."""
         if self._not_text is None:
             values = value if isinstance(value, list) else [value]
             self._not_text = next((v for v in values if not isinstance(v, str)), None)
@@ -46,45 +46,44 @@ class LabelCounts:
             self.first.setdefault(label, format_location(location))
 
     def format(self, labels: Iterable[str]) -> str:
-        """Names labels with their first places."""
+        """Formats labels with the locations of their first rows."""
         return listed((f"{quote(label)} ({self.first[label]})" for label in labels), _MAX_LABELS)
 
     def type_notes(self, path: str) -> list[str]:
-        """Returns a note that predictions do not equal labels that are not text."""
+        """Returns a note if labels are not strings, unlike the predictions."""
         if self._not_text is None:
             return []
         value, text = quote(self._not_text), quote(name(self._not_text, ""))
         return [
-            f"{path}: classes are text: the label {value} is predicted as {text}, which does not "
-            "equal it. Pass the labels as strings if you compare them with predictions."
+            f"{path}: the label {value} is converted to the string {text}, which does not equal "
+            "it. Pass the labels as strings if you compare them with predictions."
         ]
 
 
 def class_notes(
     path: str, column: str, found: LabelCounts, items: Sequence[TextExample]
 ) -> list[str]:
-    """Notes where nearly all examples have one class, or names do not look like classes."""
+    """Returns notes on a dominant class and on names that do not look like classes."""
     counts, total = found.counts, len(items)
     notes = alike_notes(path, found) + found.type_notes(path)
-    # The numbers of classes that examples have, where each may have several.
+    # Numbers of classes per example, for multilabel.
     several = {len(item.label) for item in items if isinstance(item.label, tuple)}
     is_large = len(counts) >= _MANY_CLASSES and not several
     frequent, count = counts.most_common(1)[0]
     if total >= _FEW_EXAMPLES and len(counts) > 1 and count >= _ALMOST_ALL * total and not several:
         notes.append(
-            f"{count / total:.1%} of the examples have the class {quote(frequent)}, so the "
-            "accuracy says little: judge by macro_f1 or matthews_correlation, and try "
+            f"{count / total:.1%} of the examples have the class {quote(frequent)}, so accuracy is "
+            "not meaningful. Use --metric=macro_f1 or matthews_correlation, and try "
             "--class_weights=balanced."
         )
     if is_large and 2 * len(counts) > total:
         notes.append(
-            f"{column} has {len(counts):,} classes in {total:,} examples: is it the column to "
-            "learn (--label_column)?"
+            f"{column} has {len(counts):,} classes in {total:,} examples. Check --label_column."
         )
     if column in counts:
         notes.append(
-            f"{path}, {found.first[column]}: the class {quote(column)} is the column's own "
-            "name: if files were joined, remove the line with the names."
+            f"{path}, {found.first[column]}: the class {quote(column)} equals the column name. If "
+            "files were concatenated, remove the extra header."
         )
     are_floats = len(counts) > 1 and all(map(_FLOAT.fullmatch, counts))
     are_numbers = is_large and all(map(NUMBER.fullmatch, counts)) and not are_floats
@@ -92,55 +91,60 @@ def class_notes(
     odd: list[tuple[Collection[str], str]] = [
         (
             [name for name in counts if name.lower() in _MISSING],
-            "where they stand for no label, remove those rows.",
+            "Remove those rows if the label is missing.",
         ),
         (
             [name for name in counts if name[0] == "[" or name[-1] == "]"],
-            "they look like lists or pieces of them: write the names alone (where each may have "
-            "several, for multilabel, with --label_separator between them), or lists in a .jsonl.",
+            "They look like parts of lists. Write only the names (for multilabel, separated by "
+            "--label_separator), or use lists in a .jsonl.",
         ),
         (
             counts if are_yes_or_no else (),
-            "if they say whether a class holds, and other columns or places whether others do, "
-            "write the names of those that hold into one column, --label_separator between them.",
+            "If they are yes/no values of several classes, write the names of the classes that "
+            "apply into one column, separated by --label_separator.",
         ),
         (
             counts if are_floats else (),
-            "numbers become so where a column had gaps: write 0 for 0.0 if predictions should, and "
-            "--task=regression learns numbers.",
+            "A column of integers with missing values contains such floats. Write 0 instead of "
+            "0.0, or use --task=regression to predict numbers.",
         ),
         (
             counts if are_numbers else (),
-            f"if all {len(counts):,} are amounts and no codes, --task=regression learns which of "
-            "them are near each other.",
+            "Use --task=regression if they are quantities.",
         ),
     ]
     listings = ((found.format(names), remedy) for names, remedy in odd if names)
-    notes += [f"{path}: {names} count as classes: {remedy}" for names, remedy in listings]
+    notes += [f"{path}: the classes include {names}. {remedy}" for names, remedy in listings]
     split = {name: re.split("[;|] *" if several else "[,;|] *", name) for name in counts}
     joined = [n for n in sorted(split) if split[n][1:] and (several or {*split[n]} <= {*split})]
     if joined:
-        remedy = "--label_separator says what separates" if several else "--task=multilabel learns"
-        notes.append(f"{path}: {listed(joined, 5)} are one class each: {remedy} several.")
+        remedy = "Set --label_separator" if several else "Use --task=multilabel"
+        notes.append(
+            f"{path}: {listed(joined, 5)} are one class each. {remedy} if they are several classes."
+        )
     rows = [
         i.id for i in items if "\n" in i.text_a and {*counts} & {*_LAST_FIELD.findall(i.text_a)}
     ]
     if rows:
         notes.append(
-            f"{path}: lines inside of {len(rows):,} texts end with a class, as rows do (the first "
-            f"text is row {rows[0]}): is there a quote too much, or one missing?"
+            f"{path}: {len(rows):,} texts contain lines that end with a class, like rows (the "
+            f"first: row {rows[0]}). Check the file for extra or missing quotes."
         )
     return notes
 
 
 def alike_notes(path: str, found: LabelCounts) -> list[str]:
-    """Notes on names with invisible characters, and on names that look alike."""
+    """Returns notes on names with invisible characters and on names that look alike."""
     seen = {name: _HIDDEN.sub("", unicodedata.normalize("NFKC", name)) for name in found.counts}
     looks = {name: " ".join(text.casefold().split()) for name, text in seen.items()}
     alike = collections.Counter(looks.values())
     odd = [name for name in looks if alike[looks[name]] > 1 or _HIDDEN.search(name)]
-    remedy = "look alike or hold characters that are not seen: spell each class in one way"
-    return [f"{path}: {found.format(odd)} count as classes, and {remedy}."] if odd else []
+    if not odd:
+        return []
+    return [
+        f"{path}: the classes {found.format(odd)} look alike or contain invisible characters. "
+        "Write each class in one way."
+    ]
 
 
 # === Texts of any task ===
@@ -160,7 +164,7 @@ def _is_quoted(text: str) -> bool:
     return text[:1] == text[-1:] == '"' and '""' in text[1:-1]
 
 
-# What other programs leave in texts: how it is found, and the remedy.
+# Artifacts of other programs: a function that finds them and the remedy.
 _TRACES: Mapping[str, tuple[Callable[[str], object], str]] = {
     "UTF-8 that was read as another encoding": (
         _is_utf8,
@@ -198,7 +202,7 @@ _TRACES: Mapping[str, tuple[Callable[[str], object], str]] = {
 
 
 def text_notes(sets: Mapping[str, Iterable[Mapping[str, str]]]) -> list[str]:
-    """Returns notes on texts that another program changed, and on columns of one text.
+    """Returns notes on artifacts in texts and on columns with nearly constant texts.
 
     Each note names the first set and column to which it applies.
 
@@ -223,7 +227,7 @@ def text_notes(sets: Mapping[str, Iterable[Mapping[str, str]]]) -> list[str]:
                         f"{quote(word, 60)}. {remedy}.",
                     )
             text, count = collections.Counter(texts).most_common(1)[0]
-            # Choices, whose columns are numbers, may be yes and no in every row.
+            # Choices, named by numbers, may be equal in each row, such as "yes" and "no".
             is_choice = column.isdecimal()
             if len(texts) >= _FEW_EXAMPLES and count >= _ALMOST_ALL * len(texts) and not is_choice:
                 notes.setdefault(

@@ -1,14 +1,14 @@
-"""GLUE: its tasks, its published files, its sets in TensorFlow Datasets, its submissions.
+"""GLUE tasks, their published files, TensorFlow Datasets and submissions.
 
-Sources: GLUE (Wang et al., 2018; table 1 names the metrics); the published files' header lines; the
-site's sample submission. The labels' order is that of ``get_labels`` in Google's
-``run_classifier.py``. Of two metrics, which GLUE's leaderboard averages, the headline is the one
-that BERT's paper prints (under its table 1).
+Sources: Wang et al. 2018, "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language
+Understanding", table 1 (metrics); the headers of the published files; the sample submission of the
+website; ``get_labels`` in Google's ``run_classifier.py`` (order of the labels). If the leaderboard
+averages two metrics, the main one is that of BERT's table 1.
 
-The files are tab-separated, quotes are text, and a first line names the columns. Exceptions: CoLA's
-train and dev files have no such line; STS-B is known in GLUE's form and in that of the original
-benchmark; QQP's train and dev files hold a few rows cut in two by a line break, which are left out
-and listed. Nothing here loads TensorFlow before a file is read or written.
+The files are tab-separated, with a header and without quoting. Exceptions: the train and dev files
+of CoLA have no header; STS-B may have the format of the original benchmark; the train and dev files
+of QQP contain a few rows with line breaks, which are skipped. This module does not load TensorFlow
+before a file is read or written.
 """
 
 import dataclasses
@@ -24,14 +24,14 @@ from . import examples as read
 from .examples import BadRowError, BadRows, ExampleSet, Location, TextExample, quoted
 from .tables import Row, TableFile, read_columns
 
-_HIGHEST_SCORE = 5.0  # STS-B's scale begins at 0
+_HIGHEST_SCORE = 5.0  # STS-B scores range from 0 to 5.
 _TFDS_EXAMPLES_PER_READ = 1024
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _INFERENCE = ("contradiction", "entailment", "neutral")
-# The columns of files that do not name them; "mark" is the linguists' own.
+# Columns of the files without a header; "mark" is the judgment in the original source.
 _COLA = ("source", "label", "mark", "sentence")
-# The original STS-B's, of which some rows have two notes on the licence.
+# Columns of the original STS benchmark; the last two, on the license, are optional.
 _STS_BENCHMARK = (
     *("genre", "file", "year", "number", "score", "sentence1", "sentence2"),
     *("licence1", "licence2"),
@@ -40,31 +40,30 @@ _STS_BENCHMARK = (
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-    """One of GLUE's tasks: its columns, labels, metrics and splits."""
+    """Columns, labels, metrics and splits of a GLUE task."""
 
-    name: str  # as GLUE spells it, which is its folder's name too
-    # The classes' names, as the files and a submission spell them, in the order of their ids; ()
-    # where the label is a number (from 0 to 5).
+    name: str  # also the name of the folder
+    # Class names in the order of their ids; () if the label is a number.
     labels: tuple[str, ...]
     text_columns: tuple[str, ...]
-    label_column: str = "label"  # of train and dev files
-    id_column: str = "index"  # of test files
-    ids_in_train: bool = False  # whether train and dev files have that column too
-    metrics: tuple[str, ...] = ("accuracy",)  # what it reports, the headline last
-    tfds_text_features: tuple[str, ...] = ()  # in TensorFlow Datasets; by default the columns
-    # For each test split, the name of its file in a submission, where that is not the task's.
+    label_column: str = "label"  # in train and dev files
+    id_column: str = "index"  # in test files
+    ids_in_train: bool = False  # whether train and dev files have the id column
+    metrics: tuple[str, ...] = ("accuracy",)  # reported metrics, the main one last
+    tfds_text_features: tuple[str, ...] = ()  # in TensorFlow Datasets; by default text_columns
+    # Names of submission files by test split; by default the name of the task.
     submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # The first is for training, except of AX, which has only a test set.
+    # The first one is the training set; AX has only a test set.
     splits: tuple[str, ...] = ("train", "dev", "test")
 
     @property
     def headline(self) -> str:
-        """The metric by which runs are compared; higher is better for all."""
+        """Main metric, which is maximized."""
         return self.metrics[-1]
 
     @property
     def tfds_config(self) -> str:
-        """The task's name in TensorFlow Datasets."""
+        """Name of the task in TensorFlow Datasets."""
         return _plain(self.name)
 
 
@@ -76,7 +75,7 @@ _SENTENCES = ("sentence1", "sentence2")
 _MATTHEWS = ("matthews_correlation",)
 _ACCURACY_F1 = ("accuracy", "f1")
 
-#: The nine tasks and the diagnostic set, by name.
+#: The nine tasks and the diagnostic set by name.
 GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
     {
         task.name: task
@@ -141,7 +140,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
 
 
 def glue_task(name: str, split: str | None = None) -> GlueTask:
-    """Finds a task by its name, whatever the case and with or without the hyphen."""
+    """Returns a task by its name; ignores case and hyphens."""
     task = next((task for task in GLUE_TASKS.values() if _plain(name) == task.tfds_config), None)
     if task is None:
         raise ValueError(f"Unknown GLUE task {name!r}: expected one of {', '.join(GLUE_TASKS)}.")
@@ -153,7 +152,7 @@ def glue_task(name: str, split: str | None = None) -> GlueTask:
 
 
 def is_labelled(split: str) -> bool:
-    """True if a split's published file has labels."""
+    """Returns whether the published file of a split contains labels."""
     return not split.startswith("test")
 
 
@@ -163,17 +162,23 @@ def is_labelled(split: str) -> bool:
 def read_glue(
     task: str, data_dir: str, split: str, *, skip_bad_rows: bool = False
 ) -> ExampleSet[TextExample]:
-    """Reads one of GLUE's published files, as they are or with gzip (``.tsv.gz``).
+    """Reads a published file of GLUE, plain or compressed (``.tsv.gz``).
 
-    ``data_dir`` is the folder with the task's files, or the one with a folder for each task. Ids
-    are those of the file, or else count the rows from 0. Test files have no labels.
+    Args:
+        task: Name of the task.
+        data_dir: Folder with the files of the task, or with one folder per task.
+        split: Name of the split; examples of test splits have no labels.
+        skip_bad_rows: Whether to skip bad rows instead of raising an error.
+
+    Returns:
+        The examples. Their ids are those of the file or the row indices.
     """
     definition = glue_task(task, split)
     path = _look_for(definition, str(data_dir), split)
     if path is None:
         raise ValueError(
-            f"There is no file for {definition.name}'s split {split!r} in {data_dir}: expected "
-            f"{' or '.join(_file_names(definition, split))}, plain or with .gz."
+            f"{data_dir} has no file for the split {split!r} of {definition.name}: expected "
+            f"{' or '.join(_file_names(definition, split))}, optionally with .gz."
         )
     bad = BadRows(path, skip_bad_rows)
 
@@ -191,7 +196,7 @@ def read_glue(
 
 
 def has_glue_file(task: str, data_dir: str, split: str) -> bool:
-    """True if a folder has the file of a split; arguments and errors as for ``read_glue``."""
+    """Returns whether a folder contains the file of a split."""
     definition = glue_task(task, split)
     return _look_for(definition, str(data_dir), split) is not None
 
@@ -206,11 +211,11 @@ def _look_for(task: GlueTask, data_dir: str, split: str) -> str | None:
 
 
 def _file_names(task: GlueTask, split: str) -> list[str]:
-    """The names under which a split's file may be in a data folder, the first one wins."""
-    if task.name == "AX":  # GLUE's download script calls it the diagnostic set
+    """Returns the possible names of the file of a split, in order of precedence."""
+    if task.name == "AX":
         inside = ["AX/AX.tsv", "AX/test.tsv", "diagnostic/diagnostic.tsv"]
         names = [*inside, "AX.tsv", "diagnostic.tsv"]
-        # The folder may be MNLI's own, next to AX's.
+        # The folder may be that of MNLI, next to that of AX.
         return names + [f"../{name}" for name in names]
     names = [f"{split}.tsv"]
     if task.name == "STS-B":
@@ -219,7 +224,7 @@ def _file_names(task: GlueTask, split: str) -> list[str]:
 
 
 def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple[Location, Row]]:
-    """Yields rows of id, first text, second text and label, with None for what a file lacks."""
+    """Yields rows of id, first text, second text and label; None for missing columns."""
     labelled = is_labelled(split)
     table = TableFile(path, suffix=".tsv")
     if path.removesuffix(".gz").endswith(".csv"):
@@ -239,8 +244,8 @@ def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple
 
 def _label(task: GlueTask, value: str) -> str | float:
     if task.labels:
-        return read.known_name(value, f"the column of {task.name}'s label", task.labels)
-    score = read.number(value, "the column of the score")
+        return read.known_name(value, f"the label of {task.name}", task.labels)
+    score = read.number(value, "the score")
     if not 0 <= score <= _HIGHEST_SCORE:
         raise BadRowError(f"expected a score from 0 to 5, got {quoted(value)}")
     return score
@@ -249,10 +254,15 @@ def _label(task: GlueTask, value: str) -> str | float:
 def read_glue_tfds(
     task: str, split: str, *, data_dir: str | None = None
 ) -> ExampleSet[TextExample]:
-    """Reads one of GLUE's sets by TensorFlow Datasets, which downloads it if necessary.
+    """Reads a set of GLUE with TensorFlow Datasets, which downloads it if necessary.
 
-    The examples are in the order of their ids. Without ``data_dir`` datasets are kept in TensorFlow
-    Datasets' default folder.
+    Args:
+        task: Name of the task.
+        split: Name of the split.
+        data_dir: Folder of the datasets; by default that of TensorFlow Datasets.
+
+    Returns:
+        The examples, sorted by id.
     """
     import tensorflow_datasets as tfds  # takes seconds to import
 
@@ -266,7 +276,7 @@ def read_glue_tfds(
     except (KeyError, ValueError, NotImplementedError, tfds.core.DatasetNotFoundError) as error:
         raise ValueError(
             f"TensorFlow Datasets cannot read split {tfds_split!r} of {name!r} "
-            f"({reason(error, 200)}): check the network and the data folder."
+            f"({reason(error, 200)}). Check the network connection and the data folder."
         ) from error
     label_of = _tfds_labels(definition, builder.info.features["label"])
     texts = definition.tfds_text_features or definition.text_columns
@@ -287,11 +297,12 @@ def read_glue_tfds(
 
 
 def _tfds_labels(task: GlueTask, feature: Any) -> Callable[[Any], str | float]:
-    """A function from the ids of TensorFlow Datasets to the task's labels."""
+    """Returns a function that converts ids of TensorFlow Datasets to labels."""
     if not task.labels:
-        return lambda score: round(float(score), 3)  # as the file has it, of a float32
+        # The file has three decimals; TensorFlow Datasets stores float32.
+        return lambda score: round(float(score), 3)
     names: Sequence[str] = feature.names
-    # Where its names differ, such as "unacceptable", its ids are the published file's labels.
+    # If the names differ, such as "unacceptable", the ids are the labels of the file.
     if set(names) != set(task.labels):
         names = task.labels
     return lambda label: names[label]
@@ -300,9 +311,16 @@ def _tfds_labels(task: GlueTask, feature: Any) -> Callable[[Any], str | float]:
 def write_glue_submission(
     folder: str, task: str, split: str, predictions: Mapping[str, str | float]
 ) -> str:
-    """Writes the predictions for one test set, and returns the path, such as ``folder/MNLI-m.tsv``.
+    """Writes the submission file of a test set.
 
-    By the examples' ids: a class's name, or for STS-B a number, which is put between 0 and 5.
+    Args:
+        folder: Folder of the file.
+        task: Name of the task.
+        split: Name of the test split.
+        predictions: Class names by example id; for STS-B numbers, which are clipped to 0 to 5.
+
+    Returns:
+        The path, such as ``folder/MNLI-m.tsv``.
     """
     lines = ["index\tprediction"]
     for example_id, prediction in predictions.items():
@@ -311,7 +329,7 @@ def write_glue_submission(
         lines.append(f"{example_id}\t{prediction}")
     definition = glue_task(task, split)
     path = os.path.join(folder, definition.submissions.get(split, f"{definition.name}.tsv"))
-    from bert_tf.io.files import atomic_write  # loads TensorFlow
+    from bert_tf.io.files import atomic_write  # imports TensorFlow
 
     with atomic_write(path) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())

@@ -1,10 +1,14 @@
-"""A user's own tables of texts to classify or score, columns named.
+"""Readers of custom tables for classification and regression.
 
-The tables' forms are those of ``tables``. A column for the labels makes the file one
-to train or evaluate on; ``None`` in its place makes it one to predict, whatever else it holds.
-``text_columns`` are the column of the text, or the two of a pair; not all texts of a row may be
-empty. Without an ``id_column`` the ids count the rows from 0. ``skip_bad_rows`` leaves out bad rows
-and lists them, instead of an error at the first.
+The readers share these arguments:
+
+* ``path``: a table in a format of ``tables``;
+* ``text_columns``: the column of the texts, or two columns for pairs; at least one text of a row
+  must contain characters;
+* ``label_column``: the column of the labels; ``None`` for files to predict;
+* ``id_column``: the column of the ids; by default, ids are row indices;
+* ``labels``: the possible classes; by default, those of the file;
+* ``skip_bad_rows``: whether to skip bad rows instead of raising an error.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,11 +39,7 @@ def read_classification(
     labels: Sequence[str] | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TextExample]:
-    """Reads texts of which each belongs to one class.
-
-    ``labels`` are the classes there may be, as a train file's ``labels``; if None, those that are
-    there, whole numbers by value and all else by characters.
-    """
+    """Reads texts or pairs with one class each."""
     known = None if labels is None else dict.fromkeys(labels)
 
     def read_label(value: Any, what: str) -> str:
@@ -60,13 +60,13 @@ def read_multilabel(
     labels: Sequence[str] | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TextExample]:
-    """Reads texts of which each belongs to any number of classes, none included.
+    """Reads texts or pairs with any number of classes each.
 
-    ``label_column`` has the names with a ``label_separator`` between them, or a list or, in a .csv,
-    its spelling; a label is a tuple of names in the row's order, each once.
+    ``label_column`` contains names separated by ``label_separator``, or lists. Labels are tuples of
+    distinct names.
     """
     if not label_separator:
-        raise ValueError("The separator of labels is empty: expected a character such as ','.")
+        raise ValueError("--label_separator is empty: expected a character such as ','.")
     known = None if labels is None else dict.fromkeys(labels)
 
     def read_label(value: Any, what: str) -> tuple[str, ...]:
@@ -76,15 +76,14 @@ def read_multilabel(
         elif isinstance(value, str):
             value = value.split(label_separator) if value.strip() else []
         if not isinstance(value, list):
-            raise BadRowError(f"expected names of classes that hold in {what}, got {quoted(value)}")
+            raise BadRowError(f"expected class names in {what}, got {quoted(value)}")
         names = [read.known_name(item, what, known) for item in value]
         if len({*names}) < len(names) and data_warnings.YES_AND_NO.issuperset(
             map(str.lower, names)
         ):
             raise BadRowError(
-                f"expected the names of the classes that hold in {what}, got {quoted(value)}, "
-                "which seems to say of each class whether it does: write the names (or the "
-                "places, as [1] for [0, 1, 0]) of those that do"
+                f"expected class names or ids in {what}, got {quoted(value)}, which looks like "
+                "yes/no values (write [1] for [0, 1, 0])"
             )
         return tuple(dict.fromkeys(names))
 
@@ -101,7 +100,7 @@ def read_regression(
     id_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TextExample]:
-    """Reads texts of which each has a finite number: a label is a float, ``labels`` is ()."""
+    """Reads texts or pairs with a finite number each; labels are floats."""
     return _read_texts(path, text_columns, label_column, id_column, read.number, (), skip_bad_rows)
 
 
@@ -139,14 +138,14 @@ def _read_texts(
 
 
 def text_example(row: Row, what: Sequence[str]) -> TextExample:
-    """Makes an example without a label of a row's id and one or two texts; ignores the rest.
+    """Creates an unlabeled example from the id and the texts of a row.
 
-    ``what`` names each text in errors, as "column 'text'".
+    ``what`` contains a name for each text for errors, such as "column 'text'".
     """
     example_id, *texts = row.values[: 1 + len(what)]
     text_a, *second = map(read.text, texts, what)
     if not any(second):
-        is_visible = read.non_empty_text(text_a, what[0]).isprintable()  # a blank is, too
+        is_visible = read.non_empty_text(text_a, what[0]).isprintable()
         if not (is_visible or any(map(str.isprintable, text_a.replace(" ", "")))):
             raise NoTextError(f"expected visible text in {what[0]}, got only invisible characters")
     return TextExample(

@@ -37,7 +37,7 @@ def test_a_column_that_names_the_rows_is_asked_about(inputs, tmp_path):
     train = write_table(tmp_path / "train.tsv", [(f"text {n}", f"row{n}") for n in range(30)])
     flags = {"train_file": train, "dev_file": None, "dev_fraction": 0}
     assert read_task(settings(inputs, tmp_path, **flags))[1].notes[-1] == (
-        "label has 30 classes in 30 examples: is it the column to learn (--label_column)?"
+        "label has 30 classes in 30 examples. Check --label_column."
     )
     write_table(train, [(f"text {n}", f"row{n % 15}") for n in range(30)])
     assert len(read_task(settings(inputs, tmp_path, **flags))[1].notes) == 1

@@ -110,7 +110,7 @@ ROWS = {
         ("\tgood\tyes", "expected non-empty text in the id, got ''"),
     ],
     "multilabel": [
-        ({"t": "a", "y": {}}, "expected names of classes that hold in column 'y', got {}"),
+        ({"t": "a", "y": {}}, "expected class names in column 'y', got {}"),
         ({"t": "a", "y": ["joy", None]}, "expected a string in column 'y', got None"),
         ({"t": "a", "y": "joy,awe"}, "expected one of joy in column 'y', got 'awe'"),
         ({"t": "a", "y": "joy,"}, "expected non-empty text in column 'y', got ''"),
@@ -208,9 +208,9 @@ ROWS = {
         ("Rome", "expected 2 columns, as the first line has, got 1"),
     ],
     "GLUE": [
-        ("b\t2", "expected one of 0, 1 in the column of SST-2's label, got '2'"),
+        ("b\t2", "expected one of 0, 1 in the label of SST-2, got '2'"),
         ("d\t0\t1", "expected 2 columns, got 3"),
-        ("e\t", "expected non-empty text in the column of SST-2's label, got ''"),
+        ("e\t", "expected non-empty text in the label of SST-2, got ''"),
     ],
 }  # fmt: skip
 

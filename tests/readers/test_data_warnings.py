@@ -9,7 +9,7 @@ from bert_tf.tasks.texts.multiple_choice_reader import read_choices
 
 LABELS = {"text_columns": ["t"], "label_column": "l"}
 TAGS = {"text_columns": ["t"], "label_column": "l"}
-COUNT = "count as classes"
+INCLUDE = "the classes include"
 
 
 def assert_begin(notes, path, starts):
@@ -17,51 +17,53 @@ def assert_begin(notes, path, starts):
     assert [note[: len(start)] for note, start in zip(found, starts, strict=True)] == starts
 
 
-NO_LABEL = "where they stand for no label, remove those rows."
-LOOK_ALIKE = "look alike or hold characters that are not seen: spell each class in one way."
+NO_LABEL = "Remove those rows if the label is missing."
+LOOK_ALIKE = "look alike or contain invisible characters. Write each class in one way."
 CASES = [
     (read_classification, ["a", "b"] * 30, []),
     (read_classification, ["a"] * 99, []),
     (read_classification, ["a"] * 97 + ["b"] * 3, ["97.0% of the examples have the class 'a', so "
-     "the accuracy says little: judge by macro_f1 or matthews_correlation, and try "
+        "accuracy is not meaningful. Use --metric=macro_f1 or matthews_correlation, and try "
      "--class_weights=balanced."]),
     (read_classification, ["a", "b", "l", "a"],
-     [", line 4: the class 'l' is the column's own name: if files were joined, remove the line "
-      "with the names."]),
+     [", line 4: the class 'l' equals the column name. If files were concatenated, remove the "
+      "extra header."]),
     (read_classification, ["a", "nan", "NULL", "a"],
-     [f": 'nan' (line 3), 'NULL' (line 4) {COUNT}: {NO_LABEL}"]),
+     [f": {INCLUDE} 'nan' (line 3), 'NULL' (line 4). {NO_LABEL}"]),
     (read_classification, ["a", "-100", "-", "b"],
-     [f": '-100' (line 3), '-' (line 4) {COUNT}: {NO_LABEL}"]),
+     [f": {INCLUDE} '-100' (line 3), '-' (line 4). {NO_LABEL}"]),
     (read_classification, ["a", "a\u200b", "b"],
-     [f": 'a' (line 2), 'a\\u200b' (line 3) {COUNT}, and {LOOK_ALIKE}"]),
+     [f": the classes 'a' (line 2), 'a\\u200b' (line 3) {LOOK_ALIKE}"]),
     (read_classification, ["So so", "so\xa0so", "b"],
-     [f": 'So so' (line 2), 'so\\xa0so' (line 3) {COUNT}, and {LOOK_ALIKE}"]),
+     [f": the classes 'So so' (line 2), 'so\\xa0so' (line 3) {LOOK_ALIKE}"]),
     (read_classification, ["می\u200cخواهم", "a\u200db", "b"], []),
     (read_classification, ["1.0", "0.0", "1.0"],
-     [f": '1.0' (line 2), '0.0' (line 3) {COUNT}: numbers become so where a column had gaps:"]),
+     [f": {INCLUDE} '1.0' (line 2), '0.0' (line 3). A column of integers with missing values"]),
     (read_classification, [f"row {n}" for n in range(30)],
-     ["l has 30 classes in 30 examples: is it the column to learn (--label_column)?"]),
-    (read_classification, [str(n % 20 - 3) for n in range(60)], [": '-3' (line 2), '-2' (line 3)"]),
-    (read_classification, [f"{n % 20}.5" for n in range(60)], [": '0.5' (line 2), '1.5' (line 3)"]),
+     ["l has 30 classes in 30 examples. Check --label_column."]),
+    (read_classification, [str(n % 20 - 3) for n in range(60)], [f": {INCLUDE} '-3' (line 2), "
+        "'-2' (line 3)"]),
+    (read_classification, [f"{n % 20}.5" for n in range(60)], [f": {INCLUDE} '0.5' (line 2), "
+        "'1.5' (line 3)"]),
     (read_classification, [f"{n % 19}" for n in range(60)], []),
     (read_classification, ["0", "1", "0"], []),
     (read_classification, ["a", "b", "a,b", "b, c", "d"] * 5,
-     [": a,b are one class each: --task=multilabel learns several."]),
+     [": a,b are one class each. Use --task=multilabel if they are several classes."]),
     (read_multilabel, ["a;b", "b;c", "a;b"],
-     [": a;b, b;c are one class each: --label_separator says what separates several."]),
+     [": a;b, b;c are one class each. Set --label_separator if they are several classes."]),
     (read_multilabel, ["['a', 'b']", "['a']", "a,b"], []),
     (read_multilabel, ["[a, b]", "a,b"],
-     [f": '[a' (line 2), 'b]' (line 2) {COUNT}: they look like lists or pieces of them:"]),
+     [f": {INCLUDE} '[a' (line 2), 'b]' (line 2). They look like parts of lists."]),
     (read_classification, ["['a']", "['b']"],
-     [f""": "['a']" (line 2), "['b']" (line 3) {COUNT}: """
-      "they look like lists or pieces of them:"]),
+     [f""": {INCLUDE} "['a']" (line 2), "['b']" (line 3). They look like parts of lists."""]),
     (read_tagging, ["0 1", "[0 1]"],
      [": the tags are numbers, such as '0' (line 2): words are scored, not entities;"]),
     (read_multilabel, ["a,b", "a", ""], []),
     *(
-        (read_multilabel, rows, [f": '{first}' (line 2), '{second}' (line {line}) {COUNT}: if they "
-         "say whether a class holds, and other columns or places whether others do, write the "
-         "names of those that hold into one column, --label_separator between them."])
+        (read_multilabel, rows, [f": {INCLUDE} '{first}' (line 2), '{second}' (line {line}). If "
+            "they "
+         "are yes/no values of several classes, write the names of the classes that apply into one "
+         "column, separated by --label_separator."])
         for rows, first, second, line in (
             (["0", "1", "0"], 0, 1, 3), (["False", "True"], False, True, 3),
             (["0,1", "1,0"], 0, 1, 2),
@@ -75,7 +77,7 @@ CASES = [
      [": the tags look like those of entities and are none, such as 'o' (line 2)"]),
     (read_tagging, ["NOUN O", "B-X I-X", "NOUN VERB"], []),
     (read_tagging, ["NOUN\u200e O", "VERB O"],
-     [f": 'NOUN\\u200e' (line 2) {COUNT}, and {LOOK_ALIKE}"]),
+     [f": the classes 'NOUN\\u200e' (line 2) {LOOK_ALIKE}"]),
     (read_tagging, ["O O", "S-X U-X"], []),
 ]  # fmt: skip
 
@@ -103,17 +105,17 @@ def test_labels_that_may_not_be_meant(write, read, rows, starts):
 def test_labels_that_do_not_equal_predictions(write, read, labels, note):
     rows = [{"t": ["a"] if read is read_tagging else "a", "l": label} for label in labels]
     path = write("a.jsonl", rows)
-    notes = [each for each in read(path, **LABELS).notes if "classes are text" in each]
+    notes = [each for each in read(path, **LABELS).notes if "is converted to the string" in each]
     assert notes == (
         [
-            f"{path}: classes are text: the label {note[0]} is predicted as {note[1]}, which does "
-            "not equal it. Pass the labels as strings if you compare them with predictions."
+            f"{path}: the label {note[0]} is converted to the string {note[1]}, which does not "
+            "equal it. Pass the labels as strings if you compare them with predictions."
         ]
         if note
         else []
     )
     assert not any(
-        "classes are text" in each
+        "is converted to the string" in each
         for each in read(
             path,
             **LABELS,
@@ -128,7 +130,7 @@ def test_labels_that_do_not_equal_predictions(write, read, labels, note):
     [
         (
             '"fine,pos\nso,neg\nso"',
-            [": lines inside of 3 texts end with a class, as rows do (the first text is row"],
+            [": 3 texts contain lines that end with a class, like rows (the first: row"],
         ),
         ('"fine,possible\nneg\n, pos"', []),
     ],

@@ -135,8 +135,8 @@ def test_cut_rows_of_qqp_are_skipped(tmp_path):
          "QQP, MNLI, QNLI, RTE, WNLI, AX."),
         ("MNLI", "dev", None, "MNLI has no split 'dev': expected one of train, dev_matched, "
          "dev_mismatched, test_matched, test_mismatched."),
-        ("RTE", "dev", None, "There is no file for RTE's split 'dev' in FOLDER: "
-         "expected RTE/dev.tsv or dev.tsv, plain or with .gz."),
+        ("RTE", "dev", None, "FOLDER has no file for the split 'dev' of RTE: expected RTE/dev.tsv "
+                             "or dev.tsv, optionally with .gz."),
         ("SST-2", "dev", ["index|sentence", "0|a"], "FOLDER/dev.tsv, line 1: "
          "expected one column 'label', got none; the columns are index, sentence."),
         ("SST-2", "dev", [],

@@ -71,13 +71,10 @@ def test_multilabel(write):
     assert labels_of(examples) == [("0", "1"), ("1",)]
     for value in ("[0, 1, 0]", "[0.0, 1.0, 1.0]", '"1,0,0"', "[false, false]"):
         path = write("b.jsonl", f'{{"t": "a", "y": {value}}}\n')
-        sentence = (
-            r"which seems to say of each class whether it does: write the names \(or the places, "
-            r"as \[1\] for \[0, 1, 0\]\) of those that do;"
-        )
+        sentence = r"which looks like yes/no values \(write \[1\] for \[0, 1, 0\]\)"
         with pytest.raises(ValueError, match=sentence):
             read_multilabel(path, text_columns=["t"], label_column="y")
-    sentence = r"^The separator of labels is empty: expected a character such as ','\.$"
+    sentence = r"^--label_separator is empty: expected a character such as ','\.$"
     with pytest.raises(ValueError, match=sentence):
         read_multilabel(path, text_columns=["t"], label_column="y", label_separator="")
 
