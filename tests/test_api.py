@@ -287,7 +287,7 @@ def test_data_of_words_and_choices_and_what_is_missing():
         {"text": "a", "label": 1.0, "n": 1}, {"text": None, "label": None, "n": 2},
     ]  # fmt: skip
     twice = pandas.DataFrame([["a", 1.0, 2.0]], columns=["text", "label", "label"])
-    with pytest.raises(ValueError, match="^train: expected each column once, got label more than"):
+    with pytest.raises(ValueError, match="^train has duplicate columns: label. Rename them"):
         parse_rows(twice, KINDS["regression"], None, None, "train")
 
 

@@ -129,12 +129,12 @@ def _read_texts(
 
     rows = read_columns(path, [id_column, *text_columns, label_column], bad)
     items = bad.collect(rows, make_example)
-    sentences: list[str] = []
+    notes: list[str] = []
     if labels is None:
         labels = read.sorted_names(found.counts)
         if label_column is not None and labels:
-            sentences += data_warnings.class_notes(str(path), label_column, found, items)
-    return ExampleSet(items, tuple(labels), bad.skipped, tuple(sentences))
+            notes += data_warnings.class_notes(str(path), label_column, found, items)
+    return ExampleSet(items, tuple(labels), bad.skipped, tuple(notes))
 
 
 def text_example(row: Row, what: Sequence[str]) -> TextExample:

@@ -1,12 +1,11 @@
-r"""Formats of tables but .tsv and .csv; files as lines and as JSON; rows given in Python.
+r"""Readers of lines, JSON, Parquet and Arrow files, and of rows in memory.
 
-Nothing here loads TensorFlow for a local file: scoring one takes no such seconds.
+This module does not load TensorFlow for local files.
 
-Lines end at ``\n`` or ``\r\n`` alone: texts hold U+2028 and single returns, at which
-``str.splitlines`` and TensorFlow's ``GFile.readline`` would end a line, or lose the return.
+Lines end with ``\n`` or ``\r\n``. Texts may contain U+2028 and single carriage returns, which
+``str.splitlines`` and TensorFlow's ``GFile.readline`` treat as line ends or remove.
 
-A record is a row whose fields are values: a mapping of JSON lines, a JSON list, or Parquet. What is
-no such row is a ``BadRowError`` in its place.
+A record is a location and a row. An invalid row is represented by a ``BadRowError``.
 """
 
 import collections
@@ -24,15 +23,14 @@ from bert_tf.pipelines.corpora.text_bytes import open_bytes, open_text, text_chu
 
 from .examples import BadRowError, ClassName, Location, quoted
 
-# Published questions have some 40 MB, Natural Questions' simplified dev set 1 GB as JSON lines.
-# What is larger is no document to hold in memory whole, or a file made to fill it.
+# SQuAD has about 40 MB. Larger documents do not fit into memory, or are meant to fill it.
 _MAX_BYTES = 1 << 29
 _CHUNK_BYTES = 1 << 20
 
 
 def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
-    """Reads one JSON document of UTF-8, plain or gzip, unpacked at most 512 MiB."""
-    # Piece by piece: a small gzip file may hold more than memory does.
+    """Reads a JSON document, plain or gzip, of at most 512 MiB when decompressed."""
+    # Read in chunks, because a small gzip file may exceed the memory.
     pieces, size = [], 0
     with _open(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -40,16 +38,16 @@ def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
             size += len(chunk)
             if size > _MAX_BYTES:
                 raise ValueError(
-                    f"{path} holds more than {_MAX_BYTES:,} bytes: expected a JSON document that "
-                    "fits into memory; split it."
+                    f"{path} has more than {_MAX_BYTES:,} bytes when decompressed. Split the JSON "
+                    "document."
                 )
     content = b"".join(pieces)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is not UTF-8 text (0x{content[error.start]:02x} at byte {error.start:,}): "
-            "expected a JSON document, plain or gzipped."
+            f"{path} is not UTF-8 (0x{content[error.start]:02x} at offset {error.start:,}). Use a "
+            "JSON document, plain or gzip."
         ) from error
     if not text.strip():
         raise ValueError(f"{path} is empty: expected a JSON document.")
@@ -59,8 +57,8 @@ def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
         first, _, rest = text.strip().partition("\n")
         if rest and first.startswith("{") and first.rstrip().endswith("}"):
             raise ValueError(
-                f"{path} holds several JSON documents, a line each: expected one; if they are a "
-                "table's rows, let its name end in .jsonl."
+                f"{path} contains several JSON documents, one per line. If they are the rows of a "
+                "table, rename it to .jsonl."
             ) from error
         raise
 
@@ -68,7 +66,7 @@ def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
 def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Yields the number, from 1, and the text of each line of a plain or gzip file.
 
-    In ``encoding`` ASCII must be ASCII. Byte order marks of UTF-8 that begin lines are dropped.
+    The ``encoding`` must extend ASCII. Byte order marks of UTF-8 at the start of lines are removed.
     """
     try:
         has_ascii = b"\n\n" in "\n\n".encode(encoding)
@@ -78,8 +76,8 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
         ) from error
     if not has_ascii:
         raise ValueError(
-            f"{path} cannot be read in {encoding}, whose line ends are not ASCII's: save it as "
-            f'UTF-8, in Excel as "CSV UTF-8", or convert it: iconv -f {encoding} -t UTF-8.'
+            f"--encoding={encoding}: expected an encoding that extends ASCII. Save {path} as UTF-8 "
+            f'(in Excel "CSV UTF-8"), or convert it with iconv -f {encoding} -t UTF-8.'
         )
     before = 0
     with _open(str(path)) as file:
@@ -89,14 +87,14 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
             except UnicodeDecodeError as error:
                 line = before + block.count(b"\n", 0, error.start) + 1
                 remedy = (
-                    "save the file as UTF-8, or name its encoding: finetune and predict take "
-                    "--encoding, such as cp1252 (Windows) or latin-1"
+                    "Save the file as UTF-8, or pass --encoding to finetune or predict, such as "
+                    "cp1252 (Windows) or latin-1"
                 )
                 if b"\0" in block:
-                    remedy = "the file has bytes of zero, as binary files do: give a table of text"
+                    remedy = "The file contains null bytes. Use a text file"
                 raise ValueError(
-                    f"{path}, line {line}: expected text in {encoding}, got the byte "
-                    f"0x{block[error.start]:02x}; {remedy}."
+                    f"{path}, line {line}: expected {encoding} text, got the byte "
+                    f"0x{block[error.start]:02x}. {remedy}."
                 ) from error
             lines = text.removeprefix("\ufeff").replace("\n\ufeff", "\n").split("\n")
             for number, line_text in enumerate(lines, start=before + 1):
@@ -105,7 +103,7 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
 
 
 def _line_blocks(file: IO[bytes], path: str) -> Iterator[bytes]:
-    """Yields the file in pieces of whole lines, each without the end of its last line."""
+    """Yields blocks of complete lines, each without the end of its last line."""
     pieces: list[bytes] = []
     is_one_line = True
     for chunk in text_chunks(file, path):
@@ -118,8 +116,8 @@ def _line_blocks(file: IO[bytes], path: str) -> Iterator[bytes]:
     last = b"".join(pieces)
     if is_one_line and b"\r" in last[:-1]:
         raise ValueError(
-            f"{path}: expected lines that end with a line feed, got only single carriage returns "
-            "(as old Macs wrote them): save it with the line ends of Unix or Windows."
+            f"{path}: expected line feeds, got only carriage returns. Save the file with Unix or "
+            "Windows line endings."
         )
     if last:
         yield last
@@ -129,22 +127,21 @@ def _line_blocks(file: IO[bytes], path: str) -> Iterator[bytes]:
 def _open(path: str) -> Iterator[IO[bytes]]:
     paths.check_file(path, "a text file")
     if path.lower().endswith(".zip"):
-        raise ValueError(f"{path} is an archive: unpack it, and name the file in it.")
+        raise ValueError(f"{path} is an archive. Extract it, and pass the path of the file.")
     with open_text(path) as file:
         yield file
 
 
 # === Records ===
 
-# A row, or what is wrong with it.
 RowOrError = Mapping[str, Any] | BadRowError
 Rows = Sequence[RowOrError]
-Record = tuple[Location, RowOrError]  # and the row's place
+Record = tuple[Location, RowOrError]
 _BATCH_ROWS = 1024
 
 
 def read_json_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
-    """Yields the object of each line that is not blank."""
+    """Yields the JSON object of each line; ignores blank lines."""
     for line, text in read_lines(path, encoding):
         if not text.strip():
             continue
@@ -162,20 +159,20 @@ def _as_record(row: Any) -> RowOrError:
 
 
 def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
-    """Yields the objects of a document that is a list of them; it is UTF-8 and read whole."""
+    """Yields the objects of a JSON list, which is UTF-8 and is read into memory."""
     del encoding
     rows = read_json_document(path, unique_keys=True)
     if not isinstance(rows, list):
         raise ValueError(
-            f"{path}: expected a JSON list of objects, a row each, got {quoted(rows)}; pandas "
-            'writes one by to_json(path, orient="records").'
+            f"{path}: expected a JSON list of objects, got {quoted(rows)}. In pandas, use "
+            'to_json(path, orient="records").'
         )
     for number, row in enumerate(rows):
         yield f"row {number}", _as_record(row)
 
 
 def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
-    """Yields the rows of a Parquet file, some thousand in memory at a time."""
+    """Yields the rows of a Parquet file, and loads about a thousand at a time."""
     del encoding
 
     def batches(file: IO[bytes]) -> Iterator[Any]:
@@ -189,7 +186,7 @@ def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 
 
 def read_arrow(path: str, encoding: str = "utf-8") -> Iterator[Record]:
-    """Yields the rows of a file or a stream of Arrow, as Feather and ``datasets`` write them."""
+    """Yields the rows of an Arrow file or stream, as written by Feather and ``datasets``."""
     del encoding
 
     def read(file: IO[bytes]) -> Iterator[Any]:
@@ -201,7 +198,7 @@ def read_arrow(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         yield opened.schema
         batches = map(opened.get_batch, range(opened.num_record_batches)) if is_file else opened
         for batch in batches:
-            batch.validate(full=True)  # a stranger's offsets would be followed out of memory
+            batch.validate(full=True)  # Invalid offsets would read outside of the buffers.
             yield from (batch[at : at + _BATCH_ROWS] for at in range(0, len(batch), _BATCH_ROWS))
 
     return _arrow_rows(path, "Arrow", read)
@@ -210,14 +207,14 @@ def read_arrow(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 def _arrow_rows(
     path: str, form: str, batches: Callable[[IO[bytes]], Iterator[Any]]
 ) -> Iterator[Record]:
-    """Yields the rows of a file's ``batches``, before which its schema comes."""
+    """Yields the rows of a file; ``batches`` yields its schema, then its batches."""
     try:
         from pyarrow import ArrowException
     except ImportError as error:
         raise ImportError(
-            f"{path} needs pyarrow to be read: pip install pyarrow, or write it as .csv or .jsonl."
+            f"Reading {path} requires pyarrow. Run pip install pyarrow, or use .csv or .jsonl."
         ) from error
-    paths.check_file(path, f"a file of {form}")
+    paths.check_file(path, f"a file in {form} format")
     number = 0
     with open_bytes(path) as file:
         try:
@@ -230,15 +227,15 @@ def _arrow_rows(
                     number += 1
         except (ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
             raise ValueError(
-                f"{path}, behind row {number}: it is no whole {form} file, or its text is not "
-                f"UTF-8 ({reason(error, 120)})."
+                f"{path}, after row {number}: the {form} file is damaged, or its text is not UTF-8 "
+                f"({reason(error, 120)})."
             ) from error
 
 
 def class_id_decoder(data: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Returns a function that puts names of classes, of ``datasets``' ClassLabel, into rows.
+    """Returns a function that replaces the class ids of ``datasets.ClassLabel`` columns by names.
 
-    -1, no class, becomes ``None``.
+    The id -1, which means no class, becomes ``None``.
     """
     schema = getattr(getattr(data, "features", None), "arrow_schema", data)
     metadata = getattr(getattr(schema, "schema", schema), "metadata", None)
@@ -251,8 +248,8 @@ def class_id_decoder(data: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def _class_names(feature: Any) -> Any:
-    """The names of a feature's classes, of a list's items, or by the names of its fields."""
-    if isinstance(feature, list):  # a Sequence, as older versions write it
+    """Returns the class names of a feature, of the items of a list, or by field name."""
+    if isinstance(feature, list):  # a Sequence in older versions
         return _class_names(feature[0])
     if not isinstance(feature.get("_type"), str):
         return {name: _class_names(inner) for name, inner in feature.items()}
@@ -260,7 +257,7 @@ def _class_names(feature: Any) -> Any:
         return _class_names(feature.get("feature", {}))
     names = [ClassName(name) for name in feature["names"]]
     ids = list(range(len(names)))
-    # Numbers and letters say where they are, in whatever order they were found.
+    # The ids of numbers and single letters follow from their values.
     if all(re.fullmatch("[0-9]{1,9}|[A-Za-z]", name) for name in names):
         ids = [int(name) if name.isdecimal() else ord(name.upper()) - 64 for name in names]
     first = min([1, *ids])
@@ -280,13 +277,13 @@ def _decode_class_ids(value: Any, classes: Any) -> Any:
 
 
 def check_unique_columns(names: Iterable[Any], what: str) -> None:
-    """Refuses two columns of one name, of which a row would have the last one's value."""
-    twice = [name for name, count in collections.Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"{what}: expected each column once, got {listed(twice)} more than once.")
+    """Checks that the names of columns are unique."""
+    duplicates = [name for name, count in collections.Counter(names).items() if count > 1]
+    if duplicates:
+        raise ValueError(f"{what} has duplicate columns: {listed(duplicates)}. Rename them.")
 
 
-# === Rows that a caller in Python has in memory ===
+# === Rows in memory ===
 
 _IN_MEMORY_NAME = re.compile(r"<\w+>")
 _NOTHING: Mapping[str, Rows] = MappingProxyType({})
@@ -296,13 +293,13 @@ _tables: contextvars.ContextVar[Mapping[str, Rows]] = contextvars.ContextVar(
 
 
 def is_in_memory(path: str) -> bool:
-    """True if a path is the name of rows in memory: "<train>"."""
+    """Returns whether a path is the name of rows in memory, such as "<train>"."""
     return _IN_MEMORY_NAME.fullmatch(path) is not None
 
 
 @contextlib.contextmanager
 def in_memory_tables(tables: Mapping[str, Rows]) -> Iterator[None]:
-    """Makes names of ``tables``, such as "<train>", paths of their rows, within the context."""
+    """Makes the rows of ``tables`` available under names such as "<train>" within the context."""
     token = _tables.set({**_tables.get(), **tables})
     try:
         yield
@@ -311,24 +308,24 @@ def in_memory_tables(tables: Mapping[str, Rows]) -> Iterator[None]:
 
 
 def read_in_memory(path: str, encoding: str = "utf-8") -> Iterator[Record]:
-    """Yields the rows of a name of ``in_memory_tables``."""
+    """Yields the rows of a table in memory."""
     del encoding
     if path not in _tables.get():
         raise ValueError(
-            f"There are no rows called {path} here: they were given in Python, in another call; "
-            "give them again."
+            f"{path} is the name of data that was passed in another Python call. Pass the data "
+            "again."
         )
     for number, row in enumerate(_tables.get()[path]):
         yield f"row {number}", _as_record(row)
 
 
 def read_text_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
-    """Yields a row for each line, its text in the column "text"."""
+    """Yields a row with the column "text" for each line."""
     for line, text in read_lines(path, encoding):
         yield line, {LINES_COLUMN: text}
 
 
-# The form of files without columns; no end of a name says it.
+# Format of files without columns, which has no file name suffix.
 LINES = ".lines"
 LINES_COLUMN = "text"
 READERS_BY_SUFFIX: Mapping[str, Callable[[str, str], Iterator[Record]]] = {

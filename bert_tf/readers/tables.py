@@ -1,18 +1,17 @@
-"""Tables of texts, gzip or not, row by row.
+"""Reader of tables, plain or gzip.
 
-| name ends in | a row is                                      | a field is                        |
-|--------------|-----------------------------------------------|-----------------------------------|
-| .tsv         | a line                                        | text between tabs; quotes are text|
-| .csv         | a line, or several inside quotes (RFC 4180)   | text between commas, unquoted     |
-| .jsonl       | a line with one JSON object                   | any JSON value, named by its key  |
-| .ndjson      | the same                                      | the same                          |
-| .json        | an object of a list (pandas: "records")       | the same                          |
-| .parquet     | a row; by pyarrow                             | a value of the column             |
-| .arrow       | the same, of a file or a stream (.feather)    | the same                          |
+| suffix           | row                                         | field                           |
+|------------------|---------------------------------------------|---------------------------------|
+| .tsv             | line                                        | string; quotes are literal      |
+| .csv             | line, or several lines in quotes (RFC 4180) | string, unquoted                |
+| .jsonl, .ndjson  | JSON object on a line                       | JSON value of a key             |
+| .json            | JSON object in a list (pandas: "records")   | JSON value of a key             |
+| .parquet         | row (requires pyarrow)                      | value                           |
+| .arrow, .feather | row of a file or a stream (requires pyarrow)| value                           |
 
-The first line of .tsv and .csv names the columns; another delimiter may separate them. Blank lines
-are skipped, except in tables of one column, where they are empty fields. A name like "<train>" is
-of rows that were given in Python (``table_formats.in_memory_tables``).
+The first line of .tsv and .csv is the header. The delimiter is configurable. Blank lines are
+skipped, except in tables with one column, where they are empty fields. Names such as "<train>"
+refer to rows in memory (``table_formats.in_memory_tables``).
 """
 
 import csv
@@ -35,46 +34,49 @@ from .table_formats import (
     read_lines,
 )
 
-# Separators of the forms that hold texts alone, by suffix.
+# Default delimiters by suffix; all fields of these formats are strings.
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS_BY_SUFFIX if suffix != LINES))
-# The forms by the names that flags have for them.
+# Names of the formats in flags.
 TABLE_FORMATS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS_BY_SUFFIX))
-# Endings of files that people have tables in, and what to do with them.
+# Other suffixes of tables, and remedies.
 _UNSUPPORTED = {
-    "xlsx|xlsm|xlsb|xls|ods|numbers": 'save the sheet as .csv, in Excel as "CSV UTF-8"',
-    "bz2|xz|zst|lz4|zip|7z|rar|tar|tar.gz|tgz": "unpack it, as of packed files gzip alone is read",
-    "txt|text|tab|dat|psv": "rename it to .tsv if tabs separate its columns, else to .csv",
+    "xlsx|xlsm|xlsb|xls|ods|numbers": 'Save the sheet as .csv (in Excel "CSV UTF-8")',
+    "bz2|xz|zst|lz4|zip|7z|rar|tar|tar.gz|tgz": "Decompress it, or use gzip",
+    "txt|text|tab|dat|psv": "Rename it to .tsv if tabs separate the columns, else to .csv",
     "pkl|pickle|h5|hdf5|db|sqlite|sqlite3|orc|avro|dta|sav|rds|npy|npz|pt|tfrecord|array_record|xml"
-    "|html?|ya?ml|docx?|pdf": "read it in Python and write .jsonl or .parquet, or give the rows to "
+    "|html?|ya?ml|docx?|pdf": "Convert it to .jsonl or .parquet in Python, or pass the rows to "
     "api.fine_tune",
 }
-# Names of separators, for sentences.
+# Names of delimiters for messages.
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
-# Hardly the name of a column: a number, or many words.
+# Unlikely names of columns: numbers and many words.
 _UNLIKELY_NAME = re.compile(r"\s*(-?\d+(\.\d+)?\s*$|(\S+ +){4}\S)")
-# A row's first line, and its fields or what is wrong with them.
+# The number of the first line of a row, and its fields or an error.
 Fields = tuple[int, list[str] | BadRowError]
 
 
 def check_delimiter(delimiter: str | None) -> str | None:
-    """Separator of a table's columns that a flag names, as one character."""
+    """Converts the value of ``--delimiter`` to a single character."""
     character = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
     if character is not None and (len(character) != 1 or character in '"\r\n'):
         raise ValueError(
-            f"--delimiter={delimiter}: expected one character, such as ';', or tab, and no quote."
+            f"--delimiter={delimiter}: expected 'tab' or one character, such as ';', except quotes."
         )
     return character
 
 
 @dataclasses.dataclass(frozen=True)
 class TableFile:
-    """A table's path and how it is read.
+    """Path and format of a table.
 
-    ``encoding`` and ``delimiter`` are those of .csv and .tsv (the encoding of .jsonl, too);
-    ``None`` is the form's own delimiter. ``suffix`` is the form, in place of the path's end.
-    ``names`` are the columns' where no line of a .tsv has them; a row may lack the last
-    ``optional`` ones.
+    Attributes:
+        path: Path of the file, or name of rows in memory.
+        encoding: Encoding of .csv, .tsv and .jsonl files.
+        delimiter: Delimiter of .csv and .tsv files; by default that of the format.
+        suffix: Format; by default that of the path.
+        names: Names of the columns of a .tsv without header.
+        optional: Number of last columns that a row may omit.
     """
 
     path: str
@@ -89,7 +91,7 @@ class TableFile:
 
     @property
     def has_typed_fields(self) -> bool:
-        """True if the fields are values, as lists and numbers, and not all of them texts.
+        """Whether fields may have other types than string, such as lists and numbers.
 
         >>> TableFile("a.jsonl.gz").has_typed_fields, TableFile("a.csv").has_typed_fields
         (True, False)
@@ -99,12 +101,12 @@ class TableFile:
 
     @classmethod
     def from_path(cls, path: Any) -> "TableFile":
-        """A path as a table's file, read as its name says."""
+        """Returns a ``TableFile`` for a path, with the format of its suffix."""
         return path if isinstance(path, cls) else cls(str(path))
 
 
 def is_table(path: str) -> bool:
-    """True if a path's name is that of a table.
+    """Returns whether a path has the suffix of a table.
 
     >>> is_table("a.jsonl.gz"), is_table("<train>"), is_table("eng.train")
     (True, True, False)
@@ -113,10 +115,10 @@ def is_table(path: str) -> bool:
 
 
 class Row(NamedTuple):
-    """The wanted fields of a row."""
+    """Requested fields of a row."""
 
-    number: int  # in the file, bad rows included, counted from 0
-    values: list[Any]  # in the order asked for; None for a column not asked for
+    number: int  # index in the file, including bad rows
+    values: list[Any]  # in the order of the columns; None for the column None
 
 
 def read_columns(
@@ -126,12 +128,13 @@ def read_columns(
     *,
     skip_short_rows: bool = False,
 ) -> Iterator[tuple[Location, Row]]:
-    """Yields some columns of a table: of each good row its place and the row.
+    """Yields the locations and the requested columns of the valid rows of a table.
 
-    ``columns`` are names of columns (JSON lines: of keys), each in the table; None gives None.
-    ``bad`` gets the other rows. A place is a line's number, counted from 1, or "row 0". With
-    ``skip_short_rows`` those of too few fields are added to ``bad.skipped``, even where other bad
-    rows are errors.
+    Args:
+        source: Path of the table.
+        columns: Names of columns or JSON keys, which each row must have; ``None`` yields ``None``.
+        bad: Handler of the invalid rows.
+        skip_short_rows: Whether to skip rows with missing fields even if other bad rows are errors.
     """
     wanted = {name for name in columns if name is not None}
     for number, (location, row) in enumerate(_records(TableFile.from_path(source), columns)):
@@ -149,7 +152,7 @@ def read_columns(
 
 
 def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
-    """Yields every row with all of its columns, in the order of ``read_columns``; {} of a bad one.
+    """Yields all columns of each row, in the order of ``read_columns``; {} for bad rows.
 
     >>> from .table_formats import in_memory_tables
     >>> with in_memory_tables({"<rows>": [{"a": 1}, "no row"]}):
@@ -161,7 +164,7 @@ def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
 
 
 def _records(table: TableFile, columns: Sequence[str | None] = ()) -> Iterator[Record]:
-    """The rows of a table; if the first line names its columns, ``columns`` must be among them."""
+    """Returns an iterator over the rows; a header must contain ``columns``."""
     suffix = table.suffix or _table_suffix(table.path)
     if suffix in _DELIMITERS:
         return _read_fields(table, suffix, columns)
@@ -171,19 +174,19 @@ def _records(table: TableFile, columns: Sequence[str | None] = ()) -> Iterator[R
 def _values(
     row: RowOrError, columns: Sequence[str | None], wanted: Set[str], bad: BadRows
 ) -> list[Any]:
-    """The values of a row's columns, ``wanted`` where they are not None."""
+    """Returns the values of the columns of a row; ``wanted`` are those that are not None."""
     if isinstance(row, BadRowError):
         raise row
-    # A number is Prodigy's, which leaves out a list without spans; a text is a column of a .csv.
+    # Prodigy writes an integer hash, and omits empty lists of spans.
     if isinstance(row.get("_task_hash"), int):
         row = {"spans": [], **row}
         if row.get("answer", "accept") != "accept" and not bad.bad_rows_get_a_record:
-            raise BadRowError(f"expected Prodigy's answer accept, got {quoted(row['answer'])}")
+            raise BadRowError(f"expected Prodigy's answer 'accept', got {quoted(row['answer'])}")
     is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
     if is_task and ("data" in wanted or not row.keys() >= wanted):
         raise BadRowError(
-            "expected a row, got a task of Label Studio's JSON; export JSON-MIN, or convert "
-            "entities by the program in docs/guides/entities.md"
+            "expected a row, got a Label Studio task (export JSON-MIN, or convert entities as in "
+            "docs/guides/entities.md)"
         )
     try:
         return [None if name is None else row[name] for name in columns]
@@ -194,24 +197,24 @@ def _values(
 
 
 def _multiple_columns_hint(column: str, known: Iterable[str]) -> str:
-    """Advice where one name joins those of several columns."""
-    then = " (where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
-    return then if "," in column and {*column.split(",")} <= {*known} else ""
+    """Returns advice if the name of a column joins those of several columns."""
+    hint = " (for multilabel, write the names of the classes into one column)"
+    return hint if "," in column and {*column.split(",")} <= {*known} else ""
 
 
 def _table_suffix(path: str) -> str:
-    """The form of a table; "" of rows that were given in Python."""
+    """Returns the suffix of a table; "" for rows in memory."""
     if is_in_memory(path):
         return ""
     name = path.lower().removesuffix(".gz")
     for suffix in SUFFIXES:
         if name.endswith(suffix):
             return suffix
-    hints = (todo for ends, todo in _UNSUPPORTED.items() if re.search(rf"\.({ends})(\.gz)?$", name))
-    hint = "".join(f"; {todo}" for todo in hints)
+    hints = (hint for ends, hint in _UNSUPPORTED.items() if re.search(rf"\.({ends})(\.gz)?$", name))
+    hint = "".join(f" {hint}." for hint in hints)
     raise ValueError(
-        f"{path} is no table: expected a name that ends in {', '.join(SUFFIXES)} (or in one of "
-        f"them and .gz){hint}."
+        f"{path} is not a table: expected the suffix {', '.join(SUFFIXES)}, optionally with .gz."
+        f"{hint}"
     )
 
 
@@ -219,7 +222,7 @@ def _table_suffix(path: str) -> str:
 
 
 class _ShortRowError(BadRowError):
-    """Says that a row has too few fields."""
+    """A row with too few fields."""
 
 
 def _read_fields(table: TableFile, suffix: str, columns: Sequence[str | None]) -> Iterator[Record]:
@@ -235,58 +238,58 @@ def _read_fields(table: TableFile, suffix: str, columns: Sequence[str | None]) -
 
 
 def _read_names(path: str, rows: Iterator[Fields], columns: Sequence[str | None]) -> Sequence[str]:
-    """The names of the columns, in a table's first line, with ``columns`` among them."""
+    """Returns the names of the columns, which must contain ``columns``."""
     wanted = [column for column in columns if column is not None]
-    # Excel may write a line before it, "sep=" and the separator.
+    # Excel may write a first line with "sep=" and the delimiter.
     line, header = next((row for row in rows if row[1] != ["sep=", ""]), (1, None))
     if header is None:
-        names = ", ".join(["its columns", *wanted])
-        raise ValueError(f"{path} is empty: expected a first line that names {names}.")
+        names = ", ".join(wanted) or "the names of the columns"
+        raise ValueError(f"{path} is empty: expected a header with {names}.")
     if isinstance(header, BadRowError):
-        raise ValueError(f"{path}, line {line}: {header}; correct the line with the columns.")
+        raise ValueError(f"{path}, line {line}: {header}. Correct the header.")
     header = [*map(str.strip, header)]
     for column in wanted:
         if (count := header.count(column)) != 1:
             raise ValueError(
-                f"{path}, line {line}: expected one column {column!r}, got {count or 'none'}; the "
+                f"{path}, line {line}: expected one column {column!r}, got {count or 'none'}. The "
                 f"columns are {listed(header)}{_missing_column_hint(column, header)}."
             )
     return header
 
 
 def _missing_column_hint(column: str, header: Sequence[str]) -> str:
-    """Likely cause of a missing column, with its remedy, or ""."""
-    found = (each for each in _SEPARATORS if len(header) == 1 and each in header[0])
+    """Returns the likely cause of a missing column and its remedy, or ""."""
+    found = (mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0])
     separator = next(found, None)
     if any(map(_UNLIKELY_NAME.match, header[0].split(separator) if separator else header)):
-        return " (the first line seems to be a row: put one with the columns' names before it)"
+        return " (the first line looks like data; add a header with the names of the columns)"
     if separator is None:
         return _multiple_columns_hint(column, header)
     flag_value = "tab" if separator == "\t" else repr(separator)
     return (
-        f" (the file seems to use {_SEPARATORS[separator]}: finetune and predict take "
-        f"--delimiter={flag_value}; or save it as .csv with commas or as .tsv with tabs)"
+        f" (the delimiters seem to be {_SEPARATORS[separator]}; pass --delimiter={flag_value} to "
+        "finetune or predict)"
     )
 
 
 def _row_error(
     fields: Sequence[str], names: Sequence[str], widths: Sequence[int]
 ) -> BadRowError | None:
-    """The fault of fields that are no row of these columns."""
+    """Returns the error of a row whose fields do not match the columns."""
     if len(fields) not in widths:
         error = _ShortRowError if len(fields) < widths[0] else BadRowError
         expected = " or ".join(map(str, widths))
-        # Which fields are missing is not known, but the first is there.
+        # Unknown fields are missing, but not the first one.
         known = {names[0]: fields[0]}
         return error(f"expected {expected} columns, got {len(fields)}", known=known)
     if len(names) > 1 and fields[-1].strip() == names[-1] and [*map(str.strip, fields)] == [*names]:
-        again = "expected a row, got the names of the columns again (were files joined?)"
+        again = "expected a row, got a second header (remove it if files were concatenated)"
         return BadRowError(again, known=dict(zip(names, fields, strict=False)))
     return None
 
 
 def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
-    """The rows that the csv module makes; one that it refuses ends with its line."""
+    """Yields the rows of the csv module; an invalid row ends at the end of its line."""
     lines = (f"{text}\n" for _, text in read_lines(path, encoding))
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
     what = "comma-separated" if delimiter == "," else f"{delimiter!r}-separated"
@@ -299,13 +302,13 @@ def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
             return
         except csv.Error as error:
             endless = {
-                "unexpected end of data": "never ends",
+                "unexpected end of data": "is not closed",
                 "field larger than": f"has more than {max_line_bytes() >> 20} MiB",
             }
             if problem := next((endless[sign] for sign in endless if sign in str(error)), None):
                 raise ValueError(
-                    f"{path}, line {first}: a quoted field of this row {problem}; double each "
-                    "quote that is text, and put quotes round the field."
+                    f"{path}, line {first}: a quoted field {problem}. Close it, and double the "
+                    "quotes inside of quoted fields."
                 ) from error
             where = "" if reader.line_num == first else f" (in line {reader.line_num})"
             yield first, BadRowError(f"expected {what} fields, got: {error}{where}")
@@ -313,8 +316,8 @@ def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
 
 
 def _next_fields(rows: Iterator[list[str]]) -> list[str] | None:
-    """The next row of the csv module, whose limit is the process' own at any other time."""
-    # A quoted field has several lines, and is as long as one at most: its quote may have no end.
+    """Returns the next row of the csv module; sets its process-wide limit only temporarily."""
+    # The limit ends the search for a quote that is never closed.
     limit = csv.field_size_limit(max_line_bytes())
     try:
         return next(rows, None)

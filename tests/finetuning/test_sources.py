@@ -209,7 +209,7 @@ def test_a_table_without_a_column_is_refused_before_all_is_read(flag, inputs, tm
     lacking.write_text("")
     with pytest.raises(
         ValueError,
-        match=r"a\.tsv is empty: expected a first line that names its columns, text, label",
+        match=r"a\.tsv is empty: expected a header with text, label",
     ):
         check_tables(settings(inputs, new, **flags))
 

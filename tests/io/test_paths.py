@@ -18,7 +18,7 @@ NONE = ". is not a checkpoint of a known format: expected model.json and bert_co
 RUN = CHECKPOINT.replace("at no:", "at runs/no:").replace(
     "Face hub,", "Face hub (did you mean hf://runs/no?),"
 )
-COLUMN = "there.csv, line 1: expected one column 'c', got none; the columns are a, b."
+COLUMN = "there.csv, line 1: expected one column 'c', got none. The columns are a, b."
 WEB = (
     "is an address of the web: download it and name the file, or name weights of the Hugging Face "
     "hub as hf://OWNER/NAME."

@@ -298,7 +298,7 @@ def test_another_delimiter_and_encoding_are_read(classifier, tmp_path):
     assert [record["id"] for record in read_lines(tmp_path / "out.jsonl")] == ["5"]
     with pytest.raises(
         ValueError,
-        match="--delimiter=;;: expected one character, such as ';', or tab, and no quote",
+        match="--delimiter=;;: expected 'tab' or one character, such as ';', except quotes",
     ):
         predict(classifier[0], tmp_path / "in.csv", tmp_path / "out.jsonl", delimiter=";;")
 

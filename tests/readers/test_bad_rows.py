@@ -165,10 +165,10 @@ ROWS = {
         (_spans({"start": 0, "end": 3, "labels": ["PER"]}),
          f"as Label Studio writes it; {WRITE_SO}"),
         ({**_spans(_span(0, 3)), "_task_hash": 7, "answer": "reject"},
-         "expected Prodigy's answer accept, got 'reject'"),
+         "expected Prodigy's answer 'accept', got 'reject'"),
         ({"id": 1, "annotations": [{"result": []}], "data": {"text": "Ann"}},
-         "expected a row, got a task of Label Studio's JSON; export JSON-MIN, or convert "
-         "entities by the program in docs/guides/entities.md"),
+         "expected a row, got a Label Studio task (export JSON-MIN, or convert entities as in "
+         "docs/guides/entities.md)"),
         ({"text": "Ann", "entities": "B-PER O"},
          "expected a list of {start, end, label} in column 'entities', got 'B-PER O'"),
         ({"text": "\u200b \u200b", "entities": []},

@@ -138,9 +138,9 @@ def test_cut_rows_of_qqp_are_skipped(tmp_path):
         ("RTE", "dev", None, "FOLDER has no file for the split 'dev' of RTE: expected RTE/dev.tsv "
                              "or dev.tsv, optionally with .gz."),
         ("SST-2", "dev", ["index|sentence", "0|a"], "FOLDER/dev.tsv, line 1: "
-         "expected one column 'label', got none; the columns are index, sentence."),
+         "expected one column 'label', got none. The columns are index, sentence."),
         ("SST-2", "dev", [],
-         "FOLDER/dev.tsv is empty: expected a first line that names its columns, sentence, label."),
+         "FOLDER/dev.tsv is empty: expected a header with sentence, label."),
         ("CoLA", "dev", [], "FOLDER/dev.tsv has no rows. Use a file with at least one example"),
     ],
 )  # fmt: skip

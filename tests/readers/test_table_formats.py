@@ -61,7 +61,7 @@ WHOLE = gzip.compress(os.urandom(500))
          "FILE is not JSON: Expecting ':' delimiter: line 2 column 6 (char 14)."),
         (b"[" * 200_000, "FILE is not JSON that is read: it is nested too deep."),
         ("[1, 'ü']".encode("latin-1"),
-         "FILE is not UTF-8 text (0xfc at byte 5): expected a JSON document, plain or gzipped."),
+         "FILE is not UTF-8 (0xfc at offset 5). Use a JSON document, plain or gzip."),
         (WHOLE[:-20],
          "FILE is not a whole gzip file (Compressed file ended before the end-of-stream marker was "
          "reached): it is damaged or was cut short; copy it again."),
@@ -85,8 +85,7 @@ def test_what_is_too_large_is_not_unpacked(tmp_path, monkeypatch, pack):
     with pytest.raises(ValueError) as caught:
         read_json_document(str(path))
     assert str(caught.value) == (
-        f"{path} holds more than 1,000 bytes: expected a JSON document that fits into memory; "
-        "split it."
+        f"{path} has more than 1,000 bytes when decompressed. Split the JSON document."
     )
 
 
@@ -112,9 +111,7 @@ def test_a_quoted_field_is_no_longer_than_a_line(tmp_path, monkeypatch):
     rows = list(read_columns(str(path), ["a"], BadRows(str(path), skip=True)))
     assert [len(row.values[0]) for _, row in rows] == [1, 1025 << 10]
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
-    with pytest.raises(
-        ValueError, match="a.csv, line 3: a quoted field of this row has more than "
-    ):
+    with pytest.raises(ValueError, match="a.csv, line 3: a quoted field has more than "):
         list(read_columns(str(path), ["a"], BadRows(str(path), skip=True)))
 
 
@@ -124,7 +121,7 @@ def test_a_quoted_field_is_no_longer_than_a_line(tmp_path, monkeypatch):
     [
         ("/dev/zero", r"^/dev/zero is a pipe or a device: expected a file\.$"),
         ("", r"^{} is a folder: expected a text file; name one that is in it\.$"),
-        ("a.zip", r"a\.zip is an archive: unpack it, and name the file in it\.$"),
+        ("a.zip", r"a\.zip is an archive\. Extract it, and pass the path of the file\.$"),
         (
             "saved",
             "saved is a data set of Hugging Face, as save_to_disk writes it: name its .arrow file "
@@ -148,8 +145,8 @@ def test_json_lines_are_named(tmp_path):
     path = tmp_path / "train.json"
     path.write_text('{"question": "a"}\n{"question": "b"}\n')
     message = (
-        r"train\.json holds several JSON documents, a line each: expected one; if they are a "
-        r"table's rows, let its name end in \.jsonl\.$"
+        r"train\.json contains several JSON documents, one per line\. If they are the rows of a "
+        r"table, rename it to \.jsonl\.$"
     )
     with pytest.raises(ValueError, match=message):
         read_json_document(str(path))
@@ -191,10 +188,8 @@ def test_lines(tmp_path, content, lines, monkeypatch):
 def test_encodings(tmp_path):
     path = tmp_path / "a.txt"
     assert lines_of(path, "señor\n".encode("latin-1"), encoding="latin-1") == [(1, "señor")]
-    message = (
-        f"{path}, line 3: expected text in utf-8, got the byte 0xf1; save the file as UTF-8, or "
-    )
-    message += "name its encoding: finetune and predict take --encoding, such as cp1252 "
+    message = f"{path}, line 3: expected utf-8 text, got the byte 0xf1. Save the file as UTF-8, or "
+    message += "pass --encoding to finetune or predict, such as cp1252 "
     message += "(Windows) or latin-1."
     with pytest.raises(ValueError, match=re.escape(message)):
         lines_of(path, "a\nb\nseñor\n".encode("latin-1"))
@@ -205,7 +200,7 @@ def test_encodings(tmp_path):
 
 def test_the_line_of_a_bad_byte_counts_the_chunks_before(tmp_path, monkeypatch):
     monkeypatch.setattr(table_formats, "_CHUNK_BYTES", 8)
-    with pytest.raises(ValueError, match="line 9: expected text in utf-8, got the byte 0xff"):
+    with pytest.raises(ValueError, match="line 9: expected utf-8 text, got the byte 0xff"):
         lines_of(tmp_path / "a.txt", b"one\n" * 8 + b"tw\xffo\n")
 
 
@@ -215,7 +210,7 @@ def test_a_gzip_file_that_was_cut_short_is_refused(tmp_path):
 
 
 def test_single_returns_alone_end_no_lines(tmp_path):
-    message = r"a\.txt: expected lines that end with a line feed, got only single carriage returns"
+    message = r"a\.txt: expected line feeds, got only carriage returns"
     with pytest.raises(ValueError, match=message):
         lines_of(tmp_path / "a.txt", b"text\tlabel\rso\tx\r")
     assert lines_of(tmp_path / "a.txt", b"text\tlabel\r") == [(1, "text\tlabel")]
@@ -224,8 +219,8 @@ def test_single_returns_alone_end_no_lines(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-16", "utf_16_be", "utf-32", "utf16"])
 def test_encodings_without_ascii_are_refused_with_what_helps(tmp_path, encoding):
     message = (
-        rf"a\.txt cannot be read in {encoding}, whose line ends are not ASCII's: save it as UTF-8, "
-        rf'in Excel as "CSV UTF-8", or convert it: iconv -f {encoding} -t UTF-8\.$'
+        rf"--encoding={encoding}: expected an encoding that extends ASCII\. Save .*a\.txt as UTF-8 "
+        rf'\(in Excel "CSV UTF-8"\), or convert it with iconv -f {encoding} -t UTF-8\.$'
     )
     with pytest.raises(ValueError, match=message):
         lines_of(tmp_path / "a.txt", "東\n".encode(encoding), encoding=encoding)
@@ -235,8 +230,8 @@ def test_encodings_without_ascii_are_refused_with_what_helps(tmp_path, encoding)
 
 def test_binary_lines_are_given_no_encoding(tmp_path):
     message = (
-        "line 2: expected text in utf-8, got the byte 0xff; the file has bytes of zero, "
-        "as binary files do: give a table of text"
+        "line 2: expected utf-8 text, got the byte 0xff. The file contains null bytes. Use a text "
+        "file"
     )
     with pytest.raises(ValueError, match=message):
         lines_of(tmp_path / "a.txt", b"text\n\0\0\xff")
@@ -271,7 +266,9 @@ def test_the_forms_of_values_hold_the_same_rows(tmp_path):
     with in_memory_tables({"<rows>": rows}):
         for path in paths:
             assert rows_of(path, "words", None, "n") == [[r["words"], None, r["n"]] for r in rows]
-    with pytest.raises(ValueError, match="There are no rows called <rows> here"):
+    with pytest.raises(
+        ValueError, match="<rows> is the name of data that was passed in another Python call"
+    ):
         rows_of("<rows>", "n")
 
 
@@ -327,9 +324,11 @@ def test_classes_are_choices_and_numbers_by_their_names(names, places, numbers):
 def test_what_is_no_parquet_or_arrow_file(tmp_path, form):
     pytest.importorskip("pyarrow", exc_type=ImportError)
     path = tmp_path / f"a.{form.lower()}"
-    with pytest.raises(ValueError, match=f"There is no file at .*: expected a file of {form}"):
+    with pytest.raises(
+        ValueError, match=f"There is no file at .*: expected a file in {form} format"
+    ):
         rows_of(path, "a")
-    message = f"behind row 0: it is no whole {form} file, or its text is not UTF-8"
+    message = f"after row 0: the {form} file is damaged, or its text is not UTF-8"
     for content in (b"PAR1 and no more", b"ARROW1\0\0", b"", b"\xff\xff\xff\xff\x08\0\0\0"):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
@@ -340,7 +339,7 @@ def test_more_memory_than_there_is_is_a_damaged_file_s(tmp_path, monkeypatch):
     ipc = pytest.importorskip("pyarrow.ipc", exc_type=ImportError)
     (tmp_path / "a.arrow").write_bytes(b"ARROW1\0\0")
     monkeypatch.setattr(ipc, "open_file", lambda file: bytearray(1 << 62))
-    message = "behind row 0: it is no whole Arrow file, or its text is not UTF-8"
+    message = "after row 0: the Arrow file is damaged, or its text is not UTF-8"
     with pytest.raises(ValueError, match=message):
         rows_of(tmp_path / "a.arrow", "a")
 
@@ -349,7 +348,7 @@ def test_offsets_that_lead_out_of_an_arrow_file_are_not_followed(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
     table, path = pyarrow.table({"a": ["short", "short"]}), tmp_path / "a.arrow"
     offsets, wrong = (np.array([0, middle, 10], np.int32).tobytes() for middle in (5, 1 << 30))
-    message = "behind row 0: it is no whole Arrow file, or its text is not UTF-8"
+    message = "after row 0: the Arrow file is damaged, or its text is not UTF-8"
     for new in (pyarrow.ipc.new_file, pyarrow.ipc.new_stream):
         with new(str(path), table.schema) as file:
             file.write_table(table)
@@ -380,9 +379,9 @@ def test_what_a_parquet_file_must_not_have(tmp_path):
     path = tmp_path / "twice.parquet"
     columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
     parquet.write_table(pyarrow.Table.from_arrays(columns, ["text", "text"]), path)
-    assert refused(path) == f"{path}: expected each column once, got text more than once."
+    assert refused(path) == f"{path} has duplicate columns: text. Rename them."
 
-    damaged = "behind row 0: it is no whole Parquet file, or its text is not UTF-8 ("
+    damaged = "after row 0: the Parquet file is damaged, or its text is not UTF-8 ("
     path = tmp_path / "latin.parquet"
     latin = pyarrow.array([b"caf\xe9"]).view(pyarrow.string())
     parquet.write_table(pyarrow.table({"text": latin}), path)
@@ -412,6 +411,6 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path):
 
 def test_parquet_without_pyarrow_is_refused_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    message = r"needs pyarrow to be read: pip install pyarrow, or write it as \.csv or \.jsonl\.$"
+    message = r"requires pyarrow\. Run pip install pyarrow, or use \.csv or \.jsonl\.$"
     with pytest.raises(ImportError, match=message):
         rows_of(tmp_path / "a.parquet", "a")

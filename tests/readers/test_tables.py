@@ -86,9 +86,9 @@ def test_misplaced_quotes(read):
     assert rows == [(3, 1, ["2"]), (6, 3, ["4"])]
     assert "line 4: " in skipped[1] and skipped[1].endswith("(in line 5).")
     for skip in (False, True):  # what is behind the quote is lost: never just a bad row
-        with pytest.raises(ValueError, match="line 3: a quoted field of this row never ends"):
+        with pytest.raises(ValueError, match="line 3: a quoted field is not closed"):
             read("a.csv", 'a,b\n1,x\n2,"y\n3,z\n', ["a"], skip=skip)
-    with pytest.raises(ValueError, match="line 1: .*; correct the line with the columns"):
+    with pytest.raises(ValueError, match="line 1: .*; Correct the header"):
         read("a.csv", '"a" b,c\n1,2\n', ["c"], skip=True)
 
 
@@ -107,7 +107,7 @@ def test_the_limit_of_the_csv_module_is_the_process_own_between_rows(tmp_path):
 
 
 def test_files_that_were_joined(read):
-    message = "line 3: expected a row, got the names of the columns again"
+    message = "line 3: expected a row, got a second header"
     for name, gap in (("a.csv", ","), ("a.tsv", "\t")):
         content = f"text{gap}label\nso{gap}x\n\ufefftext{gap} label\n\ufefflabel{gap}y\n"
         with pytest.raises(ValueError, match=message):
@@ -144,11 +144,11 @@ def test_lines_that_are_no_object(read, line, reason):
     assert len(skipped) == 1
 
 
-ROW = "the first line seems to be a row: put one with the columns' names before it)."
-SEVERAL = "where columns hold 0 and 1, write the names of those with 1 into one, for multilabel)"
+ROW = "the first line looks like data; add a header with the names of the columns)."
+SEVERAL = "for multilabel, write the names of the classes into one column)"
 GUESS = (
-    "got none; the columns are {} (the file seems to use {}: finetune and predict take "
-    "--delimiter=';'; or save it as .csv with commas or as .tsv with tabs)."
+    "got none. The columns are {} (the delimiters seem to be {}; pass --delimiter=';' to finetune "
+    "or predict)."
 )
 
 
@@ -156,30 +156,30 @@ GUESS = (
     ("name", "content", "columns", "message"),
     [
         ("a.tsv", "index\ttext\n", ["text", "label"],
-         "a.tsv, line 1: expected one column 'label', got none; the columns are index, text."),
-        ("a.csv", "x,y, x \n", ["x"], "expected one column 'x', got 2; the columns are x, y, x"),
+         "a.tsv, line 1: expected one column 'label', got none. The columns are index, text."),
+        ("a.csv", "x,y, x \n", ["x"], "expected one column 'x', got 2. The columns are x, y, x"),
         ("a.tsv", "", [None, "a"],
-         "a.tsv is empty: expected a first line that names its columns, a."),
+         "a.tsv is empty: expected a header with a."),
         ("a.csv", "sep=,\n", ["a"],
-         "a.csv is empty: expected a first line that names its columns, a."),
+         "a.csv is empty: expected a header with a."),
         ("a.csv", "text;label\nso;x\n", ["label"], GUESS.format("text;label", "semicolons")),
-        ("a.csv", "so good,1\nbad,0\n", ["text"], f"got none; the columns are so good, 1 ({ROW}"),
+        ("a.csv", "so good,1\nbad,0\n", ["text"], f"got none. The columns are so good, 1 ({ROW}"),
         ("a.tsv", "At last, a film that is fun\n", ["text"], f"At last, a film that is fun ({ROW}"),
         ("a.csv", "text,toxic,rude\na,0,1\n", ["toxic,rude"], f"toxic, rude ({SEVERAL}"),
         ("a.jsonl", '{"toxic": 0, "rude": 1}', ["toxic,rude"], f"got toxic, rude ({SEVERAL}"),
         ("a.csv", "sep=;\ntext;label\nso;x\n", ["label"], GUESS.format("sep=;", "semicolons")),
-        ("a.json", '{"a": 1}\n', ["a"], "a.json: expected a JSON list of objects, a row each, "
-         "got {'a': 1}; pandas writes one by to_json(path, orient=\"records\")."),
-        ("a.json", '{"a": 1}\n{"a": 2}\n', ["a"], "let its name end in .jsonl"),
+        ("a.json", '{"a": 1}\n', ["a"], "a.json: expected a JSON list of objects, got {'a': 1}. "
+            "In pandas, use to_json(path, orient=\"records\")."),
+        ("a.json", '{"a": 1}\n{"a": 2}\n', ["a"], "rename it to .jsonl"),
         ("a.json", '[{"a": 1}, 2]', ["a"], "a.json, row 1: expected a JSON object, got 2"),
-        ("a.txt", "a\n1\n", ["a"], "a.txt is no table: expected a name that ends in .tsv, .csv, "
-         ".jsonl, .ndjson, .json, .parquet, .arrow, .feather (or in one of them and .gz)"),
+        ("a.txt", "a\n1\n", ["a"], "a.txt is not a table: expected the suffix .tsv, .csv, .jsonl, "
+            ".ndjson, .json, .parquet, .arrow, .feather, optionally with .gz."),
         ("a.txt", "a\n1\n", ["a"],
-         "; rename it to .tsv if tabs separate its columns, else to .csv."),
-        ("a.xlsx", "", ["a"], '; save the sheet as .csv, in Excel as "CSV UTF-8".'),
-        ("a.csv.bz2", "", ["a"], "; unpack it, as of packed files gzip alone is read."),
-        ("a.pkl.gz", "", ["a"], "; read it in Python and write .jsonl or .parquet, or give "
-         "the rows to api.fine_tune."),
+         " Rename it to .tsv if tabs separate the columns, else to .csv."),
+        ("a.xlsx", "", ["a"], ' Save the sheet as .csv (in Excel "CSV UTF-8").'),
+        ("a.csv.bz2", "", ["a"], " Decompress it, or use gzip."),
+        ("a.pkl.gz", "", ["a"], " Convert it to .jsonl or .parquet in Python, or pass the rows to "
+            "api.fine_tune."),
     ],
 )  # fmt: skip
 def test_says_which_columns_and_tables_there_are(read, name, content, columns, message):
