@@ -1,1 +1,1 @@
-"""Evaluation of a model on a set: its outputs, scores, a report page, files of predictions."""
+"""Evaluation of a model on a data set: outputs, scores, a report page and prediction files."""

@@ -1,10 +1,9 @@
-"""Probabilities that mean what they say: a temperature for the logits, and how far they are off.
+"""Calibration of class probabilities by temperature scaling.
 
-Dividing a network's logits by one number, the temperature, changes no prediction of a class, and
-brings its probabilities nearer to how often they are right (Guo et al., "On Calibration of Modern
-Neural Networks", 2017).
+Dividing the logits by a temperature changes no predicted class and brings the probabilities closer
+to the observed frequencies (Guo et al., "On Calibration of Modern Neural Networks", 2017).
 
-Letters: N decisions, C classes.
+Dimensions: N decisions, C classes.
 """
 
 import dataclasses
@@ -15,23 +14,27 @@ from numpy.typing import NDArray
 
 from bert_tf.answering.class_probabilities import log_probabilities, multilabel_probabilities
 
-# The logarithm of the temperature is 0 give or take 1 before anything is seen: a few rows move it
-# little, and a model that is never wrong does not become infinitely sure.
+# Bounds of the temperature. The prior on its logarithm, a standard normal distribution, keeps the
+# temperature finite for a model without errors and near 1 if there are few rows.
 _COLDEST, _HOTTEST = 0.05, 20.0
 BINS = 10
 _STEPS = 100
 _PRECISION = 1e-10
 # Number of logits that are converted to float64 at a time, to bound the memory.
 _MAX_BLOCK = 1 << 22
-# Of fewer decisions a temperature, or an error, is mostly chance.
+# With fewer decisions, a temperature or a calibration error is mostly noise.
 FEW = 100
 
 
 def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
-    """The temperature of the least loss, 0.05 to 20; logits (N, C), ids of classes (N,).
+    """Returns the temperature that minimizes the loss, between 0.05 and 20.
 
-    The loss is the sum of the negative log-likelihoods and half the square of the temperature's
-    logarithm. By Newton's method, kept within bounds by bisection.
+    The loss is the sum of the negative log-likelihoods plus half the squared logarithm of the
+    temperature. It is minimized by Newton's method, with bisection as a fallback.
+
+    Args:
+        logits: Logits, shape (N, C).
+        labels: Class ids, shape (N,).
     """
     blocks = _blocks(logits)
 
@@ -40,7 +43,7 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
         return rows.astype(np.float64) - rows.max(1, keepdims=True)
 
     def moments(block: slice, inverse: float) -> NDArray[np.float64]:
-        """Sums over rows of the mean, of the mean square and of the squared mean."""
+        """Returns sums over rows of the mean, the mean square and the squared mean."""
         values = shifted(block)
         odds = np.exp(inverse * values)
         probabilities = odds / odds.sum(1, keepdims=True)
@@ -50,7 +53,7 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
     true_logits = sum(
         shifted(block)[np.arange(len(labels[block])), labels[block]].sum() for block in blocks
     )
-    # In the logarithm of 1 / temperature.
+    # The search is over the logarithm of 1 / temperature.
     low, high = -np.log(_HOTTEST), -np.log(_COLDEST)
     x = 0.0
     for _ in range(_STEPS):
@@ -69,13 +72,13 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def _blocks(logits: NDArray[Any]) -> list[slice]:
-    """Slices of the rows of logits (N, C) that are converted to float64 at a time."""
+    """Returns slices of the rows of logits (N, C) that are converted to float64 at a time."""
     size = max(1, _MAX_BLOCK // logits.shape[1])
     return [slice(first, first + size) for first in range(0, len(logits), size)]
 
 
 class Bin(NamedTuple):
-    """Decisions of like probability: how many, their mean probability, the share that is so."""
+    """Decisions of similar probability: number, mean probability and fraction that is true."""
 
     decisions: int
     confidence: float
@@ -83,10 +86,13 @@ class Bin(NamedTuple):
 
 
 class Reliability(NamedTuple):
-    """Probabilities against what is so: bins of equal width from 0 to 1, those that are empty out.
+    """Reliability of probabilities: non-empty bins of equal width from 0 to 1.
 
-    ``error`` is the expected calibration error, the mean distance of a bin's probability from its
-    share, weighted by its count; ``loss`` the mean negative log-likelihood.
+    Attributes:
+        error: Expected calibration error: the mean distance between a bin's probability and its
+            fraction of true decisions, weighted by the size of the bin.
+        loss: Mean negative log-likelihood.
+        bins: The bins, in ascending order of probability.
     """
 
     error: float
@@ -94,11 +100,17 @@ class Reliability(NamedTuple):
     bins: tuple[Bin, ...]
 
 
-def reliability(probabilities: NDArray[Any], holds: NDArray[Any], loss: float) -> Reliability:
-    """Puts decisions into bins: what each was given, (N,), and whether it is so, (N,)."""
+def reliability(probabilities: NDArray[Any], is_true: NDArray[Any], loss: float) -> Reliability:
+    """Groups decisions into bins by probability.
+
+    Args:
+        probabilities: Predicted probability of each decision, shape (N,).
+        is_true: Whether each decision is true, shape (N,).
+        loss: Mean negative log-likelihood.
+    """
     indices = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     counts = np.bincount(indices, minlength=BINS)
-    sums, hits = (np.bincount(indices, values, BINS) for values in (probabilities, holds * 1.0))
+    sums, hits = (np.bincount(indices, values, BINS) for values in (probabilities, is_true * 1.0))
     bins = tuple(
         Bin(int(count), float(total / count), float(hit / count))
         for count, total, hit in zip(counts, sums, hits, strict=True)
@@ -110,7 +122,7 @@ def reliability(probabilities: NDArray[Any], holds: NDArray[Any], loss: float) -
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """Effect of a temperature on the probabilities of a set; ``count`` is N."""
+    """Effect of a temperature on the probabilities of a set of ``count`` decisions."""
 
     temperature: float
     count: int
@@ -118,7 +130,7 @@ class Calibration:
     calibrated: Reliability
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: the temperature, the errors and the losses."""
+        """Returns the temperature, the errors and the losses as values of JSON."""
         return {
             "temperature": self.temperature,
             "decisions": self.count,
@@ -132,7 +144,13 @@ class Calibration:
 def calibrate_classes(
     logits: NDArray[Any], labels: NDArray[Any], temperature: float
 ) -> Calibration:
-    """Calibration of examples of one class each; logits (N, C), ids of classes (N,)."""
+    """Measures the calibration of single-label predictions.
+
+    Args:
+        logits: Logits, shape (N, C).
+        labels: Class ids, shape (N,).
+        temperature: Temperature to compare with 1.
+    """
 
     def measure(divisor: float) -> Reliability:
         greatest, is_right, true_logits = np.zeros([3, len(labels)])
@@ -147,19 +165,25 @@ def calibrate_classes(
 
 
 def calibrate_multilabel(
-    logits: NDArray[Any], holds: NDArray[Any], temperature: float
+    logits: NDArray[Any], is_true: NDArray[Any], temperature: float
 ) -> Calibration:
-    """Calibration of examples of any number of classes each; (N, C) both."""
+    """Measures the calibration of multi-label predictions.
+
+    Args:
+        logits: Logits, shape (N, C).
+        is_true: Whether each class applies, shape (N, C).
+        temperature: Temperature to compare with 1.
+    """
 
     def measure(divisor: float) -> Reliability:
         scaled = logits.astype(np.float64) / divisor
-        losses = np.logaddexp(0, np.where(holds == 1, -scaled, scaled))
+        losses = np.logaddexp(0, np.where(is_true == 1, -scaled, scaled))
         probabilities = multilabel_probabilities(logits, divisor).numpy()
-        return reliability(probabilities.ravel(), holds.ravel(), losses.mean())
+        return reliability(probabilities.ravel(), is_true.ravel(), losses.mean())
 
     return Calibration(temperature, logits.size, measure(1.0), measure(temperature))
 
 
 def as_two_classes(logits: NDArray[Any]) -> NDArray[Any]:
-    """Logits of classes that hold or do not, (N, C), as those of two classes each, (N * C, 2)."""
+    """Converts multi-label logits (N, C) to logits of two classes each, shape (N * C, 2)."""
     return np.stack([np.zeros(logits.size), logits.astype(np.float64).ravel()], 1)

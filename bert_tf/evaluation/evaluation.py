@@ -1,6 +1,6 @@
-"""A model on one set: its outputs for each example, and what they are worth.
+"""Evaluation of a model on one data set: outputs, thresholds, scores and mistakes.
 
-Letters: N examples, C classes.
+Dimensions: N examples, C classes.
 """
 
 import dataclasses
@@ -34,10 +34,11 @@ _MAX_MISTAKES = 50
 
 @dataclasses.dataclass(frozen=True)
 class Inference:
-    """A model, and how it is run on a data set.
+    """Model together with the settings for running it on a data set.
 
-    ``cache`` has the outputs on each set by its name, so that its evaluation and its predictions
-    run the model once; code that changes the weights clears it. ``None``: nothing is kept.
+    Attributes:
+        cache: Outputs by the name of the data set, so that evaluation and prediction run the model
+            only once. Code that changes the weights must clear it. ``None`` disables caching.
     """
 
     model: BertModel
@@ -47,7 +48,7 @@ class Inference:
     cache: dict[str, Any] | None = None
 
     def cached(self, set_name: str, compute: Callable[[], T]) -> T:
-        """Outputs on a set, from memory or computed now."""
+        """Returns the outputs on a set, from the cache if possible."""
         if self.cache is None:
             return compute()
         if set_name not in self.cache:
@@ -58,9 +59,11 @@ class Inference:
     def outputs(self, examples: Examples) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:
         """Runs the model without dropout on every example, the longest first.
 
-        The model is traced once, for batches of any size and length and for later calls. Yields a
-        batch's features, ``example_index`` among them, and its outputs, where 0 stands for what is
-        not finite: a diverged model is evaluated like others.
+        The model is traced once for all batch sizes and lengths.
+
+        Yields:
+            The features of a batch, including ``example_index``, and its outputs. Non-finite
+                outputs are replaced by finite numbers, so that a diverged model can be evaluated.
         """
         batches, spec = _batches(examples, max(self.batch_size // examples.rows_per_example, 1))
         step = get_traced_step(self.model, _rows_and_outputs, spec)
@@ -69,19 +72,19 @@ class Inference:
             yield rows, np.nan_to_num(outputs.numpy())
 
     def ordered_outputs(self, examples: Examples) -> np.ndarray:
-        """The model's output for each example, (N, ...)."""
+        """Returns the model's outputs in the order of the examples, shape (N, ...)."""
         batches = [(rows[features.EXAMPLE_INDEX], out) for rows, out in self.outputs(examples)]
         indices, outputs = map(np.concatenate, zip(*batches, strict=True))
         return outputs[np.argsort(indices)]
 
 
 def _batches(examples: Examples, batch_size: int) -> tuple[Iterable[Any], Any]:
-    """The batches, and the spec of all batches of this form, which is that of a dataset of them."""
+    """Returns the batches and the spec of a dataset of such batches."""
     if len(examples) <= batch_size:
         batch, width = examples.single_batch()
         sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(batch)]
-        # To build the dataset takes longer than a few rows do. Where no other size is the same
-        # number, the sizes that batches do not have in common are known without it.
+        # Building a dataset takes longer than evaluating a few rows. If the width occurs only once
+        # in each shape, the dimensions that vary are known without it.
         if all(each.count(width) <= 1 for each in sizes):
             return [batch], tf.nest.map_structure(lambda part: _spec(part, width), batch)
     dataset = examples.evaluation_batches(batch_size, longest_first=True)
@@ -98,9 +101,11 @@ def _rows_and_outputs(model: BertModel, rows: Any) -> tuple[Any, Any]:
 
 
 def run_model(model: Any, rows: Any, *, training: bool) -> Any:
-    """A model's outputs for a batch; for texts that are read in windows their means.
+    """Runs a model on a batch; the outputs of the windows of a text are averaged.
 
-    Of a model of embeddings they are the vectors of texts, (B, K, D) float32 of (B, K, S) ids.
+    Returns:
+        The model's outputs. For an embedding model, the vectors of the texts, shape (B, K, D)
+            float32 for ids of shape (B, K, S).
     """
     if getattr(model, "sentence_embedding", None) is not None:
         shape = tf.shape(rows[features.INPUT_WORD_IDS])
@@ -115,16 +120,18 @@ def run_model(model: Any, rows: Any, *, training: bool) -> Any:
     return mean_of_windows(model(flat, training=training), counts)
 
 
-# === What they are worth ===
+# === Scores and mistakes ===
 
 
 @dataclasses.dataclass(frozen=True)
 class Mistake:
-    """An example that the model got wrong, for a person to read.
+    """Example that the model predicted incorrectly.
 
-    ``texts`` has the example's texts by their names, ``""`` for an only one. ``loss`` is the
-    negative log-likelihood of what was expected, or the squared error. ``probabilities`` are those
-    of what was expected and of what was predicted, where one of several was to be chosen.
+    Attributes:
+        texts: Texts of the example by name; a single text has the name "".
+        loss: Negative log-likelihood of the expected answer, or the squared error.
+        probabilities: Probabilities of the expected and the predicted class, for single-label
+            predictions.
     """
 
     id: str
@@ -136,43 +143,47 @@ class Mistake:
 
     @property
     def text(self) -> str:
-        """All texts, with the mark between them."""
+        """All texts, joined by a separator."""
         return join_texts(self.texts)
 
 
 def join_texts(texts: Mapping[str, str]) -> str:
-    """Named texts as one, with the mark between them."""
+    """Joins the texts of an example by a separator."""
     return PAIR_MARK.join(texts.values())
 
 
 def get_temperature(thresholds: Thresholds | None, logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature that is given, or with ``None`` that of logits (N, C) and ids (N,)."""
+    """Returns the given temperature or, if ``thresholds`` is ``None``, fits one."""
     if thresholds is None:
         return fit_temperature(logits, labels)
     return thresholds.get(TEMPERATURE, 1.0)
 
 
 def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
-    """True if all predictions are one though the labels are not."""
+    """Returns whether all predictions are equal although the labels are not."""
     return bool((predicted == predicted[0]).all() and (true != true[0]).any())
 
 
 class PredictedClasses(NamedTuple):
-    """The predictions of one class each: ids and negative log-likelihoods, (N,) each.
+    """Single-label predictions.
 
-    ``fields`` are those of an ``Evaluation``.
+    Attributes:
+        predicted: Class ids, shape (N,).
+        losses: Negative log-likelihoods, shape (N,).
+        log_probabilities: Log-probabilities, shape (N, C).
+        fields: Keyword arguments for ``Evaluation``.
     """
 
     predicted: np.ndarray
     losses: np.ndarray
-    log_probabilities: np.ndarray  # (N, C)
+    log_probabilities: np.ndarray
     fields: dict[str, Any]
 
 
 def predict_classes(
     logits: np.ndarray, true: np.ndarray, thresholds: Thresholds | None
 ) -> PredictedClasses:
-    """Predicts one class each by logits (N, C), and compares with the true ids, (N,)."""
+    """Predicts a class for each row of logits (N, C) and compares with the true ids (N,)."""
     temperature = get_temperature(thresholds, logits, true)
     logs = log_probabilities(logits).numpy()
     predicted = logs.argmax(1)
@@ -191,11 +202,16 @@ def worst_mistakes(
     show: Callable[[int], tuple[Mapping[str, str], str, str]],
     log_probabilities: np.ndarray | None = None,
 ) -> list[Mistake]:
-    """The wrong examples, (N,) bool, of the greatest losses, at most 50, the greatest first.
+    """Returns the 50 mistakes with the largest losses, the largest first.
 
-    ``show`` gives, for an example's number, its texts, what was expected and what was predicted.
-    ``log_probabilities`` (N, C) are those of the choices, of which the likeliest was predicted and
-    ``losses`` has what was expected.
+    Args:
+        items: Examples, N of them.
+        losses: Loss of each example, shape (N,).
+        wrong: Whether each prediction is incorrect, shape (N,).
+        show: Function that takes the index of an example and returns its texts, the expected answer
+            and the predicted answer.
+        log_probabilities: Log-probabilities of the classes, shape (N, C), for single-label
+            predictions.
     """
 
     def probabilities(index: int) -> tuple[float, float] | None:
@@ -213,14 +229,19 @@ def worst_mistakes(
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """A model's scores and mistakes on one set.
+    """Scores and mistakes of a model on one set.
 
-    Scores are fractions of 1, or 0 to 100 where the official script says so; ``comparison`` has
-    those of each class. ``constant`` says that the run has collapsed: every prediction is the same
-    and should not be, or what ``constant_description`` says. ``confusion`` counts the pairs of an
-    expected and a predicted class. ``thresholds`` are those of the scores, by name, such as
-    ``null``, that of no answer, and the temperature of the probabilities: decided on this set, or
-    given. ``calibrate`` compares the probabilities with what is so.
+    Attributes:
+        scores: Scores between 0 and 1, or between 0 and 100 if the official script uses
+            percentages.
+        constant: Whether the run collapsed: all predictions are equal although the labels are not,
+            or ``constant_description`` applies.
+        mistakes: The worst mistakes.
+        confusion: Counts of expected and predicted classes.
+        thresholds: Thresholds of the scores by name, including the temperature, either tuned on
+            this set or given.
+        calibrate: Function that compares the probabilities with the labels.
+        comparison: Comparison with the labels, including the scores of each class.
     """
 
     scores: Mapping[str, float]

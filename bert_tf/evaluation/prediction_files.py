@@ -1,4 +1,4 @@
-"""Files of predictions, one example after the other: tables, CoNLL's columns, answers as JSON."""
+"""Prediction files: tables, CoNLL columns and JSON."""
 
 import codecs
 import csv
@@ -17,20 +17,20 @@ from bert_tf.io.files import atomic_write
 from bert_tf.io.wording import quote
 from bert_tf.readers.examples import BadRowError, is_conll_word, is_table_word, quoted
 
-# An example's id, prediction and what else is reported of it.
+# Id and prediction of an example, and further values by name.
 Record = Mapping[str, Any]
-# A row of the input, by its columns.
+# Row of the input, by column.
 Row = Mapping[str, Any]
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
-# The suffixes of files that hold records of any kind.
+# Suffixes of tables, which can store any record.
 TABLES = (".tsv", ".csv", ".jsonl")
-# Of a text that has been searched for entities: a list, in JSON even where it is empty.
+# Key of the entities of a text: a list, which JSON keeps if it is empty.
 ENTITIES = "entities"
-# The tag of each word of a sentence that has none, in CoNLL's columns.
+# Placeholder for missing tags in CoNLL columns.
 _NO_TAG = "_"
-# Of each form, whether the library's reader gives a word or a tag back as it was written. A JSON
-# list has any but white space alone, of which CoNLL's files may have words.
-_HOLDS: Mapping[str, Callable[[str], bool]] = {
+# Checks, by suffix, that the library's reader restores a word or tag unchanged. A JSON list can
+# store any string except white space, but CoNLL files may contain such words.
+_CAN_STORE: Mapping[str, Callable[[str], bool]] = {
     ".tsv": is_table_word,
     ".csv": is_table_word,
     ".conll": is_conll_word,
@@ -39,28 +39,28 @@ _HOLDS: Mapping[str, Callable[[str], bool]] = {
 
 
 def check_words(suffix: str, texts: Iterable[str], source: str) -> None:
-    """Checks that a form of files (".tsv", ".conll", ".jsonl") gives words back as written.
+    """Raises a ``ValueError`` if a file format cannot store words unchanged.
 
-    ``source`` is what they are of, for the error.
+    ``source`` describes the words in the error message.
     """
     for text in texts:
-        if not _HOLDS[suffix](text):
-            others = [name for name, holds in _HOLDS.items() if holds(text)]
+        if not _CAN_STORE[suffix](text):
+            suitable = [name for name, can_store in _CAN_STORE.items() if can_store(text)]
             raise ValueError(
-                f"{source}: {quote(text)} would not be one word when a {suffix} file is read: name "
-                f"an --output that ends in {' or '.join(others)}."
+                f"{source}: {quote(text)} would not be read back as one word from a {suffix} "
+                f"file. Use an --output that ends in {' or '.join(suitable)}."
             )
 
 
 def columns_suffix(texts: Iterable[str]) -> str:
-    """The form for words and tags: ".conll" where that holds all of them, else ".jsonl"."""
+    """Returns ".conll" if that format can store all words and tags, else ".jsonl"."""
     return ".conll" if all(map(is_conll_word, texts)) else ".jsonl"
 
 
 def with_columns(row: Row | None, record: Record) -> Record:
-    """A record behind the columns of its row, which identify it in place of ``id``.
+    """Adds a record to the columns of its row, which replace the record's ``id``.
 
-    A column that is called as a value of the record gives way to it.
+    Values of the record replace columns of the same name.
 
     >>> with_columns({"id": "7", "text": "so", "prediction": "b"}, {"id": "0", "prediction": "a"})
     {'id': '7', 'text': 'so', 'prediction': 'a'}
@@ -75,7 +75,7 @@ def with_columns(row: Row | None, record: Record) -> Record:
 
 # === Columns of the input ===
 
-# Values that JSON has no type for, and which a text is written for.
+# Types without a JSON equivalent, which are written as strings.
 _WRITTEN_AS_TEXT = (
     *(datetime.date, datetime.time, datetime.timedelta),
     *(decimal.Decimal, uuid.UUID),
@@ -83,7 +83,7 @@ _WRITTEN_AS_TEXT = (
 
 
 def check_columns(row: Row, suffix: str) -> None:
-    """Raises a ``BadRowError`` if a table of this suffix cannot store a value of the row."""
+    """Raises a ``BadRowError`` if a table with this suffix cannot store a value of the row."""
     for name, value in row.items():
         problems: list[str] = []
         _stored(value, suffix, problems)
@@ -95,16 +95,13 @@ def check_columns(row: Row, suffix: str) -> None:
 
 
 def _stored(value: Any, suffix: str, problems: list[str]) -> Any:
-    """The value that a table stores: a string, or a value of JSON.
-
-    Adds what the table cannot store to ``problems``.
-    """
+    """Returns the string or JSON value to store; adds unsupported values to ``problems``."""
     if isinstance(value, float) and suffix != ".jsonl":
         return value
     try:
         return _json_value(value, problems)
     except RecursionError:
-        problems.append("lists that are nested too deep")
+        problems.append("too deeply nested lists")
         return None
 
 
@@ -113,12 +110,12 @@ def _json_value(value: Any, problems: list[str]) -> Any:
         return str(value)
     if isinstance(value, str):
         if _HALF_A_PAIR.search(value):
-            problems.append(f"half a surrogate pair, {quoted(value)}")
+            problems.append(f"an unpaired surrogate, {quoted(value)}")
         return value
     if isinstance(value, float) and not math.isfinite(value):
         if math.isinf(value):
             problems.append(str(value))
-        return None  # as pandas writes NaN, a missing number
+        return None  # pandas uses NaN for missing numbers
     if isinstance(value, Mapping):
         return {str(name): _json_value(item, problems) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -133,15 +130,15 @@ def _json_value(value: Any, problems: list[str]) -> Any:
 
 
 def text_stream(file: IO[bytes]) -> codecs.StreamWriter:
-    """Returns a stream of text on a file of bytes, which writes line ends unchanged.
+    """Wraps a binary file in a text stream that does not translate newlines.
 
-    Bad rows may contain halves of surrogate pairs, which UTF-8 does not have: they are escaped.
+    Unpaired surrogates, which bad rows may contain and UTF-8 cannot encode, are escaped.
     """
     return codecs.getwriter("utf-8")(file, "backslashreplace")
 
 
 def write_file(path: str, records: Iterable[Record]) -> None:
-    """Writes a file of records, its form by its suffix, which appears whole or not at all."""
+    """Writes a file of records atomically, in the format of its suffix."""
     with atomic_write(path) as file:
         write_records(text_stream(file), records, os.path.splitext(path)[1])
 
@@ -153,14 +150,18 @@ def write_records(
     columns: Record | None = None,
     rows: Callable[[], Iterable[Row]] | None = None,
 ) -> None:
-    """Writes records as they come to a stream of text, in the form of a suffix.
+    """Writes records to a text stream, one at a time.
 
-    ``columns`` has the keys that name a table's columns, by default those of the first record.
-    ``rows`` gives the rows of the records, of which tables keep what ``with_columns`` says.
+    Args:
+        file: Text stream.
+        records: Records to write.
+        suffix: Suffix that selects the format: ".tsv", ".csv", ".jsonl", ".conll" or ".json".
+        columns: Record whose keys define the columns of a table; by default the first record.
+        rows: Function that returns the input rows; a table gets their columns (see
+            ``with_columns``).
 
     Raises:
-        ValueError: a record has a key that no column of the table has; or words that the form does
-            not give back.
+        ValueError: If a record has a key without a column, or the format cannot store its words.
     """
     records = _with_checked_words(records, suffix)
     if suffix == ".conll":
@@ -175,17 +176,17 @@ def write_records(
 
 def _with_checked_words(records: Iterable[Record], suffix: str) -> Iterator[Record]:
     for record in records:
-        if record.get("tags"):  # a bad row has none, and its words were no good to begin with
+        if record.get("tags"):  # bad rows have no tags
             for name in ("words", "expected", "tags"):
                 check_words(suffix, record.get(name, ()), f"row {record['id']}")
         yield record
 
 
 def _conll_columns(records: Iterable[Record]) -> Iterator[str]:
-    """Lines of a word, its expected tag where the record has one, and its predicted tag.
+    """Yields lines of a word, its expected tag (if known) and its predicted tag.
 
-    They are separated by a blank, as conlleval reads it, and sentences by an empty line. Every tag
-    of a sentence that has none is an underscore.
+    Fields are separated by a space, as in conlleval, and sentences by an empty line. Missing tags
+    are written as underscores.
     """
     for record in records:
         columns = [record[name] for name in ("words", "expected", "tags") if name in record]
@@ -195,12 +196,12 @@ def _conll_columns(records: Iterable[Record]) -> Iterator[str]:
 
 
 def _answers_by_id(records: Iterable[Record]) -> Iterator[str]:
-    """The official evaluation's form: one JSON object, the answers by their ids.
+    """Yields one JSON object with the answers by question id, as the official evaluation expects.
 
-    The answer to a bad row (with an ``error``) is "", unless another row has its id.
+    A bad row (with an ``error``) has the answer "", unless another row has its id.
     """
     separator = "{"
-    written = {""}  # a bad row without an id has no answer
+    written = {""}  # bad rows without an id are skipped
     for record in records:
         name, answer = record["id"], record["prediction"] or ""
         if "error" in record and name in written:
@@ -218,13 +219,13 @@ def _table(
     columns: Record | None,
     rows: Callable[[], Iterable[Row]] | None,
 ) -> Iterator[str]:
-    """Lines of a table, whose columns are the keys of a record, or of JSON.
+    """Yields the lines of a table.
 
-    The names of a list are separated by commas, or in JSON where one has a comma; the words of a
-    tuple, which may hold none, by blanks; a mapping (of probabilities) has a column
-    ``probability_NAME`` for each of its names; a list of mappings is in JSON.
-    In ".tsv" white space within a text is a blank, so that a record is always a line; in ".csv" a
-    text with a comma, quote or line's end is quoted. Numbers have six digits in all.
+    Lists of names are joined by commas, or written as JSON if a name contains a comma. Tuples of
+    words are joined by spaces. Mappings of probabilities have a column ``probability_NAME`` for
+    each name. Lists of mappings are written as JSON. In ".tsv", white space becomes a space so that
+    each record is one line; in ".csv", fields are quoted as necessary. Numbers have six significant
+    digits.
     """
     pairs: Iterable[tuple[Row | None, Record]] = (
         ((None, record) for record in records)
@@ -237,9 +238,9 @@ def _table(
             values = with_columns(stored, _rounded(record))
             yield f"{json.dumps(values, ensure_ascii=False, default=str)}\n"
         return
-    names: dict[str, None] = {}  # a class has a column, of which there may be many thousands
+    names: dict[str, None] = {}  # there may be thousands of classes
     if columns is not None:
-        # Of all rows: the first may be a bad one, and an object of JSON need not have every key.
+        # All rows are needed, because bad rows and JSON objects may lack columns.
         row_columns = (
             None if rows is None else dict.fromkeys(name for row in rows() for name in row)
         )
@@ -250,10 +251,10 @@ def _table(
         if not names:
             names = dict.fromkeys(cells)
             yield _table_line(names, suffix)
-        if others := [name for name in cells if name not in names]:
+        if unknown := [name for name in cells if name not in names]:
             raise ValueError(
-                f"A record has {quote(others[0])}, and the table's columns are {', '.join(names)}: "
-                "the kind's record_columns is to name every key of its records."
+                f"A record has the unknown column {quote(unknown[0])}: expected "
+                f"{', '.join(names)}. Add it to the task's record_columns."
             )
         yield _table_line([cells.get(name, "") for name in names], suffix)
 
@@ -263,7 +264,7 @@ def _table_line(texts: Iterable[str], suffix: str) -> str:
         texts = (text if text.isprintable() else " ".join(text.split()) for text in texts)
         return "\t".join(texts) + "\n"
     line = io.StringIO()
-    # Before Python 3.13 a line's end is quoted only where it is in the terminator.
+    # Python before 3.13 quotes a newline only if it is part of the terminator.
     csv.writer(line, lineterminator="\r\n").writerow(texts)
     return line.getvalue().removesuffix("\r\n") + "\n"
 
@@ -273,14 +274,14 @@ def _cells(record: Record) -> Iterator[tuple[str, str]]:
         if isinstance(value, Mapping):
             for name, number in value.items():
                 yield f"probability_{name}", _cell_text(number)
-        elif key == ENTITIES and value is not None:  # a text may have none
+        elif key == ENTITIES and value is not None:  # the list may be empty
             yield key, json.dumps(_rounded(value), ensure_ascii=False)
         else:
             yield key, _cell_text(value)
 
 
 def _row_cells(row: Row, suffix: str) -> dict[str, str]:
-    """The fields of a row as text; values that are none are in JSON."""
+    """Returns the fields of a row as strings; other values are written as JSON."""
     values = {name: _stored(value, suffix, []) for name, value in row.items()}
     return {
         name: value if isinstance(value, str) else "" if value is None else json.dumps(value)
@@ -298,7 +299,7 @@ def _cell_text(value: Any) -> str:
     if not isinstance(value, list):
         return str(value)
     names = [*map(_cell_text, value)]
-    # Commas would split such names.
+    # A comma would split such names.
     if any("," in name or name.startswith("[") for name in names):
         return json.dumps(names, ensure_ascii=False)
     return ",".join(names)

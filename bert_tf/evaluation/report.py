@@ -1,4 +1,4 @@
-"""Report page of an evaluation: its scores, its classes and its errors."""
+"""HTML report of an evaluation: scores, confusion matrix, calibration and worst errors."""
 
 import html
 import importlib.resources
@@ -18,7 +18,7 @@ from .prediction_files import write_file
 from .scores import CLASS_METRICS, ClassScore, Confusion, score_text
 
 _TABLE_COLUMNS = ("loss", "expected", "predicted", "id", "text")
-# A matrix has a cell for every pair of classes; so few have shares in their cells.
+# Largest number of classes of a confusion matrix, and of one with percentages in its cells.
 _MAX_IN_MATRIX, _FEW = 150, 10
 _LONGEST_FLAT_NAME = 14
 _MAX_CLASSES = 200
@@ -28,9 +28,9 @@ _MAX_CONFUSIONS = 50
 def write_report(
     folder: str, evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: str | None
 ) -> list[str]:
-    """Writes a page without other files that shows where a model errs, and its errors as a table.
+    """Writes a self-contained HTML page on the errors of a model, and a table of the worst errors.
 
-    ``collapsed`` says why its run counts as collapsed.
+    ``collapsed`` is the reason why the run counts as collapsed, if it does.
     """
     page, table = (os.path.join(folder, f"worst_errors.{form}") for form in ("html", "tsv"))
     with atomic_write(page) as file:
@@ -64,8 +64,8 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
     if evaluation.comparison.classes:
         parts.append(_classes(evaluation.comparison.classes))
     count = len(evaluation.mistakes)
-    errors = "The one error" if count == 1 else f"{count} errors"
-    note = f"{errors}, the greatest loss first." if count else "None: everything is right."
+    errors = "One error" if count == 1 else f"{count} errors"
+    note = f"{errors}, the largest loss first." if count else "None: all predictions are correct."
     parts.append(f"<h2>Worst errors</h2><p class='note'>{note}</p>")
     parts += [_error(rank, each) for rank, each in enumerate(evaluation.mistakes, start=1)]
     file = importlib.resources.files(__package__) / "report.html"
@@ -74,18 +74,18 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
 
 
 def _notes(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
-    """Sentences above the scores: the number of rows, the accuracy of a constant answer."""
+    """Yields the notes above the tables: the number of examples and the majority baseline."""
     if evaluation.comparison.count:
-        yield f"{evaluation.comparison.count:,} rows were judged."
+        yield f"{evaluation.comparison.count:,} examples were evaluated."
     if evaluation.confusion is not None and evaluation.confusion.counts.sum():
         counts = np.bincount(evaluation.confusion.true, evaluation.confusion.counts).astype(int)
         most_common, total = int(counts.argmax()), counts.sum()
-        # Tags have a row for a sentence, and are counted by words.
+        # For tags, an example is a sentence and the confusion matrix counts words.
         unit = "" if evaluation.comparison.count == total else " tags"
         yield (
-            f"To beat: always saying “{one_line(labels[most_common])}”, the most frequent, is "
-            f"right in {counts[most_common] / total:.1%} "
-            f"({counts[most_common]:,} of {total:,}{unit})."
+            f"Baseline: always predicting “{one_line(labels[most_common])}”, the most frequent "
+            f"class, is correct for {counts[most_common] / total:.1%} ({counts[most_common]:,} of "
+            f"{total:,}{unit})."
         )
 
 
@@ -111,7 +111,7 @@ def _heading_cell(text: str, scope: str = "row", kind: str = "") -> str:
 
 
 def _matrix(counts: np.ndarray, labels: Sequence[str]) -> str:
-    """Table with a row for each expected class and a column for each predicted one."""
+    """Returns a table with a row per expected class and a column per predicted class."""
     right, expected, predicted = np.diag(counts), counts.sum(1), counts.sum(0)
     turned = len(labels) > _FEW or max(map(len, labels)) > _LONGEST_FLAT_NAME
     head = ["<th>expected ↓<br>predicted →</th>"]
@@ -142,7 +142,7 @@ def _cell(counts: np.ndarray, labels: Sequence[str], row: int, column: int) -> s
     share = count / total
     what = html.escape(f"{labels[row]} → {labels[column]}: {count:,} of {total:,} ({share:.1%})")
     percent = f"<small>{share:.0%}</small>" if share >= 0.01 else "<small>&lt;1%</small>"
-    # A small share of errors is to be seen, too.
+    # The exponent keeps small fractions of errors visible.
     return (
         f"<td class='{'is' if row == column else 'not'}' style='--share:{share**0.6:.2f}' "
         f"title='{what}'>{count:,}{percent if is_few else ''}</td>"
@@ -150,7 +150,7 @@ def _cell(counts: np.ndarray, labels: Sequence[str], row: int, column: int) -> s
 
 
 def _confusions(confusion: Confusion, labels: Sequence[str]) -> str:
-    """Table of the most frequent confusions, for more classes than a matrix shows."""
+    """Returns a table of the most frequent confusions, for more classes than a matrix can show."""
     wrong = np.flatnonzero(confusion.true != confusion.predicted)
     worst = wrong[np.argsort(-confusion.counts[wrong], kind="stable")[:_MAX_CONFUSIONS]]
     rows = []
@@ -164,7 +164,7 @@ def _confusions(confusion: Confusion, labels: Sequence[str]) -> str:
 
 
 def _percent(part: int, total: int, digits: int = 0) -> str:
-    """A percentage; a dash where there is nothing to take a share of."""
+    """Formats a percentage; a dash if the total is 0."""
     return f"{part / total:.{digits}%}" if total else "–"
 
 
@@ -185,27 +185,27 @@ def _calibration(calibration: Calibration) -> str:
     ]
     note = (
         f"{_figures(figures)}<p class='note'>{calibration.count:,} decisions, grouped by "
-        "probability. A bar is the share that is so, the line what the probabilities say: a model "
-        "whose lines are to the right of its bars is too sure.</p>"
+        "probability. A bar shows the fraction that is true and the line the mean probability. A "
+        "model is overconfident if its lines are to the right of its bars.</p>"
     )
-    head = "<td></td><th>raw: decisions</th><th>share that is so</th>"
-    head += "<th>calibrated: decisions</th><th>share that is so</th>"
+    head = "<td></td><th>raw: decisions</th><th>fraction true</th>"
+    head += "<th>calibrated: decisions</th><th>fraction true</th>"
     return _table("Probabilities", note, "list", head, rows)
 
 
 def _bin_cells(values: Bin | None) -> str:
     if values is None:
         return "<td></td><td></td>"
-    style = f"--share:{values.fraction:.3f};--said:{values.confidence:.3f}"
-    title = f"{values.confidence:.3f} said, {values.fraction:.3f} so"
+    style = f"--share:{values.fraction:.3f};--mean:{values.confidence:.3f}"
+    title = f"mean probability {values.confidence:.3f}, fraction true {values.fraction:.3f}"
     return (
         f"<td>{values.decisions:,}</td>"
-        f"<td class='said' style='{style}' title='{title}'>{values.fraction:.3f}</td>"
+        f"<td class='bin' style='{style}' title='{title}'>{values.fraction:.3f}</td>"
     )
 
 
 def _classes(classes: Mapping[str, ClassScore]) -> str:
-    """Table of the classes, the worst F1 first."""
+    """Returns a table of the classes, the lowest F1 first."""
     rows = []
     for name in sorted(classes, key=lambda name: classes[name].f1)[:_MAX_CLASSES]:
         values = classes[name].to_dict()
@@ -216,7 +216,9 @@ def _classes(classes: Mapping[str, ClassScore]) -> str:
         cells += [f"<td>{values[column]:,}</td>" for column in ("true", "predicted")]
         rows.append(f"<tr>{_heading_cell(one_line(name))}{''.join(cells)}</tr>")
     rest = len(classes) - len(rows)
-    note = f"<p class='note'>The worst; {rest:,} more are in results.json.</p>" if rest else ""
+    note = (
+        f"<p class='note'>The worst classes; {rest:,} more are in results.json.</p>" if rest else ""
+    )
     head = "".join(f"<th>{name}</th>" for name in (*CLASS_METRICS, "true", "predicted"))
     return _table("Classes", note, "list", f"<td></td>{head}", rows)
 
@@ -246,7 +248,7 @@ def _error(rank: int, mistake: Mistake) -> str:
 
 
 def _probability(share: float) -> str:
-    """A percentage, as HTML; what is rounded to none or to all says so."""
+    """Formats a percentage as HTML, marking values that would be rounded to 0% or 100%."""
     if share < 0.001:
         return "&lt;0.1%"
     return "&gt;99.9%" if share > 0.999 else f"{share:.1%}"

@@ -1,17 +1,17 @@
-"""Scores of a whole set's predictions: of classes, of numbers, of tags.
+"""Scores of predictions: classes, numbers, entities and tags.
 
-A score is one row of ``CLASS_SCORES``, ``BINARY_SCORES``, ``MULTILABEL_SCORES``, ``ERRORS`` or
-``NUMBER_SCORES``: what ``--metric`` may name, what an evaluation reports and what is better follow
-from it. All are computed in float64, not averaged over batches, of labels and predictions in that
-order, (N,) each, N at least 1. A correlation or R2 is undefined, NaN, if all labels are equal: no
-predictions could have another score. Where a definition otherwise divides by zero the score is 0.0,
-as in GLUE's own evaluation: a model that predicts one class for everything compares as having
-learned nothing. (scipy returns NaN for equal predictions too, scikit-learn 0.0 in either case.)
+The tables ``CLASS_SCORES``, ``BINARY_SCORES``, ``MULTILABEL_SCORES``, ``ERRORS`` and
+``NUMBER_SCORES`` define the scores by name. A function takes labels and predictions, in this order,
+shape (N,) with N at least 1. Scores are computed in float64 over the whole set, not averaged over
+batches.
 
-A row of a set is what is drawn at random when the set is put together: a text, a question, a
-sentence of tags.
+A correlation or R2 is NaN if all labels are equal. All other divisions by zero give 0.0, as in
+GLUE's evaluation: a model that always predicts the same scores as if it had learned nothing. (SciPy
+returns NaN for constant predictions, scikit-learn 0.0 in both cases.)
 
-Letters: N rows, C classes.
+A row is the unit of sampling: a text, a question or a tagged sentence.
+
+Dimensions: N rows, C classes.
 """
 
 import dataclasses
@@ -23,17 +23,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Score = Callable[[NDArray[Any], NDArray[Any]], float]
-# The mean loss on a set, as training has it, without the weights of classes.
+# Mean loss on a set, computed as in training but without class weights.
 LOSS = "loss"
-# The scores that every class has: each is the beginning of a name, as ``f1_spam``.
+# Scores of each class. They prefix the names of scores, such as ``f1_spam``.
 CLASS_METRICS = ("precision", "recall", "f1")
 
 
 @dataclasses.dataclass(frozen=True)
 class ClassScore:
-    """Precision, recall and F1 of a class, each 0.0 to 1.0, and 0.0 where it divides by zero.
+    """Precision, recall and F1 of a class or entity type, 0.0 if a denominator is zero.
 
-    The numbers say how often the class, or an entity of a type, is true, is predicted, is both.
+    Attributes:
+        num_true: Number of labels of the class.
+        num_predicted: Number of predictions of the class.
+        num_correct: Number of correct predictions of the class.
     """
 
     num_true: int
@@ -42,22 +45,22 @@ class ClassScore:
 
     @property
     def precision(self) -> float:
-        """The share of what is predicted that is correct."""
+        """Fraction of the predictions that are correct."""
         return self.num_correct / self.num_predicted if self.num_predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """The share of what is true that is found."""
+        """Fraction of the labels that are predicted."""
         return self.num_correct / self.num_true if self.num_true else 0.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of precision and recall."""
+        """Harmonic mean of precision and recall."""
         both = self.num_true + self.num_predicted
         return 2 * self.num_correct / both if both else 0.0
 
     def to_dict(self) -> dict[str, float]:
-        """The three scores and the three counts, ready for a row of a table."""
+        """Returns the scores and counts as a row of a table."""
         return {
             **{name: getattr(self, name) for name in CLASS_METRICS},
             "true": self.num_true,
@@ -67,16 +70,19 @@ class ClassScore:
 
 
 def total(classes: Iterable[ClassScore]) -> ClassScore:
-    """The counts of several classes together."""
+    """Returns the sum of the counts of several classes."""
     return ClassScore(*np.sum([(0, 0, 0), *map(dataclasses.astuple, classes)], axis=0).tolist())
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A set's predictions compared with its labels.
+    """Comparison of the predictions on a set with its labels.
 
-    ``count`` is N. ``scores`` has each score by its name, ``classes`` each class's counts.
-    ``right`` (N,) says which rows are right, of tags alone.
+    Attributes:
+        count: Number of rows.
+        scores: Scores by name.
+        classes: Counts by class.
+        right: Whether each row is correct, shape (N,); only for entities and tags.
     """
 
     count: int
@@ -85,7 +91,7 @@ class Comparison:
     right: NDArray[np.bool_] | None = None
 
     def select(self, names: Iterable[str]) -> dict[str, float]:
-        """Scores by name, those of a class (``f1_NAME``) too; a name without one is left out."""
+        """Returns the scores with these names, which may be those of classes (``f1_NAME``)."""
         scores = {}
         for name in names:
             metric, _, label = name.partition("_")
@@ -102,7 +108,7 @@ def compare(
     predicted: NDArray[Any],
     losses: NDArray[Any] | None = None,
 ) -> Comparison:
-    """The scores that a table of functions gives, and the mean of the losses (N,)."""
+    """Computes the scores of a table of functions and the mean of the losses, shape (N,)."""
     scores = {name: compute(true, predicted) for name, compute in table.items()}
     return Comparison(len(true), scores | _mean_loss(losses))
 
@@ -111,19 +117,19 @@ def _mean_loss(losses: NDArray[Any] | None) -> dict[str, float]:
     return {} if losses is None else {LOSS: losses.mean()}
 
 
-# === A class each ===
+# === Single-label classification ===
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """The share of the rows whose label is predicted."""
+    """Returns the fraction of correct predictions."""
     true, predicted = _ids(labels, predictions)
     return float((true == predicted).mean())
 
 
 def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """F1 of class 1 against class 0, as MRPC and QQP report it: 2 TP / (2 TP + FP + FN).
+    """Returns the F1 of class 1, as reported for MRPC and QQP: 2 TP / (2 TP + FP + FN).
 
-    0.0 where class 1 is neither true nor predicted anywhere.
+    It is 0.0 if class 1 is neither a label nor predicted.
     """
     true, predicted = _ids(labels, predictions)
     positives = int(true.sum() + predicted.sum())  # 2 TP + FP + FN
@@ -131,21 +137,21 @@ def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """The mean F1 of the classes that are true or predicted somewhere."""
+    """Returns the mean F1 of the classes that occur among the labels or the predictions."""
     true, predicted = _ids(labels, predictions)
     classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
-    # 2 TP + FP + FN of each class, which is never 0: there may be too many for a column each.
+    # 2 TP + FP + FN of each class, which is never 0. Counting ids avoids a column per class.
     positives = np.bincount(ids)
     true_positives = np.bincount(ids[: true.size][true == predicted], minlength=classes.size)
     return float(np.mean(2 * true_positives / positives))
 
 
 def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Matthews' correlation coefficient, -1.0 to 1.0, for two classes or more.
+    """Returns Matthews' correlation coefficient for two or more classes, between -1.0 and 1.0.
 
-    For more than two it is Gorodkin's R_K ("Comparing two K-category assignments by a K-category
-    correlation coefficient", 2004), which equals Matthews' for two. NaN if all labels are of one
-    class, 0.0 if only all predictions are.
+    For more than two classes, it is Gorodkin's R_K ("Comparing two K-category assignments by a
+    K-category correlation coefficient", 2004). It is NaN if all labels are equal, and 0.0 if only
+    the predictions are.
     """
     true, predicted = _ids(labels, predictions)
     if np.ptp(true) == 0:
@@ -162,9 +168,9 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 class Confusion(NamedTuple):
-    """Counts of the pairs of a true and a predicted class that occur, (P,) int64 each.
+    """Counts of the pairs of a true and a predicted class that occur, shape (P,) int64 each.
 
-    A matrix of all classes would need C * C counts.
+    Unlike a matrix, it does not need C * C counts.
     """
 
     true: NDArray[np.int64]
@@ -172,14 +178,14 @@ class Confusion(NamedTuple):
     counts: NDArray[np.int64]
 
     def matrix(self, num_classes: int) -> NDArray[np.int64]:
-        """Counts, (C, C): row i, column j is how often class j is predicted for class i."""
+        """Returns counts of shape (C, C): rows are true classes, columns predicted classes."""
         counts = np.zeros([num_classes, num_classes], np.int64)
         counts[self.true, self.predicted] = self.counts
         return counts
 
 
 def count_confusions(labels: ArrayLike, predictions: ArrayLike) -> Confusion:
-    """Counts how often each class is predicted for each; ids of classes (N,) each."""
+    """Counts the pairs of labels and predictions, class ids of shape (N,)."""
     (true, predicted), counts = np.unique(_ids(labels, predictions), axis=1, return_counts=True)
     return Confusion(true, predicted, counts)
 
@@ -194,7 +200,7 @@ CLASS_SCORES: Mapping[str, Score] = {
     "macro_f1": macro_f1,
     "matthews_correlation": matthews_correlation,
 }
-# Of two classes alone.
+# Only for two classes.
 BINARY_SCORES: Mapping[str, Score] = {"f1": f1}
 
 
@@ -204,7 +210,7 @@ def compare_classes(
     labels: Sequence[str],
     losses: NDArray[Any] | None = None,
 ) -> Comparison:
-    """Compares ids of classes (N,), one an example; with two classes, ``f1`` is that of class 1."""
+    """Compares class ids, shape (N,); for two classes, ``f1`` is the F1 of class 1."""
     table = {**CLASS_SCORES, **(BINARY_SCORES if len(labels) == 2 else {})}
     counts = [
         np.bincount(ids, minlength=len(labels))
@@ -215,11 +221,11 @@ def compare_classes(
 
 
 def _classes(labels: Sequence[str], counts: NDArray[np.int64]) -> dict[str, ClassScore]:
-    """Counts (C, 3) by class: how often it is true, is predicted, is both."""
+    """Converts counts (C, 3) of true, predicted and correct rows to scores by class."""
     return {label: ClassScore(*row) for label, row in zip(labels, counts.tolist(), strict=True)}
 
 
-# === Any number of classes each ===
+# === Multi-label classification ===
 
 
 def _mean_f1(classes: Collection[ClassScore]) -> float:
@@ -230,7 +236,7 @@ MULTILABEL_SCORES: Mapping[str, Callable[[Collection[ClassScore]], float]] = {
     "micro_f1": lambda classes: total(classes).f1,
     "macro_f1": _mean_f1,
 }
-# Ends the names of scores by a threshold that no set has decided.
+# Suffix of the scores that use a fixed threshold.
 HALF = 0.5
 AT_HALF = f"_at_{HALF}"
 
@@ -242,23 +248,23 @@ def compare_multilabel(
     losses: NDArray[Any] | None = None,
     suffix: str = "",
 ) -> Comparison:
-    """Compares any number of classes each, (N, C), 1 = holds; ``suffix`` ends scores' names."""
+    """Compares multi-label predictions (N, C) of 0 and 1; ``suffix`` is added to the names."""
     counts = np.stack([true, predicted, true * predicted], 2).astype(np.int64).sum(0)
     classes = _classes(labels, counts)
     scores = {name + suffix: score(classes.values()) for name, score in MULTILABEL_SCORES.items()}
     return Comparison(len(true), scores | _mean_loss(losses), classes)
 
 
-# === A number each ===
+# === Regression ===
 
 
 def pearson_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Pearson's correlation coefficient, -1.0 to 1.0.
+    """Returns Pearson's correlation coefficient, between -1.0 and 1.0.
 
-    NaN if all labels are equal, as for a single example; 0.0 if only all predictions are.
+    It is NaN if all labels are equal, and 0.0 if only the predictions are.
     """
     x, y = _numbers(labels, predictions)
-    # Not by the variance: the mean's rounding leaves a little of it to equal numbers.
+    # The variance is unsuitable for this check: rounding of the mean makes it positive.
     if np.ptp(x) == 0:
         return math.nan
     if np.ptp(y) == 0:
@@ -269,16 +275,15 @@ def pearson_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def spearman_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Spearman's rank correlation, -1.0 to 1.0: Pearson's of the ranks, which equals share."""
+    """Returns Spearman's rank correlation, between -1.0 and 1.0; ties get their mean rank."""
     true, predicted = _numbers(labels, predictions)
     return pearson_correlation(ranks(true), ranks(predicted))
 
 
 def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """The share of the labels' variance that predictions explain, 1.0 at most.
+    """Returns the coefficient of determination, at most 1.0, or NaN if all labels are equal.
 
-    Predicting the labels' mean everywhere gives 0.0, anything worse a negative number. NaN if all
-    labels are equal.
+    Predicting the mean of the labels scores 0.0; worse predictions have negative scores.
     """
     true, predicted = _numbers(labels, predictions)
     if np.ptp(true) == 0:
@@ -287,9 +292,9 @@ def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The rank of each number, from 1; of equal ones the mean of theirs."""
+    """Returns the rank of each number, from 1; ties get their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    # The last rank of each distinct number, less half the way to its first.
+    # Last rank of each distinct number, minus half the distance to its first rank.
     means: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
     return means[inverse]
 
@@ -298,7 +303,7 @@ def _numbers(labels: ArrayLike, predictions: ArrayLike) -> list[NDArray[np.float
     return [np.asarray(values, np.float64) for values in (labels, predictions)]
 
 
-# In the numbers' own units.
+# Errors in the units of the labels.
 ERRORS: Mapping[str, Score] = {
     "mean_squared_error": lambda true, predicted: ((true - predicted) ** 2).mean(),
     "root_mean_squared_error": lambda true, predicted: np.sqrt(((true - predicted) ** 2).mean()),
@@ -310,11 +315,11 @@ NUMBER_SCORES: Mapping[str, Score] = {
     **ERRORS,
     "r2": r2_score,
 }
-# Those without a unit.
+# Scores without units.
 CORRELATIONS = {name: NUMBER_SCORES[name] for name in ("spearman", "pearson")}
 
 
-# === Tags of words ===
+# === Entities and tags ===
 
 Tags = Sequence[Sequence[str]]
 ENTITY_SCORES = ("f1", "precision", "recall")
@@ -327,10 +332,14 @@ def compare_entities(
     entities: Sequence[tuple[Sequence[Any], Sequence[Any]]],
     losses: NDArray[Any] | None = None,
 ) -> Comparison:
-    """Compares tags of entities, a sentence a row; ``losses`` (N,) are sums over its words.
+    """Compares the entities and tags of sentences.
 
-    ``entities`` has those of each sentence, the true and the predicted; a sentence is right where
-    they are equal.
+    Args:
+        true: Tags of each sentence.
+        predicted: Predicted tags of each sentence.
+        entities: True and predicted entities of each sentence. A sentence is correct if they are
+            equal.
+        losses: Sum of the losses of the words of each sentence, shape (N,).
     """
     counts: dict[str, NDArray[np.int64]] = {}
     for gold, predictions in entities:
@@ -348,7 +357,7 @@ def compare_entities(
 
 
 def compare_tags(true: Tags, predicted: Tags, losses: NDArray[Any] | None = None) -> Comparison:
-    """Compares tags of other kinds, a sentence a row; a sentence's must all be right."""
+    """Compares tags other than entities; a sentence is correct if all of its tags are."""
     names = sorted({tag for tags in (*true, *predicted) for tag in tags})
     ids = {name: number for number, name in enumerate(names)}
     gold, predictions = (
@@ -367,24 +376,24 @@ def _word_scores(true: Tags, predicted: Tags, losses: NDArray[Any] | None) -> di
     return scores if losses is None else {**scores, LOSS: losses.sum() / len(right)}
 
 
-# === Scores for people ===
+# === Formatting of scores ===
 
-# Of these less is better, of all others more.
+# Scores for which lower is better.
 LOWER_IS_BETTER = frozenset({LOSS, *ERRORS})
-# A score is a fraction of 1, except for the official ones of questions, which count to 100 (one
-# of these two is always among them), and for losses and errors, which have units of their own.
+# Official scores of question answering, which are percentages. All other scores are fractions,
+# except losses and errors.
 _AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
 
 
 def json_scores(scores: Mapping[str, Any]) -> dict[str, float | None]:
-    """Returns scores as JSON has them: ``None`` for an undefined one, since JSON has no NaN."""
+    """Returns scores as values of JSON, with ``None`` in place of NaN."""
     return {name: None if math.isnan(value) else float(value) for name, value in scores.items()}
 
 
 def rank(name: str, scores: Mapping[str, float | None]) -> tuple[float, float]:
-    """Orders evaluations by the score of a name, equal ones by their loss: the greater is better.
+    """Returns a key to sort evaluations by a score and then by the loss, the best last.
 
-    Undefined scores, ``None``, are equal.
+    Undefined scores are ``None`` and equal.
 
     >>> rank("f1", {"f1": 0.9, "loss": 0.3}) > rank("f1", {"f1": 0.9, "loss": 0.4})
     True
@@ -398,9 +407,9 @@ def rank(name: str, scores: Mapping[str, float | None]) -> tuple[float, float]:
 
 
 def score_text(name: str, value: float | None, names: Collection[str]) -> str:
-    """A score for people, among the names of all scores that are reported with it.
+    """Formats a score, given the names of all scores that are reported with it.
 
-    A fraction has three decimals, what counts to 100 has two; errors are in the labels' units.
+    Percentages have two decimals, other scores three, losses and errors four digits.
     """
     if value is None or math.isnan(value):
         return "undefined"

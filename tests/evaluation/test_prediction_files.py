@@ -73,8 +73,8 @@ def test_a_cell_of_csv_may_have_any_text(tmp_path):
 def test_a_key_that_no_column_has_is_refused(suffix, columns):
     records = [{"id": "0", "prediction": "a"}, {"id": "1", "prediction": "b", "margin": 0.5}]
     sentence = (
-        "A record has 'margin', and the table's columns are id, prediction: the kind's "
-        "record_columns is to name every key of its records."
+        "A record has the unknown column 'margin': expected id, prediction. Add it to the task's "
+        "record_columns."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         write_records(io.StringIO(), records, suffix, columns)
@@ -120,11 +120,11 @@ STORED = [
 NOT_STORED = [
     (b"\x89PNG", "b'\\x89PNG'", None),
     ([{"bytes": b"\xff", "path": None}], "b'\\xff'", [{"bytes": None, "path": None}]),
-    ("cut \ud83d", "half a surrogate pair, 'cut \\ud83d'", "cut \ud83d"),
-    ({"a": ["\udc4d"]}, "half a surrogate pair, '\\udc4d'", {"a": ["\udc4d"]}),
+    ("cut \ud83d", "an unpaired surrogate, 'cut \\ud83d'", "cut \ud83d"),
+    ({"a": ["\udc4d"]}, "an unpaired surrogate, '\\udc4d'", {"a": ["\udc4d"]}),
     ([-math.inf], "-inf", [None]),
     (object, "<class 'object'>", None),
-    (DEEP, "lists that are nested too deep", None),
+    (DEEP, "too deeply nested lists", None),
 ]
 
 
@@ -196,7 +196,7 @@ def test_words_are_read_as_they_were_written_or_refused(tmp_path):
             try:
                 content = written(form, tagged(words, tags))
             except ValueError as error:
-                sentence = rf"^row 7: .* would not be one word when a {form} file is read: name"
+                sentence = rf"^row 7: .* would not be read back as one word from a {form} file. Use"
                 assert re.search(sentence, str(error))
                 continue
             path = tmp_path / f"out{form}"
@@ -210,18 +210,16 @@ def test_words_are_read_as_they_were_written_or_refused(tmp_path):
 
 def test_says_which_form_holds_a_word():
     message = (
-        "row 7: 'New York' would not be one word when a .tsv file is read: name an --output that "
-        "ends in .jsonl."
+        "row 7: 'New York' would not be read back as one word from a .tsv file. Use an --output "
+        "that ends in .jsonl."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         written(".tsv", tagged(("in", "New York"), ("O", "O")))
-    with pytest.raises(
-        ValueError, match=r"'a\\xa0b' .*: name an --output that ends in .* or .jsonl"
-    ):
+    with pytest.raises(ValueError, match=r"'a\\xa0b' .* Use an --output that ends in .* or .jsonl"):
         written(".tsv", tagged(("a\u00a0b",), ("O",)))
     message = (
-        "row 7: 'noun phrase' would not be one word when a .conll file is read: name an --output "
-        "that ends in .jsonl."
+        "row 7: 'noun phrase' would not be read back as one word from a .conll file. Use an "
+        "--output that ends in .jsonl."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         written(".conll", tagged(("a",), ("noun phrase",)))

@@ -74,9 +74,10 @@ def test_the_page_shows_everything_and_runs_nothing(tmp_path):
     for shown in (
         f"dev of {BAD}", "macro f1", "0.50", "92.25", "0.00012", "null", "-1.25",
         "7 of 8 right (87.5%)", f"AA text {BAD}Band its pair", "neg96.0%", f"{BAD}3.9%",
-        "neg<0.1%", "pos>99.9%", "loss 3.25 · id 7", "id <9>", "2 errors, the greatest",
+        "neg<0.1%", "pos>99.9%", "loss 3.25 · id 7", "id <9>", "2 errors, the largest",
         "word " * 400,
-        f"To beat: always saying “{BAD}”, the most frequent, is right in 50.0% (4 of 8",
+        f"Baseline: always predicting “{BAD}”, the most frequent class, is correct for 50.0% (4 of "
+        "8",
     ):  # fmt: skip
         assert shown in page.text, shown
     assert page.text.index("loss 3.25") < page.text.index("loss 0.5 ")
@@ -117,9 +118,9 @@ def test_names_that_nobody_should_see_as_they_are(tmp_path):
 
 def test_probabilities_and_classes_are_shown(tmp_path):
     logits, labels = np.array([[4.0, 0], [0, 3], [2, 0], [0, 1]]), np.array([0, 1, 1, 1])
-    judged = compare_classes(labels, logits.argmax(1), [BAD, "neg"])
+    comparison = compare_classes(labels, logits.argmax(1), [BAD, "neg"])
     calibrate = functools.partial(calibrate_classes, logits, labels, 2.0)
-    found = evaluation(thresholds={"temperature": 2.0}, comparison=judged, calibrate=calibrate)
+    found = evaluation(thresholds={"temperature": 2.0}, comparison=comparison, calibrate=calibrate)
     page, content = page_of(tmp_path, found, [BAD, "neg"])
     for shown in (
         f"{BAD}0.5001.0000.66712",  # precision, recall, F1, true, predicted
@@ -127,29 +128,30 @@ def test_probabilities_and_classes_are_shown(tmp_path):
         "0.6 to 0.711.000", "0.9 to 1.021.000",
     ):  # fmt: skip
         assert shown in page.text, shown
-    assert "title='0.967 said, 1.000 so'" in content
+    assert "title='mean probability 0.967, fraction true 1.000'" in content
     assert "script" not in page.tags and "Thresholds" not in page.text
 
 
 def test_without_classes_and_errors_and_with_one(tmp_path):
     found = evaluation(mistakes=[], confusion=None, thresholds={}, constant=True)
     page, _ = page_of(tmp_path, found, ())
-    assert "every prediction is the same" in page.text and "everything is right" in page.text
+    assert "every prediction is the same" in page.text
+    assert "None: all predictions are correct." in page.text
     assert "table" not in page.tags and "Thresholds" not in page.text
     assert (tmp_path / "worst_errors.tsv").read_text() == ""
     found = evaluation(mistakes=[Mistake("1", {"": "a"}, "a", "b", 1.0)])
     why = "the training loss did not fall (0.7 to 0.7)"
     shown = page_of(tmp_path, found, "ab", collapsed=why)[0].text
-    assert "The one error, the greatest" in shown and f"Collapsed: {why}. Try another seed" in shown
+    assert "One error, the largest" in shown and f"Collapsed: {why}. Try another seed" in shown
 
 
 def test_rows_are_counted_and_tags_are_told_apart(tmp_path):
     judged = compare_classes(np.array([0, 0, 1]), np.array([0, 1, 1]), ["a", "b"])
     for confusion, shown in (
-        (counted([[1, 1], [0, 1]]), "3 rows were judged. To beat: always saying “a”, the most "
-         "frequent, is right in 66.7% (2 of 3)."),
-        (counted([[2, 1], [0, 6]]), "3 rows were judged. To beat: always saying “b”, the most "
-         "frequent, is right in 66.7% (6 of 9 tags)."),
+        (counted([[1, 1], [0, 1]]), "3 examples were evaluated. Baseline: always predicting “a”, "
+         "the most frequent class, is correct for 66.7% (2 of 3)."),
+        (counted([[2, 1], [0, 6]]), "3 examples were evaluated. Baseline: always predicting “b”, "
+         "the most frequent class, is correct for 66.7% (6 of 9 tags)."),
     ):  # fmt: skip
         found = evaluation(comparison=judged, confusion=confusion)
         assert shown in page_of(tmp_path, found, ["a", "b"])[0].text

@@ -50,7 +50,7 @@ def test_words_that_the_output_cannot_hold(tagger, tmp_path, monkeypatch):
     # Refused before the model is loaded.
     monkeypatch.setattr(prediction_models, "_load_once", None)
     for output, where in ((tmp_path / "a.conll", "--output="), (None, "The tab-separated output")):
-        message = f"^{where}.*, row 1: 'good film' would not be one word .* ends in .jsonl.$"
+        message = f"^{where}.*, row 1: 'good film' would not be read back .* ends in .jsonl.$"
         with pytest.raises(ValueError, match=message):
             predict(tagger, source, output)
     assert not (tmp_path / "a.conll").exists()
