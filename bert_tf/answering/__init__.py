@@ -1,1 +1,1 @@
-"""From a model to answers in the graph: rows of texts, the signatures of a server, encoders."""
+"""In-graph answers of models: rows of texts, embeddings, masked tokens and serving signatures."""

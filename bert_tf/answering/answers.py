@@ -1,7 +1,7 @@
-"""Answers of a batch of examples: tensors by name, in which a label is its number.
+"""Answers of a batch: tensors by name, with labels as ids.
 
-A task's ``answer`` returns them. In an export the numbers become names in the graph; predictions
-name those of one example at a time, since names of all examples and labels would fill the memory.
+The ``answer`` method of a task returns them. Exports convert ids to names in the graph. Predictions
+convert one example at a time, because the names of all examples would need too much memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# The answers that are numbers of labels, of any shape; -1 stands for none.
+# Names of the answers that are label ids, of any shape; -1 means no label.
 LABELS = frozenset({"label", "chosen_labels", "tags"})
 
 
 def name_labels(answers: Mapping[str, tf.Tensor], labels: Sequence[str]) -> dict[str, tf.Tensor]:
-    """Answers with names instead of numbers, "" instead of -1; in-graph."""
+    """Replaces label ids by names and -1 by "", in the graph."""
     names = tf.constant([*labels, ""])
 
     def named(numbers: tf.Tensor) -> tf.Tensor:
@@ -27,12 +27,12 @@ def name_labels(answers: Mapping[str, tf.Tensor], labels: Sequence[str]) -> dict
 
 
 def to_float32(value: tf.Tensor) -> tf.Tensor:
-    """An answer as signatures return it: probabilities are float64 until then."""
+    """Casts floating point answers to float32, the dtype of signatures."""
     return tf.cast(value, tf.float32) if value.dtype.is_floating else value
 
 
 def split_examples(answers: Mapping[str, Any], labels: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields the answers of each example as Python's numbers, labels and lists, without -1."""
+    """Yields the answers of each example as Python values, without -1."""
     arrays = {key: np.asarray(value) for key, value in answers.items()}
     for row in range(len(next(iter(arrays.values())))):
         yield {
@@ -42,7 +42,7 @@ def split_examples(answers: Mapping[str, Any], labels: Sequence[str]) -> Iterato
 
 
 def name_numbers(numbers: np.ndarray, labels: Sequence[str]) -> Any:
-    """The label of a number, or the labels of several, without -1."""
+    """Converts an id, or an array of ids without the entries -1, to labels."""
     if numbers.ndim == 0:
         return labels[int(numbers)]
     return [labels[number] for number in numbers[numbers >= 0]]

@@ -1,19 +1,21 @@
-"""Probabilities of classes, in-graph, shared by evaluation, predictions and exports.
+"""Class probabilities in the graph, shared by evaluation, prediction and exports.
 
-They are float64, since a float32 is 1 for every logit from 17 on. A temperature, by which logits
-are divided, calibrates them. Letters: B batch, K choices, C classes or labels.
+They are float64, because the float32 sigmoid of every logit above 17 is 1. Dividing the logits by a
+temperature calibrates the probabilities.
+
+Dimensions: B batch, K choices, C classes.
 """
 
 import tensorflow as tf
 
 
 def probabilities(logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:
-    """Probabilities of classes of which one holds, (..., C) float64."""
+    """Returns single-label probabilities, shape (..., C) float64."""
     return tf.nn.softmax(_calibrated(logits, temperature))
 
 
 def log_probabilities(logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:
-    """The logarithms of ``probabilities``, finite where those are 0.
+    """Returns the logarithms of ``probabilities``, finite even if a probability is 0.
 
     >>> log_probabilities(tf.constant([[0.0, 0.0], [1e4, 0.0]])).numpy().round(2)
     array([[-6.9e-01, -6.9e-01],
@@ -23,29 +25,29 @@ def log_probabilities(logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:
 
 
 def most_likely(logits: tf.Tensor, temperature: float = 1.0) -> tuple[tf.Tensor, tf.Tensor]:
-    """The most probable class, (...,) int64, and its probability, (...,) float64."""
+    """Returns the most likely class and its probability, shape (...,) int64 and float64."""
     return tf.argmax(logits, -1), tf.reduce_max(probabilities(logits, temperature), -1)
 
 
 def multilabel_probabilities(logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:
-    """Probabilities of classes of which any number holds, (..., C) float64."""
+    """Returns multi-label probabilities, shape (..., C) float64."""
     return tf.sigmoid(_calibrated(logits, temperature))
 
 
 def choose(
     logits: tf.Tensor, is_choice: tf.Tensor, temperature: float = 1.0
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The most probable of each row's choices, (B,) int32, and the probabilities, (B, K) float64.
+    """Returns the most likely choice of each row, (B,) int32, and probabilities, (B, K) float64.
 
-    ``logits`` and ``is_choice`` are (B, K). What is no choice has probability 0; of a row without
-    choices the place is -1.
+    ``logits`` and ``is_choice`` have the shape (B, K). Entries that are not choices have
+    probability 0. The index of a row without choices is -1.
 
     >>> best, shares = choose(tf.constant([[0.0, 0.0, 9.0]]), tf.constant([[True, True, False]]))
     >>> best.numpy(), shares.numpy()
     (array([0], dtype=int32), array([[0.5, 0.5, 0. ]]))
     """
     logits = tf.where(is_choice, _calibrated(logits, temperature), float("-inf"))
-    # A column more: there is a greatest one where K is 0, too.
+    # The extra column keeps argmax defined if K is 0.
     with_one = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
     best = tf.argmax(with_one, 1, output_type=tf.int32)
     shares = tf.where(is_choice, tf.nn.softmax(logits), 0.0)

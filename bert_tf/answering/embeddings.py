@@ -1,7 +1,7 @@
-"""Signatures of the encoder: embeddings, its own outputs, TensorFlow Hub's endpoints.
+"""Signatures of an encoder: embeddings, hidden states and TensorFlow Hub endpoints.
 
-Next to the signatures, which are flat and for servers, a loaded export has functions as attributes
-that take and return what a Hub encoder does
+Signatures have flat inputs and outputs, as servers require. A loaded export also has functions as
+attributes with the inputs and outputs of a Hub encoder
 (https://www.tensorflow.org/hub/common_saved_model_apis/text).
 """
 
@@ -31,13 +31,13 @@ from .signatures import (
 )
 
 _HUB_NAMES = (features.SEQUENCE_OUTPUT, features.POOLED_OUTPUT, features.ENCODER_OUTPUTS)
-# Purposes of a text, which are the prefixes of ``SentenceEmbedding``.
+# Roles of a text: the prefix attributes of ``SentenceEmbedding``.
 QUERY, DOCUMENT = "query_prefix", "document_prefix"
 
 
 def signatures(served: Served) -> Signatures:
-    """Signatures of a ``BertEncoder``; those of comparisons if it has a sentence embedding."""
-    embedding = text_signature(served, embed, "Embeds texts, one vector each.")
+    """Returns the signatures of a ``BertEncoder``; a sentence embedding adds ``similarity``."""
+    embedding = text_signature(served, embed, "Returns one vector per text.")
     tokens = id_signature(served, function=encode_tokens, returned="the encoder's hidden states.")
     by_name = {"serving_default": embedding, "tokens": tokens}
     prefixes = served.model.sentence_embedding
@@ -48,8 +48,7 @@ def signatures(served: Served) -> Signatures:
         by_name["embed_documents"] = text_signature(
             served,
             functools.partial(embed, role=DOCUMENT),
-            "Embeds texts that are to be found, behind the prefix of documents; `embed` is for "
-            "queries.",
+            "Returns one vector per document, with the document prefix; `embed` is for queries.",
         )
     return by_name
 
@@ -63,13 +62,13 @@ def _similarity_signature(served: Served) -> Signature:
             {"text": texts, "others": [[text, texts[0]] for text in SECOND_TEXTS]},
             {"text": odd, "others": [[text, texts[1]] for text in odd[::-1]]},
         ),
-        "Compares texts with others, by cosines: a row of others for each text, or one row for "
-        "all.",
+        "Returns cosine similarities of texts with others: one row of others per text, or one "
+        "row for all.",
     )
 
 
 def transformers_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """Outputs of an encoder on ids, (B, S) int32, by transformers' names."""
+    """Returns the encoder's outputs for ids, (B, S) int32, under the names of transformers."""
     outputs = served.encode(inputs)
     names = {
         features.SEQUENCE_OUTPUT: "last_hidden_state",
@@ -84,11 +83,13 @@ def transformers_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
 
 
 def embed(served: Served, text: tf.Tensor, role: str = QUERY) -> Outputs:
-    """Embeds texts, (B,) string, behind the model's prefix of the role.
+    """Embeds texts, (B,) string, with the model's prefix for the role.
 
-    Returns ``mean_output``, over [CLS] and [SEP] too, ``cls_output`` and ``pooled_output`` (B, H);
-    of models of sentence embeddings ``sentence_embedding`` (B, D); ``truncated`` (B,). A causal
-    model, whose [CLS] sees no other token, has ``last`` in place of ``cls``.
+    Returns:
+        ``mean_output``, over all tokens including [CLS] and [SEP], ``cls_output`` and
+        ``pooled_output``, shape (B, H); for sentence embedding models also ``sentence_embedding``,
+        shape (B, D); ``truncated``, shape (B,) bool. A causal model, in which [CLS] sees no other
+        token, has ``last_output`` in place of ``cls_output``.
     """
     rows, truncated = text_rows(served, _with_prefix(served, text, role))
     vectors = run_on_rows(served, rows, _vectors)
@@ -96,10 +97,10 @@ def embed(served: Served, text: tf.Tensor, role: str = QUERY) -> Outputs:
 
 
 def _vectors(served: Served, inputs: Outputs) -> Outputs:
-    """The vectors of some rows.
+    """Returns the vectors of some rows.
 
-    ``normalize`` leaves ``pooled_output`` as it is, which a head was trained to read, and
-    ``sentence_embedding``, which is scaled as it was in training.
+    The option ``normalize`` does not apply to ``pooled_output``, because a head reads it unscaled,
+    nor to ``sentence_embedding``, which is scaled as in training.
     """
     outputs, mask = served.encode(inputs), inputs[features.INPUT_MASK]
     last = outputs[features.SEQUENCE_OUTPUT]
@@ -116,14 +117,20 @@ def _vectors(served: Served, inputs: Outputs) -> Outputs:
 
 
 def compare(served: Served, text: tf.Tensor, others: tf.Tensor) -> Outputs:
-    """Compares texts (B,), queries, with others, documents: ``similarity`` (B, M), ``truncated``.
+    """Compares queries, (B,) string, with documents.
 
-    ``others`` are (B, M), each text's own, or (1, M), the same for all: a matrix, so that a server
-    never joins the lists of two requests into one.
+    Args:
+        served: Served model.
+        text: Queries, shape (B,) string.
+        others: Documents, (B, M) string for one row per query, or (1, M) for all queries. It is a
+            matrix so that a server cannot concatenate the lists of two requests.
+
+    Returns:
+        ``similarity``, shape (B, M) float32, and ``truncated``, shape (B,) bool.
     """
     check = tf.debugging.Assert(
         tf.reduce_any(tf.equal(tf.shape(others)[0], [1, tf.size(text)])),
-        ["Expected a row of others for each text of the request, or one row for all."],
+        ["Expected one row of others per text, or one row for all texts."],
     )
     with tf.control_dependencies([check]):
         count = tf.shape(others)
@@ -140,7 +147,7 @@ def compare(served: Served, text: tf.Tensor, others: tf.Tensor) -> Outputs:
 def sentence_vectors(
     served: Served, texts: tf.Tensor, role: str = QUERY
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Directions of (B,) texts, (B, D) float32 of length 1, and ``truncated`` (B,) bool."""
+    """Returns unit vectors of texts, (B, D) float32, and ``truncated``, (B,) bool."""
     rows, truncated = text_rows(served, _with_prefix(served, texts, role))
 
     def vectors(served: Served, inputs: Outputs) -> tf.Tensor:
@@ -151,18 +158,18 @@ def sentence_vectors(
 
 
 def _with_prefix(served: Served, texts: tf.Tensor, role: str) -> tf.Tensor:
-    """Texts, (B,) string, behind what the model was trained to read before a query or document."""
+    """Prepends the model's prefix for a role to texts, (B,) string."""
     prefix = getattr(served.model.sentence_embedding, role, "")
     return tf.strings.join([prefix, texts]) if prefix else texts
 
 
-# === Ids, for clients with a tokenizer of their own ===
+# === Token ids ===
 
 
 def encode_tokens(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """Runs the encoder on ids, (B, S) int32: ``hub_outputs`` in TensorFlow Hub's flat form.
+    """Runs the encoder on ids, (B, S) int32, and returns ``hub_outputs`` as a flat dictionary.
 
-    The blocks' states are ``encoder_outputs_0`` and so on, the lowest first.
+    The hidden states of the blocks are ``encoder_outputs_0`` and so on, starting with the lowest.
     """
     flat = hub_outputs(served.encode(inputs), inputs, served.model.config)
     for number, block in enumerate(flat.pop(features.ENCODER_OUTPUTS)):
@@ -173,10 +180,12 @@ def encode_tokens(served: Served, **inputs: tf.Tensor) -> Outputs:
 def hub_outputs(
     outputs: Mapping[str, Any], inputs: Mapping[str, tf.Tensor], config: BertConfig
 ) -> dict[str, Any]:
-    """The outputs of a ``BertEncoder`` in float32, by the names of TensorFlow Hub.
+    """Returns the outputs of a ``BertEncoder`` in float32 under the names of TensorFlow Hub.
 
-    ``sequence_output`` (B, S, H); ``pooled_output`` (B, H); ``default`` (B, H), the pooled output
-    or what a pooler would read; ``encoder_outputs``, the blocks' (B, S, H) each.
+    Returns:
+        ``sequence_output``, shape (B, S, H); ``pooled_output``, shape (B, H); ``default``, shape
+        (B, H), the pooled output or, without a pooler, the state it would read;
+        ``encoder_outputs``, a list of the blocks' outputs, shape (B, S, H) each.
     """
     by_name = {
         key: tf.nest.map_structure(lambda value: tf.cast(value, tf.float32), outputs[key])
@@ -199,11 +208,12 @@ _IDS = {
 
 
 def endpoints(served: Served) -> dict[str, Any]:
-    """The functions that a loaded export has as attributes: ids or texts to ``hub_outputs``.
+    """Returns the functions that a loaded export has as attributes.
 
-    ``text_encoder`` adds ``input_mask``. The endpoints for training have dropout. All read the
-    variables, so that each sees what another has trained; ``serving_default``, and in bfloat16 all
-    signatures, read copies, made when the export is loaded.
+    They map ids or texts to ``hub_outputs``; ``text_encoder`` adds ``input_mask``. Endpoints for
+    training apply dropout. All endpoints read the variables, so training one changes the others.
+    ``serving_default``, and in bfloat16 every signature, reads copies created when the export is
+    loaded.
     """
     encoder = served.model.encoder
     inference: _Encode = served.encode
@@ -223,7 +233,7 @@ def _endpoints(served: Served, encode: _Encode, suffix: str = "") -> dict[str, A
 
     def on_texts(text: tf.Tensor) -> dict[str, Any]:
         rows, _ = text_rows(served, text)
-        # The maximum over no rows is the least integer.
+        # The maximum of an empty tensor is the smallest integer.
         width = tf.maximum(tf.reduce_max(rows.lengths), 2)
         inputs = pack(rows.ids, rows.segments, width, served.tokenizer)
         return {**on_ids(inputs), features.INPUT_MASK: inputs[features.INPUT_MASK]}

@@ -1,4 +1,4 @@
-"""Heads of pre-training: guesses for each literal ``[MASK]`` of a text, and what follows it."""
+"""Signatures of the pre-training heads: predictions for [MASK] tokens and next sentences."""
 
 from typing import Any
 
@@ -13,18 +13,17 @@ from .rows import fit_rows, run_on_rows, text_rows, truncate_texts
 from .served import Outputs, Served
 from .signatures import STRINGS, Requests, Signature, Signatures, long_text, text_signature
 
-_GUESSES = 5  # for each [MASK]
-# The literal mask would be this many tokens at most, if it did not stand for one.
+_GUESSES = 5  # predictions per [MASK]
+# Maximum number of tokens in the text "[MASK]" if it were not a special token.
 _MASK_TOKEN_LENGTH = 2 + len("MASK")
-# Logits that are computed at once: 32 MB.
+# Number of logits computed at a time: 32 MB.
 _LOGITS_CHUNK_SIZE = 1 << 23
 
 
 def signatures(served: Served) -> Signatures:
-    """Signatures of a ``BertPretrainer``.
+    """Returns the signatures of a ``BertPretrainer``.
 
-    One without the masked-LM head, or a causal one, whose head fills no masks, answers embeddings
-    by default.
+    A model without a masked-LM head, or a causal one, returns embeddings by default.
     """
     encoder_signatures = embeddings.signatures(served)
     by_name = {"serving_default": encoder_signatures["serving_default"]}
@@ -33,13 +32,13 @@ def signatures(served: Served) -> Signatures:
             fill_masks,
             {"text": STRINGS},
             _requests(served),
-            "Guesses what each literal [MASK] in a text stands for; no other signature gives "
-            "[MASK] a meaning.",
+            "Predicts the token for each [MASK] in a text. Only this signature treats [MASK] as "
+            "a special token.",
         )
         by_name = {"serving_default": filling, "embed": by_name["serving_default"]}
     by_name["tokens"] = encoder_signatures["tokens"]
     if served.model.nsp:
-        summary = "Judges whether the second text follows the first in some document."
+        summary = "Predicts whether the second text follows the first in a document."
         names = ("first", "second")
         by_name["next_sentence"] = text_signature(served, next_sentence, summary, *names)
     return by_name
@@ -57,7 +56,7 @@ def _requests(served: Served) -> Requests:
 
 
 def transformers_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """Outputs on ids, (B, S) int32, of every position, by transformers' names."""
+    """Returns outputs for ids, (B, S) int32, at all positions, under the names of transformers."""
     ids = inputs[features.INPUT_WORD_IDS]
     if served.model.mlm:
         positions = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
@@ -74,17 +73,20 @@ def transformers_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
 
 
 def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
-    """Guesses what each literal ``[MASK]`` in texts, (B,) string, stands for.
+    """Predicts the token for each literal ``[MASK]`` in texts, (B,) string.
 
-    The text around a mask is tokenised separately: ``un[MASK]able`` is the words "un" and "able"
-    with a mask between. Returns ``tokens``, ``token_ids`` and ``scores`` (B, M, K), the most
-    probable first; ``counts`` (B,), the masks that were answered; ``filled`` (B,), the text with
-    the best pieces in place; ``truncated`` (B,).
+    The text on either side of a mask is tokenized separately: ``un[MASK]able`` is the words "un"
+    and "able" with a mask between them.
+
+    Returns:
+        ``tokens``, ``token_ids`` and ``scores``, shape (B, M, K), the most likely first;
+        ``counts``, shape (B,), the number of masks with predictions; ``filled``, shape (B,), the
+        text with the most likely tokens; ``truncated``, shape (B,) bool.
     """
     tokenizer = served.tokenizer
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
     full_text, text = text, truncate_texts(served, text, _MASK_TOKEN_LENGTH * served.max_seq_length)
-    # [B, (parts)]: one more part than masks.
+    # [B, (parts)]: one part more than there are masks.
     parts = tf.strings.split(text, sep=MASK_TOKEN)
     part_number = tf.ragged.range(parts.row_lengths()).flat_values
     part_ids = tokenizer.tokenize(parts.flat_values)
@@ -95,7 +97,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     ids = parts.with_values(tf.concat([mask_before, part_ids], 1)).merge_dims(1, 2)
 
     rows, truncated = fit_rows(served, ids)
-    # Only a literal mask has this id: tokenising text never gives it.
+    # Only a literal mask has this id, because tokenizing text never produces it.
     is_mask = ids[:, : served.max_seq_length - 2] == tokenizer.mask_id
     # (B,)
     counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
@@ -111,13 +113,13 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     part_rows = value_rows(parts.row_splits)
     answer_index = tf.stack([part_rows, tf.maximum(part_number - 1, 0)], 1)
     is_answered = part_number <= tf.gather(tf.cast(counts, tf.int64), part_rows)
-    # A mask that was cut off has no place among the answers, and stays as it was written.
+    # A truncated mask has no prediction and remains in the text.
     guess = tf.gather_nd(
         best, tf.where(is_answered[:, None], answer_index, tf.zeros_like(answer_index))
     )
     filler = tf.where(is_answered, guess, MASK_TOKEN)
     pieces = tf.where(part_number > 0, filler, "") + parts.flat_values
-    # The rest of the text: masks in it are cut off.
+    # The truncated rest of the text keeps its masks.
     rest = tf.strings.substr(full_text, tf.strings.length(text), tf.strings.length(full_text))
     return {
         "tokens": tf.where(answered, tokens, ""),
@@ -130,7 +132,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
 
 
 def _guesses(served: Served, inputs: Outputs, max_count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Scores and ids of the best pieces for each mask of N packed rows, (N, M, K); 0 if padded."""
+    """Returns scores and ids of the best tokens per mask of N rows, (N, M, K), padded with 0."""
     positions = tf.where(inputs[features.INPUT_WORD_IDS] == served.tokenizer.mask_id)
     states = tf.gather_nd(served.encode(inputs)[features.SEQUENCE_OUTPUT], positions)
     scores, ids = best_pieces(served, states)
@@ -148,13 +150,13 @@ def _guesses(served: Served, inputs: Outputs, max_count: tf.Tensor) -> tuple[tf.
 
 
 def best_pieces(served: Served, states: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The probabilities of the best pieces for P states, (P, H), and their ids, (P, K) each."""
+    """Returns the probabilities and ids of the best tokens for states (P, H), (P, K) each."""
     size = served.tokenizer.vocab_size
     top_k, chunk_size = min(_GUESSES, size), max(_LOGITS_CHUNK_SIZE // size, 1)
 
     def step(begin: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
         end = begin + chunk_size
-        # Rows of the table beyond the vocabulary stand for no piece.
+        # The table may have more rows than the vocabulary has tokens.
         logits = served.guess(states[begin:end])[:, :size]
         return end, tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))
 
@@ -163,11 +165,11 @@ def best_pieces(served: Served, states: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
 
 
 def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Outputs:
-    """Judges whether the second text follows the first: ``probability``, ``truncated`` (B,)."""
+    """Predicts whether one text follows another: ``probability`` and ``truncated``, (B,)."""
     rows, truncated = text_rows(served, first, second)
 
     def head(served: Served, inputs: Outputs) -> tf.Tensor:
-        # This head reads the pooled output alone; the masked-LM head gets nothing to do.
+        # Without positions, the masked-LM head computes nothing.
         positions = tf.zeros([tf.shape(inputs[features.INPUT_MASK])[0], 0], tf.int32)
         outputs = served.call({**inputs, features.MASKED_LM_POSITIONS: positions})
         return outputs[features.NEXT_SENTENCE_LOGITS]

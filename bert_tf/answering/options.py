@@ -1,8 +1,8 @@
-"""Options of serving a model, each declared once; nothing here loads TensorFlow.
+"""Options for serving a model, importable without TensorFlow.
 
-A field is also a flag of ``python -m bert_tf.export``, and a keyword of ``bert_tf.api.export``, but
-for those that a fine-tuned model's directory keeps. ``tasks.signatures`` says which options apply
-to models of some classes alone.
+The fields are also flags of ``python -m bert_tf.export`` and keywords of ``bert_tf.api.export``,
+except those stored in the directory of a fine-tuned model. ``tasks.signatures`` defines which
+options apply only to some model classes.
 """
 
 import dataclasses
@@ -16,22 +16,21 @@ from bert_tf.cli.flag_fields import check, rule
 _LARGEST_BATCH = 64
 _ASCENDING = rule(
     lambda sizes, _: any(a >= b for a, b in itertools.pairwise((0, *sizes))),
-    "{flag} is {value}: expected whole numbers of 1 or more, ascending.",
+    "{flag} is {value}: expected integers of 1 or more in ascending order.",
 )
 _FITS_REQUESTS = rule(
     lambda sizes, values: bool(sizes and values["max_rows"] and sizes[-1] > values["max_rows"]),
-    "{flag} is {value}, and max_rows is {max_rows}: expected no batch of more rows than a request "
-    "may have.",
+    "{flag} is {value}: expected batch sizes of at most max_rows={max_rows}.",
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionOptions:
-    """Options of questions about contexts, for training, predictions and exports."""
+    """Options of question answering for training, prediction and exports."""
 
     doc_stride: int = flag_fields.integer(
         128,
-        "squad: begin the windows of a context so many tokens apart.",
+        "squad: number of tokens between the starts of consecutive windows of a context.",
         min_value=1,
         saved_in_task_file=True,
         heading="Questions",
@@ -39,15 +38,15 @@ class QuestionOptions:
     )
     max_query_length: int = flag_fields.integer(
         64,
-        "squad: cut questions to this many tokens.",
+        "squad: maximum number of tokens per question; longer questions are truncated.",
         min_value=1,
         saved_in_task_file=True,
         advanced=True,
     )
-    # The memory grows with the square of a question's answers.
+    # Memory grows with the square of the number of answers.
     n_best_size: int = flag_fields.integer(
         20,
-        "squad: keep this many answers for each question.",
+        "squad: number of answers to keep per question.",
         min_value=1,
         max_value=1000,
         saved_in_task_file=True,
@@ -55,7 +54,7 @@ class QuestionOptions:
     )
     max_answer_length: int = flag_fields.integer(
         30,
-        "squad: give answers of at most this many tokens.",
+        "squad: maximum number of tokens per answer.",
         min_value=1,
         saved_in_task_file=True,
         advanced=True,
@@ -64,10 +63,10 @@ class QuestionOptions:
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions(QuestionOptions):
-    """Options of serving a model, which are the flags of ``python -m bert_tf.export``, and more.
+    """Options for serving a model: the flags of ``python -m bert_tf.export`` and further settings.
 
     Raises:
-        ValueError: a value is out of its range.
+        ValueError: If a value is out of range.
 
     >>> ExportOptions(n_best_size=0)
     Traceback (most recent call last):
@@ -79,47 +78,47 @@ class ExportOptions(QuestionOptions):
 
     max_seq_length: int | None = flag_fields.integer(
         None,
-        "Read rows of at most this many tokens, [CLS] and [SEP] included, by default as the model "
-        "was trained, else all of its positions.",
+        "Maximum number of tokens per row, including [CLS] and [SEP]; by default as in training, "
+        "else the maximum of the model.",
     )
     pair: bool = flag_fields.switch(
         False,
-        "Classes and numbers: let serving_default take text and text_pair, by default as the "
-        "model was fine-tuned.",
+        "Classification and regression: make serving_default take text and text_pair; by default "
+        "as in fine-tuning.",
         advanced=True,
     )
     long_text: str = flag_fields.choice(
         LONG_TEXTS[0],
         LONG_TEXTS,
-        "Classes and numbers: what is read of single texts of more tokens than a row: the "
-        "beginning (head), the beginning and the end (head_tail), or everything (windows).",
+        "Classification and regression: part of a long single text to read: the beginning "
+        "(head), the beginning and the end (head_tail), or everything in windows (windows).",
         saved_in_task_file=True,
     )
-    normalize: bool = flag_fields.switch(False, "Embeddings: scale them to length 1.")
+    normalize: bool = flag_fields.switch(False, "Embeddings: scale vectors to length 1.")
     transformers_signature: bool = flag_fields.switch(
         False,
-        "Give serving_default the inputs and outputs that SavedModels of transformers' TFBert "
-        "classes had, so that their clients go on, and the signature strings the texts.",
+        "Give serving_default the inputs and outputs of the SavedModels of transformers' TFBert "
+        "classes, for existing clients; the signature strings then takes texts.",
     )
     precision: str = flag_fields.precision(
         "bfloat16 computes in bfloat16, faster on a machine that has it."
     )
     max_rows: int | None = flag_fields.integer(
         None,
-        "Refuse requests of more rows; by default no limit, but a server that batches refuses "
-        "more than 64.",
+        "Maximum number of rows per request; by default no limit, but a batching server allows "
+        "at most 64.",
         min_value=1,
         advanced=True,
     )
     max_bytes: int | None = flag_fields.integer(
         None,
-        "Refuse requests with more bytes of text in a row; by default no limit.",
-        min_value=256,  # the ordinary samples are shorter
+        "Maximum number of bytes of text per row; by default no limit.",
+        min_value=256,  # the regular samples fit
         advanced=True,
     )
     allowed_batch_sizes: tuple[int, ...] = flag_fields.words(
         (),
-        "Have a server pad its batches to these sizes, such as 8,16,32,64; by default none.",
+        "Batch sizes to which a server pads, such as 8,16,32,64; by default none.",
         rules=[_ASCENDING, _FITS_REQUESTS],
     )
 
@@ -128,7 +127,7 @@ class ExportOptions(QuestionOptions):
 
     @property
     def largest_batch(self) -> int:
-        """The most rows of a batch that a server makes of requests."""
+        """Maximum number of rows per batch on a server that batches requests."""
         if self.allowed_batch_sizes:
             return self.allowed_batch_sizes[-1]
         return min(_LARGEST_BATCH, self.max_rows or _LARGEST_BATCH)

@@ -1,11 +1,11 @@
-"""Texts to a model's rows, as wide as the longest of a request needs.
+"""Batching of texts: rows as wide as the longest one requires.
 
-All heads are functions of the served model and of a request's tensors, whose batch is first, of any
-size, also 0. Outputs are dense, padded where rows differ ("", -1, 0) next to a count, so that
-TensorFlow Serving can split a batch; ``truncated`` says where a text lost its end.
+Heads are functions of the served model and the tensors of a request, whose first dimension is the
+batch, possibly of size 0. Outputs are dense, padded with "", -1 or 0 and accompanied by counts, so
+that TensorFlow Serving can split a batch. ``truncated`` marks texts that were cut.
 
-Letters, here and in the heads: B batch, S sequence, H hidden, V vocabulary, C classes, K guesses,
-answers or choices, R rows.
+Dimensions, also in the heads: B batch, S sequence, H hidden, V vocabulary, C classes, K candidates
+(tokens, answers or choices), R rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,32 +26,33 @@ from bert_tf.pipelines.packing import (
 
 from .served import Outputs, Served
 
-# The most tokens that the model reads at once, padding included: 8 rows of 512, or 64 of 64. More
-# make no CPU quicker, and attention's memory grows with rows times the square of their length.
+# Maximum number of tokens per model call, including padding: 8 rows of 512, or 64 of 64. More
+# tokens are not faster on any CPU, and the memory of attention grows with the number of rows times
+# the square of their length.
 _TOKENS_CHUNK_SIZE = 4096
-# A text of this many bytes for each token that is wanted has enough of them, most probably.
+# Number of bytes that almost always contain one token.
 _BYTES_PER_TOKEN = 64
-# This much padding costs less than another call of the model.
+# Number of padding tokens that cost less than another call of the model.
 _FREE_PADDING = 256
 
-# The served model that is to compute some rows, and the encoder's inputs of these, to tensors.
+# Function of the served model and the encoder's inputs for some rows that returns tensors.
 Head = Callable[[Served, Outputs], Any]
 
 
 class Rows(NamedTuple):
-    """Rows that are yet to be packed: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+    """Unpacked rows: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
 
     ids: tf.Tensor  # all tokens, int32
-    segments: Sequence[Range]  # ranges of A, and of B where there is one, (R,) int32 each
+    segments: Sequence[Range]  # ranges of A and, for pairs, of B, (R,) int32 each
 
     @property
     def lengths(self) -> tf.Tensor:
-        """The rows' tokens, with [CLS] and [SEP], (R,) int32."""
+        """Number of tokens per row, including special tokens, shape (R,) int32."""
         return tf.add_n([lengths for _, lengths in self.segments]) + 1 + len(self.segments)
 
 
 def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
-    """Rows of texts or pairs of texts, (B,) string each, and ``truncated`` (B,) bool."""
+    """Returns the rows of texts or text pairs, (B,) string each, and ``truncated``, (B,) bool."""
     if len(texts) == 2:
         texts = check_equally_many(*texts)
     cut = [truncate_texts(served, strings, served.max_seq_length) for strings in texts]
@@ -59,13 +60,13 @@ def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
 
 
 def truncate_texts(served: Served, texts: tf.Tensor, limit: int) -> tf.Tensor:
-    """Cuts long texts, (B,) string, after a blank with more than the ``limit`` tokens before it."""
-    # A blank ends a word whatever follows, so the tokens before it are those of the whole text.
+    """Cuts long texts, (B,) string, after a white space that follows more than ``limit`` tokens."""
+    # White space always ends a word, so the tokens before it do not depend on the rest of the text.
     size = limit * _BYTES_PER_TOKEN
     is_long = tf.strings.length(texts) > size
 
     def cut() -> tf.Tensor:
-        # In a pattern \C is any byte: the text may not be UTF-8.
+        # The pattern \C matches any byte, because the text may not be valid UTF-8.
         begin = tf.strings.regex_replace(
             tf.strings.substr(texts, 0, size), r"^(\C*[ \t\n\r])\C*$", r"\1"
         )
@@ -77,7 +78,7 @@ def truncate_texts(served: Served, texts: tf.Tensor, limit: int) -> tf.Tensor:
 
 
 def fit_rows(served: Served, *segments: tf.RaggedTensor) -> tuple[Rows, tf.Tensor]:
-    """Rows of one or two segments of ids, [B, (tokens)] int32 each, and ``truncated`` (B,) bool."""
+    """Returns rows of one or two segments, [B, (tokens)] int32, and ``truncated``, (B,) bool."""
     ids, ranges = join_segments(segments)
     fitted = fit_segments(ranges, served.max_seq_length, served.tokenizer)
     return Rows(ids, fitted.ranges), fitted.truncated
@@ -89,17 +90,17 @@ def run_on_rows(
     head: Head,
     extra_features: Mapping[str, tf.Tensor] = MappingProxyType({}),
 ) -> Any:
-    """Packs R rows and runs a head on them, in blocks of rows that are about as long as each other.
+    """Packs R rows and runs a head on them in chunks of rows of similar length.
 
-    The head takes the encoder's inputs of some rows, (N, S) int32 each, and their part of
-    ``extra_features``, (R, longest S); it returns tensors (N, ...) whose other sizes do not
+    The head takes the encoder's inputs of some rows, (N, S) int32 each, and their rows of
+    ``extra_features``, (R, longest S). It returns tensors (N, ...) whose other dimensions do not
     depend on S.
     """
     lengths = rows.lengths
     if served.unmasked is None:
         return _in_blocks(served, rows, lengths, head, extra_features)
     unmasked = served.unmasked
-    # One text, most often.
+    # This is the most common case: a single text.
     size, width = tf.size(lengths), tf.reduce_max(lengths)
     fits = (size * width <= _TOKENS_CHUNK_SIZE) | (size == 1)
 
@@ -132,7 +133,7 @@ def _in_blocks(
     tokens_before = tf.concat([[0], tf.cumsum(lengths)], 0)
 
     def step(begin: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        # An empty batch has no longest row; it gets the columns of an empty text.
+        # An empty batch has no longest row, so its width is that of an empty text.
         width = tf.reduce_max(lengths[begin : begin + 1])
         width = tf.maximum(width, 1 + len(rows.segments))
         limit = tf.minimum(tf.maximum(_TOKENS_CHUNK_SIZE // width, 1), size - begin)
@@ -152,18 +153,18 @@ def _in_blocks(
 
 
 def check_equally_many(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two columns of a request, (B, ...) each, once it is checked that B is the same."""
-    # A column of one row would be repeated for every row of the other, and nobody would know.
+    """Checks that two inputs of a request, (B, ...) each, have the same number of rows."""
+    # An input with one row would otherwise be broadcast silently.
     check = tf.debugging.assert_equal(
         tf.shape(first)[0],
         tf.shape(second)[0],
-        "Expected as many rows in both columns of the request.",
+        "Expected the same number of rows in both inputs of the request.",
     )
     with tf.control_dependencies([check]):
         return tf.identity(first), tf.identity(second)
 
 
 def dense(rows: tf.RaggedTensor, values: tf.Tensor, padding: str | float) -> tf.Tensor:
-    """Puts P values into their rows, [B, (P)], padded to the longest, and to a column at least."""
+    """Converts P values to rows [B, (P)], padded to the longest row and at least one column."""
     width = tf.maximum(tf.reduce_max(rows.row_lengths()), 1)
     return rows.with_values(values).to_tensor(padding, shape=tf.stack([-1, width]))

@@ -1,11 +1,11 @@
-"""The model as all signatures of an export share it: a copy, each of whose graphs is traced once.
+"""Copy of a model that all signatures of an export share, with each graph traced once.
 
-The tokenizer, the encoder and the whole model are traced once each, and the model calls the
-encoder's trace: so a graph is in the SavedModel once, whatever number of signatures uses it.
+The tokenizer, the encoder and the model are traced once, and the model calls the trace of the
+encoder. A SavedModel therefore contains each graph once, independent of the number of signatures.
 
-bfloat16 arithmetic is Keras' ``mixed_bfloat16``, whose casts are part of the graph: a SavedModel
-cannot carry the option by which training on a CPU has the graph rewritten. Embeddings, LayerNorm
-and a task's logits stay float32, and so do the stored weights.
+bfloat16 computation uses Keras' ``mixed_bfloat16``, whose casts are part of the graph, because a
+SavedModel cannot store the graph rewriting used for training on CPUs. Embeddings, LayerNorm, the
+logits of a task and the stored weights remain float32.
 """
 
 import copy
@@ -33,31 +33,32 @@ from .options import ExportOptions
 from .two_chains import Columns, TwoChains
 
 Outputs = dict[str, tf.Tensor]
-# [CLS] A [SEP] B [SEP], with a token in each segment.
+# [CLS] A [SEP] B [SEP] with one token per segment.
 _SHORTEST_SEQUENCE = 5
-# What an encoder's matrices may have together to be constants. Python has the graph in memory about
-# twenty times while it loads an export.
+# Maximum size of an encoder's matrices to be stored as constants. While loading an export, Python
+# needs about twenty times that memory.
 _MAX_CONSTANT_BYTES = 32 << 20
 
-# A variable in the dtype of the arithmetic, for the graph that is being traced.
+# Function that reads a variable in the compute dtype, in the graph that is being traced.
 Read = Callable[[keras.Variable], tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """A model as all signatures of one export share it.
+    """Model shared by all signatures of an export.
 
     Attributes:
-        call: features to the model's outputs, at inference.
-        encode: features to the encoder's outputs, at inference.
-        guess: states (P, H) to the logits of the masked-LM head, (P, V) float32, if there is one.
-        weights: the variables, by the paths by which an export is read as a checkpoint.
-        resources: what the graphs read besides variables; to be saved with the signatures.
-        quick: the same for ``serving_default``, where speed counts most: states of padding are not
-            computed and are 0; in float32 two threads share a row (``two_chains``), in
-            bfloat16 the matrices of a small encoder are constants. ``None`` in ``quick`` itself.
-        whole: of ``quick`` in float32, the same for rows of one length, whose mask need not be
-            read. In bfloat16 the constants would be there twice.
+        call: Function from features to the model's outputs at inference.
+        encode: Function from features to the encoder's outputs at inference.
+        guess: Function from states (P, H) to logits of the masked-LM head, (P, V) float32, if there
+            is one.
+        weights: Variables by the path under which an export is read as a checkpoint.
+        resources: Resources of the graphs other than variables, to be saved with the signatures.
+        quick: Faster variant for ``serving_default``, which does not compute states of padding
+            (they are 0). In float32, two threads share a row (``two_chains``); in bfloat16, the
+            matrices of a small encoder are constants. ``None`` in ``quick`` itself.
+        unmasked: Variant of ``quick`` in float32 for rows of equal length, which need no mask. In
+            bfloat16 the constants would be stored twice.
     """
 
     model: BertModel
@@ -73,12 +74,12 @@ class Served:
     unmasked: "Served | None" = None
 
     def outputs(self, inputs: Mapping[str, tf.Tensor]) -> Any:
-        """The outputs for some rows: ``call``, for a caller that is told which model to ask."""
+        """Returns the outputs for some rows, as a head for ``run_on_rows``."""
         return self.call(inputs)
 
     @property
     def labels(self) -> list[str]:
-        """The classes' names in the order of their ids: "0", "1" and so on if they have none."""
+        """Names of the classes in the order of their ids; "0", "1" and so on by default."""
         labels = self.model.labels
         if not labels:
             return [str(number) for number in range(self.model.num_classes)]
@@ -87,14 +88,14 @@ class Served:
                 label.encode("utf-8")
             except UnicodeEncodeError as error:
                 raise ValueError(
-                    f"The name of class {number} is {label!r}, which cannot be written as UTF-8: "
-                    "rename it in model.labels."
+                    f"Class {number} has the name {label!r}, which is not valid UTF-8. Rename it "
+                    "in model.labels."
                 ) from error
         return list(labels)
 
 
 def untraced(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) -> Served:
-    """A model served by calls of itself, without copy or graphs."""
+    """Returns a served model that calls the model directly, without a copy or graphs."""
     return Served(
         model,
         tokenizer,
@@ -107,7 +108,7 @@ def untraced(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions)
 
 
 def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) -> Served:
-    """Copies a model and traces its graphs; ``serving_default`` has its own, ``Served.quick``."""
+    """Copies a model and traces its graphs, including those of ``Served.quick``."""
     check_vocabulary_fits(tokenizer.vocab, model.config.vocab_size, "of the tokenizer")
     length = max_seq_length(model, options)
     copied = copy_model(model, DTYPE_POLICIES[options.precision])
@@ -133,7 +134,7 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
 
 
 def copy_model(model: BertModel, dtype: str) -> BertModel:
-    """The same model with another dtype policy, in variables of its own, under no strategy."""
+    """Copies a model to new variables with another dtype policy, outside any strategy."""
     with seeds_from():
         copied = type(model).from_config({**model.get_config(), "dtype": dtype})
     copied.set_weights(model.get_weights())
@@ -144,7 +145,7 @@ def copy_model(model: BertModel, dtype: str) -> BertModel:
 
 
 def _leave_cudnn(model: keras.Model) -> None:
-    """Makes LSTMs compute by ordinary operations: what is traced on a GPU has to run on a CPU."""
+    """Disables cuDNN in LSTMs, because graphs traced on a GPU must also run on a CPU."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             _leave_cudnn(layer)
@@ -153,7 +154,7 @@ def _leave_cudnn(model: keras.Model) -> None:
 
 
 def max_seq_length(model: BertModel, options: ExportOptions) -> int:
-    """The option, else what the model says, else all positions."""
+    """Returns the option or, by default, the length of the model."""
     positions = model.config.max_position_embeddings
     length = options.max_seq_length
     if length is None:
@@ -170,15 +171,16 @@ def max_seq_length(model: BertModel, options: ExportOptions) -> int:
 
 
 class Weights:
-    """Weights that a model multiplies by, as its graphs read them.
+    """Weights of a model as its graphs read them.
 
     Attributes:
-        matrices: those of the encoder, without its tables of embeddings and ``sentence_dense``, if
-            the arithmetic has another dtype.
-        table: the word embeddings, likewise, by which a masked-LM head multiplies; the encoder adds
-            their rows in float32.
-        copies: by a variable's id, its value in that dtype; to be saved with the signatures.
-        columns: by a variable's id and columns, these; to be saved with the signatures, too.
+        matrices: Matrices of the encoder, except the embeddings and ``sentence_dense``, if the
+            compute dtype differs from theirs.
+        table: The word embeddings, if the compute dtype differs and a masked-LM head multiplies by
+            them. The encoder reads them in float32.
+        copies: Values in the compute dtype by the id of the variable, to be saved with the
+            signatures.
+        columns: Columns by the id of the variable and the columns, to be saved with the signatures.
     """
 
     def __init__(self, model: BertModel) -> None:
@@ -201,7 +203,7 @@ class Weights:
         return variable.value.read_value()
 
     def read_columns(self, variable: keras.Variable, columns: Columns) -> tf.Tensor:
-        """Reads some columns of a variable, from a copy: cut in every request they would be one."""
+        """Reads columns of a variable from a copy, which avoids slicing in every request."""
         key = (id(variable), columns)
         if key not in self.columns:
             with tf.init_scope():
@@ -209,10 +211,10 @@ class Weights:
         return self.columns[key].read()
 
     def read_quickly(self, variable: keras.Variable) -> tf.Tensor:
-        """Reads the copies of a small encoder's matrices as constants.
+        """Reads the matrices of a small encoder as constants, other variables as ``read`` does.
 
-        oneDNN packs a constant once and a variable in every request. In float32 the gain is a
-        tenth, which is not worth the memory.
+        oneDNN packs constants once, but variables in every request. In float32 this saves only 10%
+        of the time, which is not worth the memory.
         """
         size = sum(math.prod(v.shape) for v in self.matrices) * tf.bfloat16.size
         is_matrix = any(variable is matrix for matrix in self.matrices)
@@ -224,15 +226,15 @@ class Weights:
 
 
 def reading(read: Read, variables: Sequence[keras.Variable]) -> keras.StatelessScope:
-    """A scope in which variables are read in the dtype of the arithmetic."""
+    """Returns a scope in which variables are read in the compute dtype."""
     scope = keras.StatelessScope()
-    # Not by the constructor, which would cast to the variable's own dtype.
+    # The constructor would cast to the dtype of the variable.
     scope.state_mapping.update({id(variable): read(variable) for variable in variables})
     return scope
 
 
 class _Copy(tf.saved_model.experimental.TrackableResource):
-    """A variable's value in another dtype, or columns of it: made when a server loads an export."""
+    """Value of a variable in another dtype, or columns of it, computed when an export is loaded."""
 
     def __init__(
         self, variable: keras.Variable, dtype: str, columns: Columns | None = None
@@ -243,8 +245,8 @@ class _Copy(tf.saved_model.experimental.TrackableResource):
         self._columns = columns
         value = self._value()
         self._shape = value.shape
-        # Two exports in one process must not share a resource, unless they are the same: a
-        # handle's name says which it is.
+        # Two exports in one process must not share a resource unless it is identical, so the name
+        # of the handle contains a digest.
         digest = hashlib.sha256(value.numpy().tobytes()).hexdigest()
         self._shared_name = f"{variable.path}/{dtype}/{digest}"
         self._initialize()
@@ -272,7 +274,10 @@ class _Copy(tf.saved_model.experimental.TrackableResource):
 def encode(
     encoder: BertEncoder, plan: ComputePlan, unpadded: bool, inputs: Mapping[str, tf.Tensor]
 ) -> dict[str, Any]:
-    """The encoder's outputs at inference, 0 at padding; ``unpadded``: there is none."""
+    """Returns the encoder's outputs at inference; ``unpadded`` rows have no padding.
+
+    Outputs at padding are 0.
+    """
     mask = inputs[features.INPUT_MASK]
     embedded = encoder.embeddings(inputs[features.INPUT_WORD_IDS], inputs[features.INPUT_TYPE_IDS])
     all_real = unpadded and not encoder.config.is_decoder
@@ -287,9 +292,9 @@ def encode(
 def _graphs(
     model: BertModel, weights: Weights, read: Read, plan: ComputePlan | None, unpadded: bool
 ) -> dict[str, Any]:
-    """The graphs of a ``Served``, by their names there.
+    """Returns the fields of a ``Served`` that are graphs.
 
-    By a plan states of padding are not computed; ``unpadded``: all rows have one length.
+    With a plan, states of padding are not computed. ``unpadded`` rows have equal lengths.
     """
     encoder, table = model.encoder, weights.table
     planned_encode = functools.partial(encode, encoder, plan, unpadded) if plan else None
@@ -313,7 +318,7 @@ def _trace_model(
     variables: Sequence[keras.Variable],
     encode: Callable[..., Any] | None = None,
 ) -> Callable[[Mapping[str, tf.Tensor]], Any]:
-    """A model as one graph, which calls ``encode`` in place of its encoder's layers."""
+    """Traces a model as one graph, which calls ``encode`` in place of the encoder's layers."""
     specification = {
         key: tf.TensorSpec(tensor.shape, tensor.dtype, name=key)
         for key, tensor in model.input.items()
@@ -326,14 +331,14 @@ def _trace_model(
             with reading(read, variables):
                 return model(inputs, training=False)
         finally:
-            model.encoder.__dict__.pop("call", None)  # its own call comes back
+            model.encoder.__dict__.pop("call", None)  # restores the method of the class
 
     function = _traced(run, specification)
     return lambda inputs: function({key: inputs[key] for key in specification})
 
 
 def _masked_lm_logits(model: BertModel, states: tf.Tensor) -> tf.Tensor:
-    """The masked-LM head's logits for states by themselves: (P, H) to (P, V)."""
+    """Returns logits of the masked-LM head for separate states: (P, H) to (P, V)."""
     positions = tf.range(tf.shape(states)[0])
     return model.masked_lm(states[None], positions[None], training=False)[0]
 
@@ -345,7 +350,7 @@ def _traced(run: Callable[..., Any], specification: Any) -> Callable[..., Any]:
 
 
 def traced_once(tokenizer: BertTokenizer) -> BertTokenizer:
-    """A tokenizer whose graphs are traced, and written, once for all signatures that call it."""
+    """Returns a tokenizer whose graphs are traced and saved once for all signatures."""
     traced = copy.copy(tokenizer)
     strings = tf.TensorSpec([None], tf.string)
     for name in ("tokenize", "tokenize_with_offsets"):

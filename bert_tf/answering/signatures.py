@@ -1,4 +1,4 @@
-"""Signatures of an export: their form and sample requests, limits, reports of invalid bytes."""
+"""Serving signatures: inputs, sample requests, limits and reports of invalid bytes."""
 
 import dataclasses
 import functools
@@ -12,9 +12,9 @@ from bert_tf import features
 from .options import ExportOptions
 from .served import Outputs, Served
 
-# === A signature: what a server takes and returns, with sample requests ===
+# === Signatures and sample requests ===
 
-# Requests: of each its columns, by the inputs' names.
+# Requests, each a mapping from input names to columns.
 Requests = Sequence[Mapping[str, list[Any]]]
 
 STRINGS = tf.TensorSpec([None], tf.string)
@@ -23,17 +23,22 @@ ROWS_OF_STRINGS = tf.TensorSpec([None, None], tf.string)
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """Signature of a server: ``summary`` says in a sentence what it answers.
+    """Signature of a server.
 
-    The function takes what is served, and the inputs by name; its outputs are dense, the request's
-    batch first. ``samples`` are requests: an ordinary and an odd one.
+    Attributes:
+        function: Function of the served model and the inputs by name. Its outputs are dense, with
+            the batch as the first dimension.
+        inputs: Specs of the inputs by name.
+        samples: Sample requests: a regular one and one with edge cases.
+        summary: One-sentence description.
+        reports_invalid_bytes: Whether the output ``invalid_utf8`` is added.
     """
 
     function: Callable[..., Outputs]
     inputs: Mapping[str, tf.TensorSpec]
     samples: Requests
     summary: str
-    # TensorFlow Serving's Classify and Regress take signatures without other outputs.
+    # The Classify and Regress APIs of TensorFlow Serving do not allow further outputs.
     reports_invalid_bytes: bool = True
 
 
@@ -43,7 +48,7 @@ Signatures = dict[str, Signature]
 def text_signature(
     served: Served, function: Callable[..., Outputs], summary: str, *names: str
 ) -> Signature:
-    """Signature that takes ``text``, or a text or pair by other names."""
+    """Returns a signature that takes ``text``, or texts under other names."""
     names = names or ("text",)
     requests = text_requests(served, names)
     return Signature(function, dict.fromkeys(names, STRINGS), requests, summary)
@@ -55,13 +60,13 @@ def id_signature(
     function: Callable[..., Outputs] | None = None,
     returned: str = "the model's outputs.",
 ) -> Signature:
-    """Signature that takes the features of a contract, (B, S) or (B, K, S) int32 each.
+    """Returns a signature that takes features, shape (B, S) or (B, K, S) int32.
 
-    Its samples are a row and a shorter one, and a pair.
+    The samples are a batch of two rows of different lengths, and a pair.
     """
     tokenizer = served.tokenizer
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
-    # Anything from the vocabulary.
+    # Any two tokens of the vocabulary.
     a, b = tokenizer.vocab_size // 2, tokenizer.vocab_size - 1
     ordinary = {
         features.INPUT_WORD_IDS: [[cls, a, b, sep], [cls, b, sep, pad]],
@@ -84,12 +89,12 @@ def id_signature(
         key: tf.TensorSpec([None] * len(feature.dimensions), feature.dtype)
         for key, feature in contract.items()
     }
-    summary = f"Takes ids from the client's own tokenizer, and returns {returned}"
+    summary = f"Takes token ids and returns {returned}"
     return Signature(function or model_outputs, inputs, requests, summary)
 
 
 def model_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """Runs a task's model on its features, (B, S) or (B, K, S) int32: its outputs in float32."""
+    """Runs a model on features, (B, S) or (B, K, S) int32, and returns its outputs in float32."""
     outputs = served.call(inputs)
     by_name = outputs if isinstance(outputs, Mapping) else {"logits": outputs}
     return {key: tf.cast(value, tf.float32) for key, value in by_name.items()}
@@ -112,17 +117,17 @@ NOT_UTF8 = b"The caf\xe9 in \xffOslo is \xc3 open."
 
 
 def long_text(served: Served) -> str:
-    """A text of more tokens than a row has."""
+    """Returns a text with more tokens than a row can hold."""
     return " ".join(["The boat came in ."] * (served.max_seq_length // 5 + 1))
 
 
 def odd_texts(served: Served) -> list[Any]:
-    """Texts that a server must take, four."""
+    """Returns four texts that are edge cases."""
     return ["", BEYOND_ASCII, NOT_UTF8, long_text(served)]
 
 
 def text_requests(served: Served, names: Sequence[str]) -> Requests:
-    """Requests of texts or pairs, by the names of the inputs."""
+    """Returns requests of texts or text pairs under the given input names."""
     odd = odd_texts(served)
     ordinary = dict(zip(names, (TEXTS, SECOND_TEXTS), strict=False))
     return ordinary, dict(zip(names, (odd, odd[::-1]), strict=False))
@@ -131,17 +136,23 @@ def text_requests(served: Served, names: Sequence[str]) -> Requests:
 # === All signatures of a model ===
 
 SERVING_DEFAULT = "serving_default"
-INT64_SERVING = "int64_serving"  # transformers' signature of ids that are int64
-TEXT_SERVING = "strings"  # what serving_default is where it has not transformers' signature
+INT64_SERVING = "int64_serving"  # transformers' signature for int64 ids
+TEXT_SERVING = "strings"  # the texts' signature if serving_default takes ids
 
 
 def bind_all(
     by_name: Signatures, served: Served, transformers: Callable[..., Outputs] | None
 ) -> Signatures:
-    """Signatures, ``serving_default`` first, whose functions take the inputs alone.
+    """Binds signatures to a served model, so that their functions take only the inputs.
 
-    ``transformers`` takes a served model and features of ids by name, and returns the outputs that
-    SavedModels of transformers' class had; ``None``: there was no such class.
+    Args:
+        by_name: Signatures by name.
+        served: Served model.
+        transformers: Function of the served model and the features that returns the outputs of the
+            corresponding transformers class; ``None`` if there is no such class.
+
+    Returns:
+        Signatures by name, ``serving_default`` first.
     """
     if served.options.transformers_signature and transformers is not None:
         id_signatures = {
@@ -170,7 +181,7 @@ _TRANSFORMERS_NAMES = {
 def _transformers_signature(
     served: Served, outputs: Callable[..., Outputs], tokens: Signature, dtype: tf.DType
 ) -> Signature:
-    """The signature of ids that SavedModels of transformers had: ``tokens`` by other names."""
+    """Returns the ``tokens`` signature with the input names of transformers' SavedModels."""
     names = dict(_TRANSFORMERS_NAMES)
     if served.model.config.is_distilbert:
         del names[features.INPUT_TYPE_IDS]
@@ -184,15 +195,16 @@ def _transformers_signature(
         answer,
         {name: tf.TensorSpec(tokens.inputs[key].shape, dtype) for key, name in names.items()},
         [{name: request[key] for key, name in names.items()} for request in tokens.samples],
-        "Takes the ids of a BERT tokenizer, and returns what transformers' TFBert classes did.",
+        "Takes the ids of a BERT tokenizer and returns the outputs of transformers' TFBert "
+        "classes.",
     )
 
 
-# === What every signature of strings reports, and what it refuses ===
+# === Invalid bytes and limits ===
 
 
 def _bind(signature: Signature, served: Served) -> Signature:
-    """A served model's signature, within limits; that of strings has ``invalid_utf8`` (B,) bool."""
+    """Binds a signature to a served model, adding limits and ``invalid_utf8``, shape (B,) bool."""
     function, options = functools.partial(signature.function, served), served.options
     takes_strings = any(spec.dtype == tf.string for spec in signature.inputs.values())
     if takes_strings and signature.reports_invalid_bytes:
@@ -205,7 +217,7 @@ def _bind(signature: Signature, served: Served) -> Signature:
 
 def _report_invalid_bytes(function: Callable[..., Outputs], **inputs: tf.Tensor) -> Outputs:
     outputs = function(**inputs)
-    # Behind the function, which refuses columns of different lengths.
+    # After the function, which checks that the inputs have equal lengths.
     with tf.control_dependencies(list(outputs.values())):
         rows = []
         for values in inputs.values():
@@ -218,10 +230,10 @@ def _report_invalid_bytes(function: Callable[..., Outputs], **inputs: tf.Tensor)
 def _within_limits(
     options: ExportOptions, function: Callable[..., Outputs], **inputs: tf.Tensor
 ) -> Outputs:
-    """Calls a signature's function, once the request's rows and bytes are found within limits.
+    """Calls the function of a signature after checking the size of the request.
 
-    A refusal is an ``InvalidArgumentError``, INVALID_ARGUMENT of TensorFlow Serving, with a
-    sentence. A server that joins requests into batches refuses the whole batch.
+    Requests above a limit fail with ``InvalidArgumentError``. If a server has batched several
+    requests, the whole batch fails.
     """
     checks = []
     if options.max_rows is not None:
@@ -240,12 +252,12 @@ def _within_limits(
 
 def _check_limit(limit: int, count: tf.Tensor, subject: str, unit: str) -> Any:
     number = tf.strings.as_string(count)
-    message = tf.strings.join([subject, " ", number, f" {unit}, and the most is {limit}."])
+    message = tf.strings.join([subject, " ", number, f" {unit}; expected at most {limit}."])
     return tf.debugging.Assert(count <= limit, [message])
 
 
 def select_samples(options: ExportOptions, requests: Requests) -> Requests:
-    """Sample requests without the rows that would be refused; a request of none is left out."""
+    """Removes rows above the limits from sample requests, and requests without rows."""
     limit = options.max_bytes
     fits = []
     for columns in requests:
@@ -259,7 +271,7 @@ def select_samples(options: ExportOptions, requests: Requests) -> Requests:
 
 
 def _size(value: Any) -> int:
-    """Bytes of a string or of strings; 0 of ids."""
+    """Returns the number of bytes of a string or list of strings; 0 for ids."""
     if isinstance(value, list):
         return sum(map(_size, value))
     if isinstance(value, str):

@@ -1,11 +1,12 @@
-"""The blocks of ``serving_default`` in float32: two chains of operations, for two threads.
+"""Compute plan of ``serving_default`` in float32: two parallel chains for two threads.
 
-Each chain has half of a block's heads, then half of its feed-forward units, and multiplies by
-columns of its own (Shoeybi et al. 2019, Megatron-LM, section 3), so that the threads meet twice a
-block. For a sentence a product takes as long as its matrix takes to come from memory, which two
-threads share; those within an operation take longer to wake than they save.
+Each chain computes half of a block's attention heads, then half of its feed-forward units, with its
+own columns of the kernels (Shoeybi et al. 2019, Megatron-LM, section 3), so that the threads
+synchronize twice per block. For a single sentence, reading the matrices from memory dominates the
+time of a product, and two threads share that work. Threads within an operation take longer to start
+than they save.
 
-Legend: B batch, S sequence, H hidden, F feed-forward, R rows.
+Dimensions: B batch, S sequence, H hidden, F feed-forward, R rows.
 """
 
 from collections.abc import Callable
@@ -18,32 +19,32 @@ from bert_tf.modeling.transformer import ComputePlan, attend_full_batch
 
 
 class Columns(NamedTuple):
-    """Columns of a kernel or bias: from ``begin`` to ``end`` in each of ``groups`` side by side."""
+    """Columns ``begin`` to ``end`` of each of ``groups`` equal parts of a kernel or bias."""
 
     groups: int
     begin: int
     end: int
 
     def select(self, values: tf.Tensor) -> tf.Tensor:
-        """(..., groups * W) -> (..., groups * (end - begin))."""
+        """Selects the columns: (..., groups * W) -> (..., groups * (end - begin))."""
         *rows, width = values.shape
         grouped = tf.reshape(values, [*rows, self.groups, width // self.groups])
         size = self.groups * (self.end - self.begin)
         return tf.reshape(grouped[..., self.begin : self.end], [*rows, size])
 
 
-# Reads some columns of a variable.
+# Function that reads some columns of a variable.
 ReadColumns = Callable[[keras.Variable, Columns], tf.Tensor]
 
 
 class TwoChains(ComputePlan):
-    """A plan for inference by two chains."""
+    """Compute plan for inference in two chains."""
 
     def __init__(self, read: ReadColumns) -> None:
         self._read = read
 
     def attention(self, block: Any, states: Any, rows: Any, training: bool) -> tf.Tensor:
-        """(R, H) -> (R, H): a sum of what half of the heads make each."""
+        """Returns the sum of the outputs of both halves of the heads: (R, H) -> (R, H)."""
         heads, layer = block.config.num_attention_heads, block.attention
         size = block.config.hidden_size // heads
 
@@ -56,7 +57,7 @@ class TwoChains(ComputePlan):
         return _sum(layer.attention_output, [contexts(*half) for half in _halves(heads)], states)
 
     def feed_forward(self, block: Any, states: Any, training: bool) -> tf.Tensor:
-        """(R, H) -> (R, H): a sum of what half of the units make each."""
+        """Returns the sum of the outputs of both halves of the units: (R, H) -> (R, H)."""
 
         def inner(begin: int, end: int) -> tf.Tensor:
             columns = Columns(1, begin, end)
@@ -66,23 +67,23 @@ class TwoChains(ComputePlan):
         return _sum(block.feed_forward_output, [inner(*half) for half in halves], states)
 
     def _project(self, dense: Any, x: tf.Tensor, columns: Columns) -> tf.Tensor:
-        """(R, K) -> (R, columns)."""
+        """Projects to the columns: (R, K) -> (R, columns)."""
         product = tf.matmul(x, self._read(dense.kernel, columns))
         return tf.nn.bias_add(product, self._read(dense.bias, columns))
 
 
 def _halves(count: int) -> list[tuple[int, int]]:
-    """The beginnings and ends of two parts, or of one that cannot be parted."""
+    """Returns the ranges of two halves, or of one part if ``count`` is 1."""
     middle = count // 2
     return [(0, middle), (middle, count)] if middle else [(0, count)]
 
 
 def _sum(dense: Any, parts: list[tf.Tensor], residual: tf.Tensor) -> tf.Tensor:
-    """What a dense layer makes of parts side by side, and the residual: (R, H)."""
+    """Applies a dense layer to adjacent parts and adds the residual: (R, H)."""
     kernel, begin, products = dense.kernel.value.read_value(), 0, []
     for part in parts:
         end = begin + part.shape[-1]
-        products.append(tf.matmul(part, kernel[begin:end]))  # rows are not copied
+        products.append(tf.matmul(part, kernel[begin:end]))  # slicing rows does not copy
         begin = end
     products[0] = tf.nn.bias_add(products[0], dense.bias.value.read_value())
     return tf.add_n([residual, *products])

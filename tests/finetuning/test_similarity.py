@@ -102,7 +102,7 @@ def test_predictions_and_the_served_comparison_are_cosines_behind_prefixes(run_d
     np.testing.assert_allclose(answers["similarity"], cosines, atol=1e-5)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="a row of others for each text of the request, or one row for all",
+        match="one row of others per text, or one row for all texts",
     ):
         compare(text=texts, others=tf.constant([["a"], ["b"], ["c"]]))
 

@@ -29,15 +29,15 @@ def classifier():
 def test_too_many_rows_or_bytes_are_refused(classifier):
     bounded = model_signatures(serve(classifier, **LIMITS))
     text = bounded["text"]
-    refused(text, r"The request has 3 rows, and the most is 2\.", text=["a", "b", "c"])
-    refused(text, r"A row has 257 bytes, and the most is 256\.", text=["a", "a" * 257])
+    refused(text, r"The request has 3 rows; expected at most 2\.", text=["a", "b", "c"])
+    refused(text, r"A row has 257 bytes; expected at most 256\.", text=["a", "a" * 257])
     # Bytes, and not characters.
-    refused(text, r"A row has 258 bytes, and the most is 256", text=["ä" * 129])
+    refused(text, r"A row has 258 bytes; expected at most 256", text=["ä" * 129])
     pair = {"text": ["a"], "text_pair": ["b" * 300]}
-    refused(bounded["pair"], r"A row has 300 bytes, and the most is 256", **pair)
-    refused(bounded["classify"], r"A row has 400 bytes, and the most is 256", inputs=[b"x" * 400])
+    refused(bounded["pair"], r"A row has 300 bytes; expected at most 256", **pair)
+    refused(bounded["classify"], r"A row has 400 bytes; expected at most 256", inputs=[b"x" * 400])
     ids = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), [[1]] * 3)
-    refused(bounded["tokens"], r"The request has 3 rows, and the most is 2\.", **ids)
+    refused(bounded["tokens"], r"The request has 3 rows; expected at most 2\.", **ids)
     asked = {"text": tf.constant(["the cat", "a" * 256])}
     free = model_signatures(serve(classifier))["text"]
     assert_same(text.function(**asked), free.function(**asked))
@@ -48,7 +48,7 @@ def test_too_many_rows_or_bytes_are_refused(classifier):
 def test_the_strings_of_a_row_count_together():
     choices = model_signatures(serve(make(BertMultipleChoice), **LIMITS))["serving_default"]
     row = {"context": ["a"], "choices": [["b" * 130, "c" * 130]]}
-    refused(choices, r"A row has 260 bytes, and the most is 256\.", **row)
+    refused(choices, r"A row has 260 bytes; expected at most 256\.", **row)
 
 
 def test_every_signature_takes_its_samples():
@@ -85,14 +85,13 @@ def test_the_cards_sentence():
         *(
             (
                 {"allowed_batch_sizes": sizes},
-                f"allowed_batch_sizes is {sizes}: expected whole numbers of 1 or more, ascending",
+                f"allowed_batch_sizes is {sizes}: expected integers of 1 or more in ascending",
             )
             for sizes in ((8, 8), (0, 8))
         ),
         (
             {"allowed_batch_sizes": (8, 64), "max_rows": 32},
-            "allowed_batch_sizes is (8, 64), and max_rows is 32: expected no batch of more "
-            "rows than a request may have",
+            "allowed_batch_sizes is (8, 64): expected batch sizes of at most max_rows=32",
         ),
     ],
 )

@@ -131,6 +131,6 @@ def test_columns_of_different_lengths_are_refused_when_a_graph_runs():
     strings = tf.TensorSpec([None], tf.string)
     pairs = tf.function(rows_module.check_equally_many, [strings] * 2, autograph=False)
     assert pairs(tf.constant(["a"]), tf.constant(["b"]))[1].numpy() == [b"b"]
-    message = "Expected as many rows in both columns of the request"
+    message = "Expected the same number of rows in both inputs of the request"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         pairs(tf.constant(["a", "a"]), tf.constant(["a"]))
