@@ -1,9 +1,8 @@
-"""transformers' TensorFlow classes for BERT, as names over this library's models.
+"""The TensorFlow API of transformers 4 for BERT and DistilBERT, based on this library's models.
 
-transformers 5 has no TensorFlow. A script that says ``from transformers import
-TFBertForSequenceClassification, BertTokenizerFast`` says ``from bert_tf.transformers import ...``,
-and goes on. The tables say where each name of transformers 4 that concerns BERT in TensorFlow is,
-or what takes its place.
+transformers 5 does not support TensorFlow. Replace ``from transformers import
+TFBertForSequenceClassification, BertTokenizerFast`` with ``from bert_tf.transformers import ...``.
+Names that are not available raise an error with a replacement.
 """
 
 import functools
@@ -17,7 +16,7 @@ from typing import Any
 
 from .outputs import OUTPUTS
 
-# By what follows a family's name in its classes': "TFBert" + "ForMaskedLM".
+# Suffixes of the classes' names: "TFBert" + "ForMaskedLM".
 _HEADS = (
     *("Model", "ForPreTraining", "ForMaskedLM", "LMHeadModel", "ForNextSentencePrediction"),
     *("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification"),
@@ -25,7 +24,7 @@ _HEADS = (
 )
 _BERT_ONLY = ("ForPreTraining", "LMHeadModel", "ForNextSentencePrediction")
 _PARTS = ("configuration", "tokenization", "modeling_tf")
-# transformers' modules, each of which has every name; ``utils.logging`` is ``logging``.
+# Modules of transformers. Each exports every name; ``utils.logging`` is ``logging``.
 _PATHS = (
     *("configuration_utils", "file_utils", "generation", "keras_callbacks", "modeling_tf_outputs"),
     *("modeling_tf_utils", "optimization_tf"),
@@ -79,59 +78,59 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     ),
     "__init__": ("logging",),
 }
-#: By each name that is here: the module that it is in.
+#: The module of each name.
 NAMES: Mapping[str, str] = {name: module for module, names in _MODULES.items() for name in names}
-# Patterns of transformers' names that are not here, and what replaces them. The first that fits.
+# Patterns of transformers' names that are not available, with advice. The first match counts.
 _REPLACEMENTS = (
     (r"PushToHubCallback|push_to_hub",
-     "save_pretrained, and upload the directory with huggingface_hub"),
-    (r"(TF)?Train(er|ingArguments)|HfArgumentParser", "python -m bert_tf.finetune"),
+     "Use save_pretrained, and upload the directory with huggingface_hub."),
+    (r"(TF)?Train(er|ingArguments)|HfArgumentParser", "Use python -m bert_tf.finetune."),
     (r"(Auto|Distil|)(Bert)?(Model|PreTrainedModel|For).*|(Bert|DistilBert|Auto)\w*|logging_\w+",
-     "the same name with TF in front; this class is PyTorch's"),
-    (r"Squad.*|squad_.*", "python -m bert_tf.finetune --task=squad"),
-    (r"glue_.*|xnli_.*", "python -m bert_tf.finetune --task=mrpc and kin"),
+     "This is a PyTorch class. Use the class with the prefix TF."),
+    (r"Squad.*|squad_.*", "Use python -m bert_tf.finetune --task=squad."),
+    (r"glue_.*|xnli_.*", "Use python -m bert_tf.finetune with a GLUE task, such as --task=mrpc."),
     (r"zero-shot-classification|ZeroShot\w+",
-     "text-classification on {'text': ..., 'text_pair': 'This example is about ...'}"),
-    (r"\w+Pipeline", "pipeline of one of the five tasks that it names"),
-    (r"DataCollator\w*", "python -m bert_tf.pretrain, or a collator that is here"),
-    (r"load_(pytorch|tf)_\w+", "from_pretrained, which reads every format"),
-    (r"TF_\w*MAPPING", "the TFAutoModel classes"),
+     "Use text-classification on {'text': ..., 'text_pair': 'This example is about ...'}."),
+    (r"\w+Pipeline", "Use pipeline with one of its five tasks."),
+    (r"DataCollator\w*", "Use python -m bert_tf.pretrain or another collator."),
+    (r"load_(pytorch|tf)_\w+", "Use from_pretrained, which reads every format."),
+    (r"TF_\w*MAPPING", "Use the TFAutoModel classes."),
     (r"Generation\w+|TFGenerationMixin|generate|prepare_inputs_for_generation",
-     "nothing: no text is generated"),
-    (r"\w*Tokenizer|SpecialTokensMixin", "BertTokenizerFast"),
-    (r"TF\w*Output\w*", "the output of a model that is here"),
+     "Text generation is not supported."),
+    (r"\w*Tokenizer|SpecialTokensMixin", "Use BertTokenizerFast."),
+    (r"TF\w*Output\w*", "Use the output class of a supported model."),
     (r"TF(Distil)?Bert\w+|TF(Embeddings|FFN|MultiHead\w+|Transformer\w*|Sequence\w+|Shared\w+)",
-     "TFBertMainLayer and its parts"),
-    (r"prune_heads", "nothing: no head can be switched off"),
-    (r"set_output_embeddings", "set_input_embeddings: both are one table"),
-    (r"set_bias", "get_bias()['bias'].assign(values)"),
-    (r"truncate_sequences", "truncation=, max_length= and stride= of a call"),
-    (r"(is_\w+_available|TensorType|\w+_NAME)", "TensorFlow's and Python's own"),
+     "Use TFBertMainLayer and its layers."),
+    (r"prune_heads", "Pruning of heads is not supported."),
+    (r"set_output_embeddings", "Use set_input_embeddings: both share one table."),
+    (r"set_bias", "Use get_bias()['bias'].assign(values)."),
+    (r"truncate_sequences", "Pass truncation=, max_length= and stride= to the tokenizer."),
+    (r"(is_\w+_available|TensorType|\w+_NAME)", "Use functions of TensorFlow or Python."),
 )  # fmt: skip
 
 
 def replacement(name: str) -> str:
-    """Replacement of a name of transformers that is not here; "" for other names.
+    """Returns advice for a name of transformers that is not available; "" for other names.
 
     >>> replacement("PushToHubCallback")
-    'save_pretrained, and upload the directory with huggingface_hub'
+    'Use save_pretrained, and upload the directory with huggingface_hub.'
     """
-    return next((use for pattern, use in _REPLACEMENTS if re.fullmatch(pattern, name)), "")
+    return next((advice for regex, advice in _REPLACEMENTS if re.fullmatch(regex, name)), "")
 
 
-def missing_attribute_error(thing: object, name: str) -> AttributeError:
-    """The error that something has no member of a name, with what replaces transformers' own."""
-    use = replacement(name)
-    return AttributeError(f"{type(thing).__name__} has no {name!r}{use and f': use {use}'}.")
+def missing_attribute_error(instance: object, name: str) -> AttributeError:
+    """Returns the error for a missing attribute, with advice for names of transformers."""
+    message = f"{type(instance).__name__} has no {name!r}. {replacement(name)}"
+    return AttributeError(message.rstrip())
 
 
-# === As a module ===
+# === Attributes of the module ===
 
 __all__ = [*sorted(NAMES)]
 
 _LOGGER = python_logging.getLogger("bert_tf")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-#: ``transformers.logging``; there are no bars to switch off.
+#: ``transformers.logging``. There are no progress bars to disable.
 logging = types.SimpleNamespace(
     get_logger=lambda name="bert_tf": python_logging.getLogger(name),
     get_verbosity=_LOGGER.getEffectiveLevel,
@@ -152,9 +151,9 @@ def __getattr__(name: str) -> Any:
             module = importlib.import_module(f".{NAMES[name]}", __name__)
             globals()[name] = getattr(module, name)
         return globals()[name]
-    use = "" if name.startswith("_") else replacement(name)
-    if use:
-        raise ImportError(f"bert_tf.transformers has no {name}: use {use}.")
+    advice = "" if name.startswith("_") else replacement(name)
+    if advice:
+        raise ImportError(f"bert_tf.transformers has no {name}. {advice}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -163,7 +162,7 @@ def __dir__() -> list[str]:
 
 
 for _path in _PATHS:
-    _module: Any = types.ModuleType(f"{__name__}.{_path}", "Every name that is here.")
+    _module: Any = types.ModuleType(f"{__name__}.{_path}", "Alias of bert_tf.transformers.")
     _module.__getattr__ = __getattr__
     sys.modules[_module.__name__] = _module
 sys.modules[f"{__name__}.utils.logging"] = logging  # type: ignore[assignment]

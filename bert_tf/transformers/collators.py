@@ -1,4 +1,4 @@
-"""Rows of a tokenizer to batches of one length: data collators, and ``prepare_tf_dataset``."""
+"""Data collators and ``prepare_tf_dataset``, which batch the rows of a tokenizer."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _LABELS = ("label", "label_ids")
 
 
 def default_data_collator(features: Sequence[Row], return_tensors: str = "tf") -> dict[str, Any]:
-    """Rows of one length as a batch; ``label`` and ``label_ids`` become ``labels``."""
+    """Stacks rows of equal length to a batch; renames ``label`` and ``label_ids`` to ``labels``."""
     batch: dict[str, Any] = {}
     for name, value in features[0].items():
         if value is None or isinstance(value, str):
@@ -30,18 +30,18 @@ def default_data_collator(features: Sequence[Row], return_tensors: str = "tf") -
 
 @dataclasses.dataclass
 class DefaultDataCollator:
-    """``default_data_collator`` as an object."""
+    """Callable form of ``default_data_collator``."""
 
     return_tensors: str = "tf"
 
     def __call__(self, features: Sequence[Row], return_tensors: str | None = None) -> Any:
-        """A batch of rows."""
+        """Returns the batch of rows."""
         return default_data_collator(features, return_tensors or self.return_tensors)
 
 
 @dataclasses.dataclass
 class DataCollatorWithPadding:
-    """Pads rows to the longest of a batch, or as ``BertTokenizerFast.pad`` is told."""
+    """Pads rows to the longest of the batch, or as ``padding`` of ``BertTokenizerFast.pad``."""
 
     tokenizer: BertTokenizerFast
     padding: bool | str = True
@@ -50,49 +50,50 @@ class DataCollatorWithPadding:
     return_tensors: str = "tf"
 
     def __call__(self, features: Sequence[Row], return_tensors: str | None = None) -> Any:
-        """A batch of rows; ``label`` and ``label_ids`` become ``labels``."""
+        """Returns the padded batch; ``label`` and ``label_ids`` become ``labels``."""
         rows: Any = features
-        if not isinstance(rows, Mapping):  # a dict of columns, which may be given, too
+        if not isinstance(rows, Mapping):  # otherwise a dict of columns
             rows = [{key: v for key, v in row.items() if not isinstance(v, str)} for row in rows]
-        batch = self._padded(rows)
+        batch = self._pad(rows)
         for name in _LABELS:
             if name in batch:
                 batch["labels"] = batch.pop(name)
-        kind = return_tensors or self.return_tensors
-        return {name: as_tensor(values, kind) for name, values in batch.items()}
+        tensor_type = return_tensors or self.return_tensors
+        return {name: as_tensor(values, tensor_type) for name, values in batch.items()}
 
-    def _padded(self, rows: Sequence[Row]) -> dict[str, Any]:
-        padded = self.tokenizer.pad(rows, self.padding, self.max_length, self.pad_to_multiple_of)
-        return dict(padded)
+    def _pad(self, rows: Sequence[Row]) -> dict[str, Any]:
+        return dict(
+            self.tokenizer.pad(rows, self.padding, self.max_length, self.pad_to_multiple_of)
+        )
 
 
 @dataclasses.dataclass
 class DataCollatorForTokenClassification(DataCollatorWithPadding):
-    """As ``DataCollatorWithPadding``, with labels as long as the rows."""
+    """``DataCollatorWithPadding`` that also pads a label per token."""
 
     label_pad_token_id: int = _IGNORED_LABEL
 
-    def _padded(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def _pad(self, rows: Sequence[Row]) -> dict[str, Any]:
         name = "label" if "label" in rows[0] else "labels"
-        others = [{key: value for key, value in row.items() if key != name} for row in rows]
-        batch = super()._padded(others)
+        inputs = [{key: value for key, value in row.items() if key != name} for row in rows]
+        batch = super()._pad(inputs)
         if name in rows[0]:
             width = len(batch["input_ids"][0])
-            padding = [[self.label_pad_token_id] * (width - len(row[name])) for row in rows]
-            right = self.tokenizer.padding_side == "right"
+            paddings = [[self.label_pad_token_id] * (width - len(row[name])) for row in rows]
+            pads_right = self.tokenizer.padding_side == "right"
             batch["labels"] = [
-                [*row[name], *behind] if right else [*behind, *row[name]]
-                for row, behind in zip(rows, padding, strict=True)
+                [*row[name], *padding] if pads_right else [*padding, *row[name]]
+                for row, padding in zip(rows, paddings, strict=True)
             ]
         return batch
 
 
 @dataclasses.dataclass(init=False)
 class DataCollatorForLanguageModeling(DataCollatorWithPadding):
-    """Masks 15% of the tokens: 80% of these [MASK], 10% any token, 10% as they are.
+    """Selects 15% of the tokens and replaces 80% of them by [MASK] and 10% by random tokens.
 
-    With ``mlm=False`` labels are the ids. Draws are NumPy's, of ``seed`` or of ``np.random.seed``.
-    Source: Devlin et al. 2019, section 3.1.
+    With ``mlm=False`` the labels are the ids. Random numbers come from ``seed`` or
+    ``np.random.seed``. Source: Devlin et al. 2019, section 3.1.
     """
 
     mlm: bool = True
@@ -112,8 +113,8 @@ class DataCollatorForLanguageModeling(DataCollatorWithPadding):
         super().__init__(tokenizer, True, None, pad_to_multiple_of, return_tensors)
         self.mlm, self.mlm_probability, self.seed = mlm, mlm_probability, seed
 
-    def _padded(self, rows: Sequence[Row]) -> dict[str, Any]:
-        batch = super()._padded(rows)
+    def _pad(self, rows: Sequence[Row]) -> dict[str, Any]:
+        batch = super()._pad(rows)
         special = batch.pop("special_tokens_mask", None)
         ids = np.array(batch["input_ids"])
         if special is None:
@@ -121,17 +122,18 @@ class DataCollatorForLanguageModeling(DataCollatorWithPadding):
         if not self.mlm:
             labels = np.where(ids == self.tokenizer.pad_token_id, _IGNORED_LABEL, ids)
             return {**batch, "labels": labels}
-        draw: Any = np.random
+        generator: Any = np.random
         if self.seed is not None:
             self._generator = getattr(self, "_generator", np.random.RandomState(self.seed))
-            draw = self._generator
-        chosen = (draw.uniform(size=ids.shape) < self.mlm_probability) & ~np.array(special, bool)
-        kind = draw.uniform(size=ids.shape)
-        words = draw.randint(len(self.tokenizer), size=ids.shape)
-        is_masked, is_other = kind < MASK_SPLIT[0] / 100, kind >= 1 - MASK_SPLIT[1] / 100
-        masked = np.where(chosen & is_masked, self.tokenizer.mask_token_id, ids)
-        masked = np.where(chosen & is_other, words, masked)
-        return {**batch, "input_ids": masked, "labels": np.where(chosen, ids, _IGNORED_LABEL)}
+            generator = self._generator
+        is_selected = generator.uniform(size=ids.shape) < self.mlm_probability
+        is_selected &= ~np.array(special, bool)
+        draws = generator.uniform(size=ids.shape)
+        random_ids = generator.randint(len(self.tokenizer), size=ids.shape)
+        is_masked, is_random = draws < MASK_SPLIT[0] / 100, draws >= 1 - MASK_SPLIT[1] / 100
+        masked = np.where(is_selected & is_masked, self.tokenizer.mask_token_id, ids)
+        masked = np.where(is_selected & is_random, random_ids, masked)
+        return {**batch, "input_ids": masked, "labels": np.where(is_selected, ids, _IGNORED_LABEL)}
 
 
 def as_dataset(
@@ -145,15 +147,15 @@ def as_dataset(
     drop_remainder: bool | None = None,
     prefetch: bool = True,
 ) -> Any:
-    """A ``datasets.Dataset`` as a ``tf.data.Dataset`` of (inputs, labels).
+    """Converts a ``datasets.Dataset`` to a ``tf.data.Dataset`` of (inputs, labels).
 
-    Columns that the model does not take are dropped. A tokenizer pads each batch to its longest
-    row. As in transformers, a last batch that is not full is dropped where rows are shuffled.
+    Columns that are not inputs of the model are removed. With a tokenizer, each batch is padded to
+    its longest row. As in transformers, shuffling drops an incomplete last batch.
     """
     if not hasattr(dataset, "to_tf_dataset"):
         raise TypeError(
-            f"prepare_tf_dataset was given a {type(dataset).__name__}: expected a "
-            "datasets.Dataset; for arrays, tf.data.Dataset.from_tensor_slices((inputs, labels))."
+            f"dataset: expected a datasets.Dataset, got {type(dataset).__name__}. For arrays, use "
+            "tf.data.Dataset.from_tensor_slices((inputs, labels))."
         )
     if collate_fn is None:
         collate_fn = (

@@ -1,6 +1,6 @@
-"""``BertConfig`` as transformers has it: settings that can be changed, with names of classes.
+"""Configs as in transformers: mutable settings with names of classes.
 
-``bert_tf.BertConfig`` has the sizes alone, frozen and checked; ``native`` gives it.
+``native`` converts them to ``bert_tf.BertConfig``, which has only the sizes and checks them.
 """
 
 import copy
@@ -18,12 +18,12 @@ from bert_tf.io.checkpoint_formats import CONFIG
 from bert_tf.io.files import read_json_object, write_json
 from bert_tf.io.paths import HUB_SCHEME, resolve_model
 
-# === Names of models as scripts have them ===
+# === Names of models ===
 
-# The owners of models that the hub once had without one.
+# Owners of the models on the hub that used to have names without an owner.
 _OWNERS = {"bert": "google-bert", "distilbert": "distilbert"}
-# Arguments of from_pretrained that say how files are fetched, or of which library they are: the
-# cache's own settings say the first (HF_HOME, HF_TOKEN, HF_HUB_OFFLINE), the files the second.
+# Arguments of from_pretrained on downloads, which the environment configures (HF_HOME, HF_TOKEN,
+# HF_HUB_OFFLINE), and on the framework of the files, which is detected.
 _IGNORED_OPTIONS = (
     *("cache_dir", "force_download", "from_flax", "from_pt", "from_tf", "local_files_only"),
     *("low_cpu_mem_usage", "mirror", "proxies", "resume_download", "token", "torch_dtype"),
@@ -35,10 +35,9 @@ _IGNORED_OPTIONS = (
 def resolve_path(
     name: str | os.PathLike[str], values: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """The path that ``bert_tf.load`` takes for a name, and the arguments that name no place.
+    """Returns the path of a model for ``bert_tf.load``, and the remaining arguments.
 
-    What is neither on this machine nor shipped is a model of the hub, without an owner its first.
-
+    A name that is not a local path or a packaged model refers to the hub.
     >>> resolve_path("bert-base-uncased", {"revision": "v1", "from_pt": True, "num_labels": 3})
     ('hf://google-bert/bert-base-uncased@v1', {'num_labels': 3})
     """
@@ -46,24 +45,23 @@ def resolve_path(
     revision, folder = values.pop("revision", None), values.pop("subfolder", None)
     if values.get("variant"):
         raise ValueError(
-            f"variant is {values['variant']!r}, and files are read by their usual names: rename "
-            "the weights, or name their file."
+            f"variant={values['variant']!r}: variants are not supported. Rename the weights, or "
+            "pass the path of their file."
         )
     values = {key: value for key, value in values.items() if key not in _IGNORED_OPTIONS}
     if os.path.exists(path) or "://" in path or os.path.isabs(path) or path.startswith("."):
         return os.path.join(path, folder) if folder else path, values
     if folder:
         raise ValueError(
-            f"subfolder is {folder!r}, and of {path} the hub's files at the top alone are read: "
-            "download the folder, and name it."
+            f"subfolder={folder!r}: expected a local directory, got {path} on the hub. Download "
+            "the folder and pass its path."
         )
     if "/" not in path:
         owner = _OWNERS.get(path.split("-")[0])
         if owner is None:
             raise ValueError(
-                f"There is no directory {path!r}, and no BERT or DistilBERT has that name on the "
-                "hub: expected a directory, OWNER/NAME, or a name such as bert-base-uncased "
-                "(RoBERTa and other families are other models)."
+                f"{path!r} is not a directory, nor a BERT or DistilBERT on the hub. Pass a "
+                "directory, OWNER/NAME, or a name such as bert-base-uncased."
             )
         path = f"{owner}/{path}"
     return f"{HUB_SCHEME}{path}{f'@{revision}' if revision else ''}", values
@@ -72,15 +70,15 @@ def resolve_path(
 def resolve_directory(
     name: str | os.PathLike[str], values: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """As ``resolve_path``, with the directory of the hub's files on this machine."""
+    """Does the same as ``resolve_path``, but downloads the files of a model on the hub."""
     path, values = resolve_path(name, values)
     return resolve_hub_directory(path)[0] if path.startswith(HUB_SCHEME) else path, values
 
 
 # === Settings ===
 
-LOCATION_OPTIONS = ("revision", "subfolder")  # options that say where a config is
-# Settings of every config in transformers, besides the sizes.
+LOCATION_OPTIONS = ("revision", "subfolder")  # options of from_pretrained that locate the files
+# Settings of all configs of transformers, except the sizes.
 _COMMON_DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(("architectures", "classifier_dropout", "problem_type")),
     **{"name_or_path": "", "pad_token_id": 0, "position_embedding_type": "absolute"},
@@ -90,7 +88,7 @@ _COMMON_DEFAULTS: Mapping[str, Any] = {
 
 
 class PretrainedConfig:
-    """Settings of a model, as attributes; ``sizes`` are the first of ``defaults``.
+    """Settings of a model as attributes; positional arguments follow the order of ``defaults``.
 
     >>> config = BertConfig(num_labels=3, hidden_size=64, num_attention_heads=4)
     >>> config.num_labels, config.id2label[2], config.hidden_size, config.vocab_size
@@ -98,7 +96,7 @@ class PretrainedConfig:
     """
 
     model_type: ClassVar[str] = ""
-    #: Names of settings here and the names that they go by elsewhere.
+    #: Aliases of settings.
     attribute_map: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"_name_or_path": "name_or_path", "use_return_dict": "return_dict"}
     )
@@ -133,7 +131,7 @@ class PretrainedConfig:
 
     @property
     def num_labels(self) -> int:
-        """Number of classes; setting another number makes up new names."""
+        """Number of classes; a new number resets their names."""
         return len(self.id2label)
 
     @num_labels.setter
@@ -147,36 +145,38 @@ class PretrainedConfig:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the classes in the order of their ids."""
+        """Names of the classes in the order of their ids."""
         return tuple(self.id2label[index] for index in sorted(self.id2label))
 
     def native(self, source: str = "the config") -> sizes.BertConfig:
-        """The sizes as this library has them; errors are those of ``bert_tf.BertConfig``."""
+        """Returns the sizes as a ``bert_tf.BertConfig``, which checks them."""
         return read_config(self.to_dict(), source)
 
     def update(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Sets those of the values that are settings; returns the others."""
-        others = {}
+        """Sets those values that are settings, and returns the rest."""
+        rest = {}
         for name, value in values.items():
             if name == "id2label":
                 self._name_classes(value)
             elif hasattr(self, name):
                 setattr(self, name, value)
             else:
-                others[name] = value
-        return others
+                rest[name] = value
+        return rest
+
+    # === Reading and writing ===
 
     # === In and out ===
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings by name, ready for JSON."""
+        """Returns the settings for serialization."""
         values = copy.deepcopy(vars(self))
-        del values["name_or_path"]  # a place on this machine
+        del values["name_or_path"]  # a local path
         values["id2label"] = {str(index): name for index, name in self.id2label.items()}
         return {"model_type": self.model_type, **values}
 
     def to_json_string(self, use_diff: bool = True) -> str:
-        """The text of a ``config.json``."""
+        """Returns the contents of a ``config.json``."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_json_file(self, path: str | os.PathLike[str], use_diff: bool = True) -> None:
@@ -192,20 +192,20 @@ class PretrainedConfig:
     __hash__ = None  # type: ignore[assignment]
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], **others: Any) -> Self:
-        """The config that ``to_dict`` gave."""
-        return cls(**{**values, **others})
+    def from_dict(cls, values: Mapping[str, Any], **overrides: Any) -> Self:
+        """Creates the config from the result of ``to_dict``."""
+        return cls(**{**values, **overrides})
 
     @classmethod
     def from_json_file(cls, path: str | os.PathLike[str]) -> Self:
-        """The config in a ``config.json``."""
+        """Creates the config from a ``config.json``."""
         return cls(**read_json_object(os.fspath(path)))
 
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], **values: Any
     ) -> Any:
-        """The config of a directory, a ``config.json`` or a model of the hub; ``values`` win."""
+        """Loads the config of a directory, a file or a model on the hub; ``values`` override it."""
         path, values = resolve_directory(pretrained_model_name_or_path, values)
         file = path if path.endswith(".json") else os.path.join(path, CONFIG)
         settings = read_json_object(file)
@@ -217,51 +217,48 @@ class PretrainedConfig:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> Any:
-        """The config of a checkpoint of any format."""
+        """Returns the config of a checkpoint of any format."""
         file = os.path.join(checkpoint.path, CONFIG)
         has_settings = checkpoint.format == "huggingface" and os.path.isfile(file)
         settings = read_json_object(file) if has_settings else config_values(checkpoint)
         return _config_class(settings, file, cls)(**settings)
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:
-        """Writes ``config.json`` into a directory, which is made where it is not there."""
+        """Writes ``config.json`` into a directory, which is created if it does not exist."""
         os.makedirs(save_directory, exist_ok=True)
-        write_json(os.path.join(save_directory, CONFIG), self.to_dict())
+        self.to_json_file(os.path.join(save_directory, CONFIG))
 
 
-def _config_class(values: Mapping[str, Any], source: str, chosen: type[Any]) -> type[Any]:
-    """The class of a file's settings: ``chosen``, or for ``AutoConfig`` by ``model_type``."""
-    kind = values.get("model_type", "bert")
-    if kind not in CONFIGS:
+def _config_class(values: Mapping[str, Any], source: str, cls: type[Any]) -> type[Any]:
+    """Returns the class of a file's settings: ``cls``, or for ``AutoConfig`` by ``model_type``."""
+    model_type = values.get("model_type", "bert")
+    if model_type not in CONFIGS:
         raise ValueError(
-            f"{source}: model_type is {kind!r}, expected {' or '.join(map(repr, CONFIGS))}: "
-            "bert_tf.transformers has no others."
+            f"{source}: expected model_type {' or '.join(map(repr, CONFIGS))}, got {model_type!r}."
         )
-    if chosen.model_type and chosen.model_type != kind:
+    if cls.model_type and cls.model_type != model_type:
         raise ValueError(
-            f"{source}: model_type is {kind!r}, and {chosen.__name__} is of {chosen.model_type!r}: "
-            f"take {CONFIGS[kind].__name__}, or AutoConfig."
+            f"{source}: {cls.__name__} expects model_type {cls.model_type!r}, got {model_type!r}. "
+            f"Use {CONFIGS[model_type].__name__} or AutoConfig."
         )
-    return chosen if chosen.model_type else CONFIGS[kind]
+    return cls if cls.model_type else CONFIGS[model_type]
 
 
 class BertConfig(PretrainedConfig):
-    """The settings of a BERT; the defaults are those of bert-base-uncased."""
+    """Config of a BERT, with the defaults of bert-base-uncased."""
 
     model_type = "bert"
     defaults = MappingProxyType(
         {
             **sizes.BertConfig().to_dict(),
-            **{
-                name: _COMMON_DEFAULTS[name] for name in ("pad_token_id", "position_embedding_type")
-            },
-            **{"use_cache": True, "classifier_dropout": None, "is_decoder": False},
+            **{"pad_token_id": 0, "position_embedding_type": "absolute", "use_cache": True},
+            **{"classifier_dropout": None, "is_decoder": False},
         }
     )
 
 
 class DistilBertConfig(PretrainedConfig):
-    """The settings of a DistilBERT; the defaults are those of distilbert-base-uncased."""
+    """Config of a DistilBERT, with the defaults of distilbert-base-uncased."""
 
     model_type = "distilbert"
     attribute_map = MappingProxyType(
@@ -272,7 +269,7 @@ class DistilBertConfig(PretrainedConfig):
         }
     )
     defaults = MappingProxyType(
-        {  # in the order of their constructor's arguments
+        {  # in the order of the constructor's arguments in transformers
             **{"vocab_size": 30522, "max_position_embeddings": 512, "sinusoidal_pos_embds": False},
             **{"n_layers": 6, "n_heads": 12, "dim": 768, "hidden_dim": 3072, "dropout": 0.1},
             **{"attention_dropout": 0.1, "activation": "gelu", "initializer_range": 0.02},
@@ -287,9 +284,9 @@ CONFIGS: dict[str, type[PretrainedConfig]] = {
 
 
 class AutoConfig(PretrainedConfig):
-    """``from_pretrained`` gives the config of the model that a directory is of."""
+    """Factory of configs; ``from_pretrained`` selects the class by ``model_type``."""
 
     @classmethod
     def for_model(cls, model_type: str, **values: Any) -> PretrainedConfig:
-        """A new config of a kind of model."""
+        """Creates a config for a model type."""
         return CONFIGS[model_type](**values)

@@ -1,7 +1,7 @@
-"""``compile``, ``fit`` and their kin as transformers' models had them: labels among the inputs.
+"""``compile``, ``fit`` and related methods as in transformers, with labels among the inputs.
 
-``compile()`` without a loss trains on the loss that the model computes of its labels; with a loss,
-it is asked of the logits that go with the labels. Labels may be among the inputs or beside them.
+Without a loss in ``compile()``, a model trains on the loss that it computes from its labels. A loss
+in ``compile()`` is applied to the logits of the labels. Labels can be among the inputs or separate.
 """
 
 import functools
@@ -28,20 +28,20 @@ _MODEL_LOSS_NAMES = ("auto_with_warning", "auto", "passthrough")
 
 
 def _with_checked_inputs(method: str) -> Any:
-    """Keras' own method, of lists by name, too; refuses texts, which Keras has no sentence on."""
+    """Returns a method of ``keras.Model`` that also accepts dicts of lists, and rejects strings."""
     original = getattr(keras.Model, method)
 
-    def run(self: Any, x: Any = None, *arguments: Any, **options: Any) -> Any:
+    def run(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         runtime.check_fork()
         if isinstance(x, Mapping):
             x = {k: as_tensor(v, "np") if isinstance(v, list) else v for k, v in x.items()}
         is_text = isinstance(x, list) and x and isinstance(x[0], str)
         if is_text or (isinstance(x, np.ndarray) and x.dtype.kind in "USO"):
             raise ValueError(
-                f"{self.name} takes no texts, but rows of ids (B, S): "
-                "tokenizer(texts, padding=True, return_tensors='np') makes them."
+                f"{self.name}: expected token ids (B, S), got strings. Use tokenizer(texts, "
+                "padding=True, return_tensors='np')."
             )
-        call = inspect.signature(original).bind(self, x, *arguments, **options)
+        call = inspect.signature(original).bind(self, x, *args, **kwargs)
         bound = call.arguments
         if bound.get("sample_weight") is not None and bound.get("y") is None:
             bound["x"], bound["y"] = self._split_labels(x)
@@ -54,7 +54,7 @@ def _with_checked_inputs(method: str) -> Any:
 
 
 class LabelledModel(keras.Model):
-    """A Keras model whose outputs are ``ModelOutput``; ``label_logits`` maps labels to logits."""
+    """Keras model that outputs a ``ModelOutput``; ``label_logits`` maps labels to logits."""
 
     label_logits: Mapping[str, str]
     _computes_loss = _names_loss = False
@@ -63,37 +63,37 @@ class LabelledModel(keras.Model):
         self,
         optimizer: Any = "rmsprop",
         loss: Any = _MODEL_LOSS_NAMES[0],
-        metrics: Any = None,  # the third here, and in Keras 3 the fourth
+        metrics: Any = None,  # the third argument, which is the fourth in Keras 3
         loss_weights: Any = None,
-        **others: Any,
+        **kwargs: Any,
     ) -> None:
-        """Keras' own, but that the loss is by default the one that the model computes.
+        """Compiles as Keras does, by default with the loss that the model computes.
 
-        XLA compiles only where ``jit_compile=True`` says so, as it was there.
+        As in transformers, XLA is only used with ``jit_compile=True``.
         """
         is_name = isinstance(loss, str) and loss in _MODEL_LOSS_NAMES
         self._computes_loss = is_name or loss == self.compute_loss
         self._names_loss = self._computes_loss or loss == getattr(self, "hf_compute_loss", self)
         loss = None if self._computes_loss else loss
-        head = getattr(self, "classifier", None)  # a softmax may have been put on it
+        head = getattr(self, "classifier", None)  # a script may have set a softmax
         if expects_probabilities(loss) and getattr(head, "activation", None) in (None, linear):
             warnings.warn(f"{type(self).__name__} {LOGITS_MESSAGE}.", stacklevel=2)
         metrics = _metrics_by_output(metrics, tuple(self.label_logits.values()))
-        others = {"jit_compile": False, "loss_weights": loss_weights, **others}
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **others)
+        kwargs = {"jit_compile": False, "loss_weights": loss_weights, **kwargs}
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
     fit, evaluate, predict = map(_with_checked_inputs, ("fit", "evaluate", "predict"))
 
     def get_compile_config(self) -> dict[str, Any]:
-        """Arguments of ``compile``, ready for JSON."""
-        own = {"loss": _MODEL_LOSS_NAMES[0]} if self._names_loss else {}
-        return {**super().get_compile_config(), **own}
+        """Returns the arguments of ``compile`` for serialization."""
+        loss = {"loss": _MODEL_LOSS_NAMES[0]} if self._names_loss else {}
+        return {**super().get_compile_config(), **loss}
 
     compile_from_config = keras_hooks.compile_from_config
 
     @traced_in_owner
     def train_step(self, data: Any) -> Any:
-        """A step on a batch with its labels where the loss wants them."""
+        """Trains on a batch."""
         x, y, weights = self._with_labels(data)
         if not self._computes_loss:
             return super().train_step((x, y, weights))
@@ -107,7 +107,7 @@ class LabelledModel(keras.Model):
         return self.compute_metrics(x, y, y_pred, weights)
 
     def test_step(self, data: Any) -> Any:
-        """As ``train_step``, without training."""
+        """Evaluates a batch."""
         x, y, weights = self._with_labels(data)
         if not self._computes_loss:
             return super().test_step((x, y, weights))
@@ -116,7 +116,7 @@ class LabelledModel(keras.Model):
         return self.compute_metrics(x, y, y_pred, weights)
 
     def _tracked_loss(self, x: Any, y: Any, y_pred: Any, weights: Any, training: bool) -> Any:
-        """The loss; its mean over an epoch counts a batch as often as the loss has numbers."""
+        """Computes the loss; in the epoch's mean, its weight is the number of its values."""
         loss = self.compute_loss(x, y, y_pred, weights, training)
         keras_hooks.track_loss(self, loss, ops.shape(y_pred.loss)[0])
         return loss
@@ -129,16 +129,15 @@ class LabelledModel(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """The model's own loss, its mean over the batch; or the compiled one of the logits."""
+        """Computes the mean of the model's loss, or the compiled loss of the logits."""
         if not self._computes_loss:
             y, y_pred = self._match_labels(y, y_pred)
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         loss = y_pred.loss
         if loss is None:
             raise ValueError(
-                f"{self.name} is to train on its own loss, and the batch has no labels: expected "
-                f"{' and '.join(self.label_logits)} among the inputs or beside them, or a loss in "
-                "compile()."
+                f"{self.name}: the batch has no labels. Pass {' and '.join(self.label_logits)}, "
+                "or a loss to compile()."
             )
         if sample_weight is not None:
             weights = ops.cast(sample_weight, loss.dtype)
@@ -153,14 +152,14 @@ class LabelledModel(keras.Model):
     def compute_metrics(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
     ) -> Any:
-        """Metrics of the logits that go with the labels."""
+        """Computes metrics of the logits that belong to the labels."""
         if isinstance(y, tuple | list) and len(y) == len(self.label_logits) > 1:
-            y = dict(zip(self.label_logits, y, strict=True))  # as metrics are, by name
+            y = dict(zip(self.label_logits, y, strict=True))  # by name, like the metrics
         y, y_pred = self._match_labels(y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def _split_labels(self, x: Any) -> tuple[Any, Any]:
-        """The inputs without the labels, and the labels: without ``y`` Keras drops weights."""
+        """Splits a batch into inputs and labels, because Keras ignores weights without ``y``."""
         names = [name for name in self.label_logits if isinstance(x, Mapping) and name in x]
         if not names:
             return x, None
@@ -170,7 +169,7 @@ class LabelledModel(keras.Model):
 
     def _with_labels(self, data: Any) -> Any:
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-        if isinstance(weights, Mapping):  # one array of weights, which Keras repeats for each label
+        if isinstance(weights, Mapping):  # Keras repeats a single array for each label
             weights = next(iter(weights.values()))
         if isinstance(x, Mapping):
             x = dict(x)
@@ -186,13 +185,12 @@ class LabelledModel(keras.Model):
             y = {name: x[name] for name in names if name in x} or None
             if y is None and not self._computes_loss:
                 raise ValueError(
-                    f"{self.name} is to train on labels, and the batch has none: expected "
-                    f"{' and '.join(names)} among the inputs, or labels beside them."
+                    f"{self.name}: the batch has no labels. Pass {' and '.join(names)}."
                 )
         return x, y, weights
 
     def _match_labels(self, y: Any, y_pred: Any) -> tuple[Any, Any]:
-        """Labels and the logits that go with them."""
+        """Returns labels and the logits that belong to them."""
         if not isinstance(y_pred, ModelOutput):
             return y, y_pred
         outputs = {name: value for name, value in y_pred.items() if name != "loss"}
@@ -208,34 +206,42 @@ class LabelledModel(keras.Model):
 
 
 def _metrics_by_output(metrics: Any, logits: tuple[str, ...]) -> Any:
-    """Metrics as Keras 3 takes them; of several logits a list is for each, as it was in Keras 2."""
+    """Assigns metrics to several logits: in Keras 2, a list applied to each of them."""
     if metrics is None or isinstance(metrics, dict):
         return metrics
     metrics = list(metrics) if isinstance(metrics, list | tuple) else [metrics]  # Keras 2 took one
     if len(logits) < 2 or any(isinstance(metric, list | tuple) for metric in metrics):
         return metrics
-    # An object counts for one output: each has its own.
+    # Each output needs its own metric objects.
     return {
         name: [m.from_config(m.get_config()) if isinstance(m, keras.Metric) else m for m in metrics]
         for name in logits
     }
 
 
-# === A function of all predictions and labels, after each epoch ===
+# === Metrics of all predictions after each epoch ===
 
-_PADDING_VALUE = -100  # behind rows of fewer tokens than others have
+_PADDING_VALUE = -100  # for rows that are shorter than others
 _LABEL_COLUMNS = (("labels",), ("start_positions", "end_positions"))
 
 
 class KerasMetricCallback(keras.callbacks.Callback):
-    """Adds the scores that a function gives of an evaluation set to each epoch's logs.
+    """Adds the metrics of a function on an evaluation set to each epoch's logs.
 
-    ``metric_fn`` is called with a tuple, of the predictions and of the labels: an array each, or a
-    dict of arrays by their names where there are several; it gives a dict of numbers. Where batches
-    are of several lengths, the shorter rows are filled with -100. ``eval_dataset`` are batches, or
-    arrays with a ``batch_size``. ``output_cols`` are by default all but the loss, and
-    ``label_cols``, the labels among the inputs, those of the models here; other options are of
-    generated text. What reads the scores, as ``EarlyStopping``, comes behind this callback.
+    Place callbacks that read the metrics, such as ``EarlyStopping``, after this callback.
+
+    Args:
+        metric_fn: Function of a tuple of predictions and labels, each an array or a dict of arrays.
+            Shorter rows are padded with -100. It returns a dict of numbers.
+        eval_dataset: A ``tf.data.Dataset`` of batches, or arrays with a ``batch_size``.
+        output_cols: Names of the outputs; by default all except the loss.
+        label_cols: Names of the labels among the inputs; by default those of the models here.
+        batch_size: Batch size for arrays.
+        predict_with_generate: Not supported.
+        **options: Options of generation, which are ignored.
+
+    Raises:
+        ValueError: If the dataset has no labels or an argument is not supported.
     """
 
     def __init__(
@@ -250,10 +256,10 @@ class KerasMetricCallback(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         if predict_with_generate:
-            raise ValueError("predict_with_generate is for models that write text: leave it out.")
+            raise ValueError("predict_with_generate=True: text generation is not supported.")
         if not isinstance(eval_dataset, tf.data.Dataset):
             if batch_size is None:
-                raise ValueError("eval_dataset is no tf.data.Dataset: give batch_size with it.")
+                raise ValueError("batch_size=None: arrays require a batch_size.")
             eval_dataset = tf.data.Dataset.from_tensor_slices(eval_dataset).batch(batch_size)
         self.metric_fn, self.eval_dataset = metric_fn, eval_dataset
         self.output_cols, self.label_cols = output_cols, label_cols
@@ -262,17 +268,17 @@ class KerasMetricCallback(keras.callbacks.Callback):
             spec, *targets = spec
             if targets and label_cols is None:
                 return
-        known = spec if isinstance(spec, Mapping) else {}
+        inputs = spec if isinstance(spec, Mapping) else {}
         choices = _LABEL_COLUMNS if label_cols is None else [label_cols]
-        self.label_cols = next((cols for cols in choices if set(cols) <= known.keys()), None)
+        self.label_cols = next((cols for cols in choices if set(cols) <= inputs.keys()), None)
         if self.label_cols is None:
             raise ValueError(
-                f"label_cols is {label_cols!r}, and the dataset's inputs are "
-                f"{', '.join(known) or 'without names'}: expected labels beside or among them."
+                f"label_cols={label_cols!r}: expected names of inputs, got a dataset with "
+                f"{', '.join(inputs) or 'unnamed inputs'}."
             )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Predicts the whole set, and adds the scores of ``metric_fn`` to the logs."""
+        """Predicts the evaluation set and adds the metrics to the logs."""
         predictions, labels = [], []
         for batch in self.eval_dataset:
             inputs, *targets = batch if isinstance(batch, tuple) else (batch,)
@@ -287,21 +293,21 @@ class KerasMetricCallback(keras.callbacks.Callback):
             )
         scores = self.metric_fn((_concatenate_batches(predictions), _concatenate_batches(labels)))
         if not isinstance(scores, dict):
-            raise TypeError(f"metric_fn gave {scores!r}: expected a dict of numbers by name.")
+            raise TypeError(f"metric_fn: expected to return a dict of numbers, got {scores!r}.")
         if logs is not None:
             logs.update(scores)
 
 
 def _concatenate_batches(batches: Sequence[Any]) -> Any:
-    """The arrays of all batches as one, by their names or in their order; of one alone itself."""
-    joined = keras.tree.map_structure(_concatenate, *batches)
-    if isinstance(joined, Mapping | list | tuple) and len(joined) == 1:
-        (joined,) = joined.values() if isinstance(joined, Mapping) else joined
-    return joined
+    """Concatenates the arrays of all batches; a dict or list of one array becomes the array."""
+    arrays = keras.tree.map_structure(_concatenate, *batches)
+    if isinstance(arrays, Mapping | list | tuple) and len(arrays) == 1:
+        (arrays,) = arrays.values() if isinstance(arrays, Mapping) else arrays
+    return arrays
 
 
 def _concatenate(*batches: Any) -> np.ndarray:
-    """Batches of one array, the shorter rows filled with -100."""
+    """Concatenates batches of one array, padding shorter rows with -100."""
     arrays = [np.asarray(batch) for batch in batches]
     if arrays[0].ndim > 1:
         length = max(array.shape[1] for array in arrays)

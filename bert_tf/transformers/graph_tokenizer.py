@@ -1,4 +1,4 @@
-"""``TFBertTokenizer``: strings to a model's inputs in the graph."""
+"""``TFBertTokenizer``, which tokenizes strings in the graph."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,18 @@ _NAMES = {
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class TFBertTokenizer(keras.layers.Layer):
-    """``bert_tf.BertPreprocessor`` under the names of transformers, padded to the longest row.
+    """``bert_tf.BertPreprocessor`` with the names of transformers.
 
-    ``vocab_list`` has the pieces in the order of their ids; ``padding`` is ``"longest"`` or
-    ``"max_length"``, and what is longer than ``max_length`` is cut. ``rules`` is the JSON of
-    ``TextRules``; ``from_tokenizer`` gives those of a tokenizer.
+    Args:
+        vocab_list: Pieces in the order of their ids.
+        do_lower_case: Whether to lowercase texts and strip accents.
+        padding: ``"longest"`` or ``"max_length"``.
+        max_length: Maximum number of tokens; longer rows are truncated.
+        pad_to_multiple_of: Multiple to which the length is rounded up, at most ``max_length``.
+        return_token_type_ids: Whether to return token types.
+        return_attention_mask: Whether to return the mask, 1 for tokens and 0 for padding.
+        rules: ``TextRules`` as JSON, as set by ``from_tokenizer``.
+        **options: ``name``; other options are ignored.
 
     >>> tokenizer = TFBertTokenizer("[PAD] [UNK] [CLS] [SEP] [MASK] the cat".split())
     >>> tokenizer(tf.constant(["the cat", "the"]))["input_ids"].numpy().tolist()
@@ -48,7 +55,7 @@ class TFBertTokenizer(keras.layers.Layer):
     ) -> None:
         super().__init__(name=options.get("name"), trainable=False, autocast=False)
         if padding not in ("longest", "max_length"):
-            raise ValueError(f"padding is {padding!r}: expected 'longest' or 'max_length'.")
+            raise ValueError(f"padding={padding!r}: expected 'longest' or 'max_length'.")
         self.vocab_list = list(vocab_list)
         self.do_lower_case = do_lower_case
         self.padding = padding
@@ -66,30 +73,38 @@ class TFBertTokenizer(keras.layers.Layer):
 
     @classmethod
     def from_tokenizer(cls, tokenizer: BertTokenizerFast, **options: Any) -> "TFBertTokenizer":
-        """The layer with a tokenizer's vocabulary and casing."""
-        read = convert_tokenizer(tokenizer.backend_tokenizer, "The tokenizer")
-        known = {"do_lower_case": read.do_lower_case, "rules": read.rules.to_json(), **options}
-        return cls(read.vocabulary, **known)
+        """Creates the layer with the vocabulary and rules of a tokenizer."""
+        source = convert_tokenizer(tokenizer.backend_tokenizer, "The tokenizer")
+        values = {"do_lower_case": source.do_lower_case, "rules": source.rules.to_json()}
+        return cls(source.vocabulary, **{**values, **options})
 
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
-        """The layer with the vocabulary of a directory, or of a model of the hub."""
-        own = {key: options[key] for key in ("do_lower_case", *LOCATION_OPTIONS) if key in options}
-        tokenizer = BertTokenizerFast.from_pretrained(pretrained_model_name_or_path, **own)
+        """Creates the layer with the vocabulary of a directory or of a model on the hub."""
+        names = ("do_lower_case", *LOCATION_OPTIONS)
+        tokenizer = BertTokenizerFast.from_pretrained(
+            pretrained_model_name_or_path, **{key: options[key] for key in names if key in options}
+        )
         return cls.from_tokenizer(tokenizer, **options)
 
     def call(self, text: Any, text_pair: Any = None, **options: Any) -> dict[str, Any]:
-        """(B,) strings, or two of them -> a dict of (B, S) int32; (B, 2) strings are pairs.
+        """Tokenizes texts or pairs of texts.
 
-        ``options`` of the constructor (``padding``, ``max_length``) win over those given there.
+        Args:
+            text: Strings of shape (B,), or pairs of shape (B, 2).
+            text_pair: Second texts of shape (B,), or ``None``.
+            **options: Options that override those of the constructor.
+
+        Returns:
+            Dict of int32 tensors of shape (B, S).
         """
         if (changed := self._with_options(options)) is not self:
             return changed(text, text_pair)
         text = tf.convert_to_tensor(text)
         if text.dtype != tf.string and not tf.executing_eagerly():
-            # Keras traces a model that tf.saved_model.save is given on numbers, whatever it takes.
+            # tf.saved_model.save makes Keras trace the model with numbers.
             text = tf.as_string(text)
         if text_pair is None and text.shape.rank == 2:
             text, text_pair = text[:, 0], text[:, 1]
@@ -99,37 +114,38 @@ class TFBertTokenizer(keras.layers.Layer):
         if self.padding == "longest":
             length = tf.reduce_max(tf.reduce_sum(rows[features.INPUT_MASK], axis=1))
         if self.pad_to_multiple_of:
-            # Rounded up; rows have no more than max_length.
+            # Slicing limits the rounded length to max_length.
             length = -(-length // self.pad_to_multiple_of) * self.pad_to_multiple_of
         return {name: rows[_NAMES[name]][:, :length] for name in self._output_names()}
 
     def compute_output_spec(
         self, text: Any, text_pair: Any = None, **options: Any
     ) -> dict[str, Any]:
-        """The shapes and dtypes, without running the layer."""
-        own = self._with_options(options)
-        length = own.max_length if own.padding == "max_length" else None
-        return {
-            name: keras.KerasTensor((text.shape[0], length), "int32")
-            for name in own._output_names()
-        }
+        """Returns the shapes and dtypes without running the layer."""
+        layer = self._with_options(options)
+        length = layer.max_length if layer.padding == "max_length" else None
+        shape = (text.shape[0], length)
+        return {name: keras.KerasTensor(shape, "int32") for name in layer._output_names()}
 
     def _with_options(self, options: dict[str, Any]) -> "TFBertTokenizer":
-        """The layer with the options of a call: itself where they change nothing."""
+        """Returns the layer with the options of a call; ``self`` if they change nothing."""
         arguments = self.get_config()
-        own = {key: options[key] for key in arguments.keys() & options.keys()}
-        changed = {key: value for key, value in own.items() if value not in (None, arguments[key])}
-        return TFBertTokenizer(**{**arguments, **changed}) if changed else self
+        changes = {
+            key: options[key]
+            for key in arguments.keys() & options.keys()
+            if options[key] not in (None, arguments[key])
+        }
+        return TFBertTokenizer(**{**arguments, **changes}) if changes else self
 
     def _output_names(self) -> list[str]:
-        left_out = {
-            "attention_mask": not self.return_attention_mask,
-            "token_type_ids": not self.return_token_type_ids,
+        is_returned = {
+            "attention_mask": self.return_attention_mask,
+            "token_type_ids": self.return_token_type_ids,
         }
-        return [name for name in _NAMES if not left_out.get(name)]
+        return [name for name in _NAMES if is_returned.get(name, True)]
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, the vocabulary as a list."""
+        """Returns the constructor's arguments for serialization."""
         names = (
             *("vocab_list", "do_lower_case", "padding", "max_length", "pad_to_multiple_of"),
             *("return_token_type_ids", "return_attention_mask", "rules"),

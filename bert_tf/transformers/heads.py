@@ -1,7 +1,6 @@
-"""The heads: a row of ``HEADS`` for each, from which the classes are made, and their losses.
+"""Heads of the models, in the table ``HEADS``, and their losses.
 
-``-100`` is a label that counts nothing. Letters: B batch, S sequence, C classes, K choices,
-V vocabulary.
+Losses ignore the label -100. Letters: B batch, S sequence, C classes, K choices, V vocabulary.
 """
 
 import dataclasses
@@ -29,30 +28,34 @@ from bert_tf.training.losses import weighted_sums
 
 from .configuration import PretrainedConfig
 
-# === Losses of labels among the inputs, with transformers' reductions ===
+# === Losses, with the reductions of transformers ===
 
 
 def sum_losses(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any:
-    """A loss of labels and logits; of a dict of labels the sum over them and their logits."""
+    """Computes a loss, or for a dict of labels the sum of the losses of each pair."""
     if not isinstance(labels, Mapping):
         return loss(labels, logits)
     return sum(loss(*pair) for pair in zip(labels.values(), logits, strict=True))
 
 
 def cross_entropy(labels: Any, logits: Any, end: Any = None) -> Any:
-    """(B,), (B, K) -> (B,): the cross-entropy; its mean is over labels below ``end`` but -100."""
+    """Computes the cross-entropy (B,) of labels (B,) and logits (B, K).
+
+    Its mean is over the labels below ``end`` that are not -100.
+    """
     labels = ops.reshape(_to_class_ids(labels), (-1,))
-    is_left_out = labels == -100 if end is None else (labels == -100) | (labels >= end)
-    labels = ops.where(is_left_out, 0, labels)
-    each = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-    counts = ops.cast(~is_left_out, "float32")
-    return each * ops.cast(counts / ops.maximum(ops.mean(counts), 1e-9), each.dtype)
+    is_ignored = labels == -100 if end is None else (labels == -100) | (labels >= end)
+    labels = ops.where(is_ignored, 0, labels)
+    losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    counts = ops.cast(~is_ignored, "float32")
+    return losses * ops.cast(counts / ops.maximum(ops.mean(counts), 1e-9), losses.dtype)
 
 
 def _to_class_ids(labels: Any) -> Any:
-    """Labels as int32; floats, which Keras makes of all, only where they are whole.
+    """Converts labels to int32. Keras passes them as floats.
 
-    A cast would make class 0 of 0.5, which is to be none: an error on a CPU, NaN on a GPU.
+    A label such as 0.5 must not become class 0. It becomes invalid, which is an error on a CPU and
+    NaN on a GPU.
     """
     labels = ops.convert_to_tensor(labels)
     if keras.backend.is_float_dtype(labels.dtype):
@@ -61,45 +64,45 @@ def _to_class_ids(labels: Any) -> Any:
 
 
 def classification_loss(labels: Any, logits: Any, problem_type: str | None = None) -> Any:
-    """(B,) ids of classes and (B, C) -> (B,): the cross-entropy, or of one class the squared error.
+    """Computes the loss (B,) of labels and logits (B, C) for a problem type.
 
-    Of several numbers and of several classes, as ``problem_type`` names them, labels are (B, C):
-    the mean squared error, and the mean binary cross-entropy.
+    By default, labels are class ids (B,) and the loss is the cross-entropy; with one class, it is
+    the squared error. For regression and multi-label classification, labels are (B, C), and the
+    loss is the mean squared error or the mean binary cross-entropy.
     """
     labels, count = ops.convert_to_tensor(labels), logits.shape[-1]
-    is_several = problem_type == SEVERAL_CLASSES
-    takes_numbers = is_several or count == 1 or problem_type == REGRESSION
-    if getattr(labels.shape, "rank", 0) is None:  # as a generator's without a shape
-        labels = ops.reshape(labels, (-1, count) if takes_numbers else (-1,))
-    if takes_numbers and (count == 1 or labels.shape[1:] == logits.shape[1:]):
-        numbers = ops.cast(ops.reshape(labels, (-1, count)), logits.dtype)
-        if is_several:
-            return keras.losses.binary_crossentropy(numbers, logits, from_logits=True)
-        return ops.mean(ops.square(logits - numbers), axis=-1)
-    if takes_numbers or (len(labels.shape) > 1 and labels.shape[-1] != 1):
-        expected = f"(B, {count}) numbers" if takes_numbers else "(B,) ids of classes"
+    is_multi_label = problem_type == SEVERAL_CLASSES
+    takes_floats = is_multi_label or count == 1 or problem_type == REGRESSION
+    if getattr(labels.shape, "rank", 0) is None:  # from a generator without shapes
+        labels = ops.reshape(labels, (-1, count) if takes_floats else (-1,))
+    if takes_floats and (count == 1 or labels.shape[1:] == logits.shape[1:]):
+        floats = ops.cast(ops.reshape(labels, (-1, count)), logits.dtype)
+        if is_multi_label:
+            return keras.losses.binary_crossentropy(floats, logits, from_logits=True)
+        return ops.mean(ops.square(logits - floats), axis=-1)
+    if takes_floats or (len(labels.shape) > 1 and labels.shape[-1] != 1):
+        expected = f"(B, {count})" if takes_floats else "(B,), class ids"
         raise ValueError(
-            f"labels have the shape {tuple(labels.shape)}, and the model's own loss takes "
-            f"{expected} where config.problem_type is {problem_type!r}: set another "
-            f"({REGRESSION!r}, {SEVERAL_CLASSES!r}), or give compile() a loss, such as "
-            "CategoricalCrossentropy(from_logits=True) of rows of 0 and 1."
+            f"labels: expected shape {expected}, for config.problem_type={problem_type!r}, got "
+            f"{tuple(labels.shape)}. Set problem_type to {REGRESSION!r} or {SEVERAL_CLASSES!r}, or "
+            "pass a loss to compile()."
         )
     return cross_entropy(labels, logits)
 
 
 def span_loss(labels: Any, logits: Any) -> Any:
-    """(B,) and (B, S) -> (B,): half the loss of a span's end, which counts inside the row."""
+    """Computes half the loss (B,) of a start or end (B,), ignoring positions outside the row."""
     return cross_entropy(labels, logits, end=ops.shape(logits)[-1]) / 2.0
 
 
 def next_sentence_loss(labels: Any, logits: Any) -> Any:
-    """(B,) and (B, 2) -> (B,): the loss of "the second text follows", 0 where the label is -100."""
-    each = cross_entropy(ops.where(labels == -100, 0, labels), logits)
-    return each * ops.cast(ops.reshape(labels, (-1,)) != -100, each.dtype)
+    """Computes the next-sentence loss (B,), which is 0 for the label -100."""
+    losses = cross_entropy(ops.where(labels == -100, 0, labels), logits)
+    return losses * ops.cast(ops.reshape(labels, (-1,)) != -100, losses.dtype)
 
 
 def _masked_mean(labels: Any, logits: Any, counts: Any) -> Any:
-    """The mean cross-entropy where ``counts``, as (1,); 0 where nothing does."""
+    """Computes the mean cross-entropy (1,) where ``counts`` is True; 0 if it is nowhere."""
     labels, counts = ops.reshape(_to_class_ids(labels), (-1,)), ops.reshape(counts, (-1,))
     sums = weighted_sums(logits, ops.maximum(labels, 0), counts)
     nan = nan_if_out_of_range((ops.where(counts, labels, 0), logits.shape[-1]))
@@ -107,23 +110,23 @@ def _masked_mean(labels: Any, logits: Any, counts: Any) -> Any:
 
 
 def token_loss(labels: Any, logits: Any) -> Any:
-    """(B, S) and (B, S, C) -> (1,): the mean over the tokens whose label is not negative."""
+    """Computes the mean loss (1,) over the tokens whose label is not negative."""
     return _masked_mean(labels, logits, labels >= 0)
 
 
 def masked_lm_loss(labels: Any, logits: Any) -> Any:
-    """(B, S) and (B, S, V) -> (1,): the mean where the label is not -100; so of (B,) and (B, 2)."""
+    """Computes the mean loss (1,) where the label is not -100."""
     return _masked_mean(labels, logits, labels != -100)
 
 
 def causal_lm_loss(labels: Any, logits: Any) -> Any:
-    """(B, S) and (B, S, V) -> (1,): each token's logits against the next token's label."""
+    """Computes the mean loss (1,) of predicting each next token."""
     return masked_lm_loss(labels[:, 1:], logits[:, :-1])
 
 
-# === The table ===
+# === The table of heads ===
 
-#: By the attribute's name in this library's models, in their order: the layer's name here.
+#: Attributes of this library's models and the corresponding names in transformers, in order.
 LAYERS: Mapping[str, str] = {
     **{"masked_lm": "mlm", "next_sentence": "nsp", "dropout": "dropout"},
     **dict.fromkeys(("classifier", "choice", "token_classifier"), "classifier"),
@@ -134,55 +137,55 @@ _LABELS = {"labels": "logits"}
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """A row of the table: this library's class of the same weights, and its outputs' class."""
+    """The bert_tf class with the same weights, the output class, the loss and the labels."""
 
     native: type[BertModel]
     output: str
-    # Of the labels and the logits of each pair in label_logits; the pairs' losses are summed.
+    # Function of labels and logits. The losses of all pairs in ``label_logits`` are summed.
     loss: Callable[[Any, Any], Any] | None = None
     label_logits: Mapping[str, str] = dataclasses.field(default_factory=lambda: _LABELS)
-    # Of the constructor, besides the config.
+    # Arguments of the constructor in addition to the config.
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def has_classes(self) -> bool:
-        """True if the constructor takes the config's number of classes."""
+        """Whether the constructor takes the number of classes."""
         return "num_classes" in self.native.argument_checks
 
     def get_loss(self, config: PretrainedConfig) -> Any:
-        """The loss of labels and logits; that of classes is the config's."""
+        """Returns the loss function for a config."""
         if self.loss is classification_loss:
             return functools.partial(classification_loss, problem_type=config.problem_type)
         return self.loss
 
     def get_arguments(self, config: PretrainedConfig) -> dict[str, Any]:
-        """Arguments of a native model besides its sizes."""
+        """Returns the constructor's arguments for a config."""
         arguments = dict(self.arguments)
         if self.has_classes:
             arguments["num_classes"] = config.num_labels
         if "pooler" in arguments and config.model_type == "distilbert":
-            arguments["pooler"] = False  # it has one in front of a classifier alone
+            arguments["pooler"] = False  # only its classifiers have one
         if "dropout" in self.native.argument_checks:
             arguments["dropout"] = head_dropout(config.to_dict(), self.native)
         return arguments
 
 
 def compute_logits(model: Any, states: Any, training: bool | None) -> list[Any]:
-    """A model's logits, in the order of ``label_logits``, from its main layer's output."""
+    """Computes the logits from the outputs of the main layer, in the order of ``label_logits``."""
     native, hidden = model.native, states.last_hidden_state
     if isinstance(native, TaskModel):
         reads_pooled = native.head_input_key == features.POOLED_OUTPUT
         head_input = states.pooler_output if reads_pooled else hidden
         logits = getattr(model, LAYERS[native.head])(model.dropout(head_input, training=training))
         return ops.unstack(logits, axis=-1) if native.head == "span" else [logits]
-    logits_of_heads = []
+    logits = []
     if native.masked_lm is not None:
         batch, sequence = ops.shape(hidden)[:2]
         positions = ops.broadcast_to(ops.arange(sequence, dtype="int32")[None], (batch, sequence))
-        logits_of_heads.append(model.mlm(hidden, positions, training=training))
+        logits.append(model.mlm(hidden, positions, training=training))
     if getattr(native, "next_sentence", None) is not None:
-        logits_of_heads.append(model.nsp(states.pooler_output))
-    return logits_of_heads
+        logits.append(model.nsp(states.pooler_output))
+    return logits
 
 
 _STATES = "TFBaseModelOutputWithPoolingAndCrossAttentions"
@@ -194,7 +197,7 @@ _PRETRAINING_LABELS = {
 }
 _NSP_LABELS = {"next_sentence_label": "logits"}
 _SPAN_LABELS = {"start_positions": "start_logits", "end_positions": "end_logits"}
-# By what follows a family's name in a class': "TFBert" + "ForTokenClassification".
+# By the suffix of the classes' names: "TFBert" + "ForTokenClassification".
 HEADS: Mapping[str, Head] = {
     "Model": Head(BertEncoder, _STATES, None, {}, {"pooler": True}),
     "ForPreTraining": Head(
@@ -218,21 +221,21 @@ HEADS: Mapping[str, Head] = {
 }
 
 
-# === For models of one's own ===
+# === For custom models ===
 
 
-def keras_serializable(kind: Any) -> Any:
-    """Makes a class known to Keras' files."""
-    return keras.saving.register_keras_serializable(package="bert_tf.transformers")(kind)
+def keras_serializable(cls: Any) -> Any:
+    """Registers a class for Keras' serialization."""
+    return keras.saving.register_keras_serializable(package="bert_tf.transformers")(cls)
 
 
 def get_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
-    """A truncated normal of this deviation."""
+    """Returns a truncated normal initializer with this standard deviation."""
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
 def shape_list(tensor: Any) -> list[Any]:
-    """A tensor's sizes: numbers, and in a graph tensors where they are open."""
+    """Returns the sizes of a tensor: integers, and tensors for dynamic dimensions in a graph."""
     return list(ops.shape(tensor))
 
 
@@ -240,7 +243,7 @@ def _loss_mixin(name: str, loss: Callable[[Any, Any], Any]) -> Any:
     def hf_compute_loss(self: Any, labels: Any, logits: Any) -> Any:
         return sum_losses(loss, labels, logits)
 
-    body = {"__doc__": "A base with ``hf_compute_loss``.", "__module__": __name__}
+    body = {"__doc__": "Mixin that adds ``hf_compute_loss``.", "__module__": __name__}
     return type(name, (), {**body, "hf_compute_loss": hf_compute_loss})
 
 
