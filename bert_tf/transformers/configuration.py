@@ -75,9 +75,13 @@ def resolve_directory(
     return resolve_hub_directory(path)[0] if path.startswith(HUB_SCHEME) else path, values
 
 
+def location_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those options of from_pretrained that locate the files."""
+    return {key: options[key] for key in ("revision", "subfolder") if key in options}
+
+
 # === Settings ===
 
-LOCATION_OPTIONS = ("revision", "subfolder")  # options of from_pretrained that locate the files
 # Settings of all configs of transformers, except the sizes.
 _COMMON_DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(("architectures", "classifier_dropout", "problem_type")),

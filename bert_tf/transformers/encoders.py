@@ -1,20 +1,20 @@
-"""Tokenizers that threads may share: one for each set of options, which never changes."""
+"""Copies of a tokenizer with fixed options, which threads can share."""
 
 from typing import Any
 
 import tokenizers
 
-#: The arguments of ``enable_truncation`` or ``enable_padding``; ``None``: off.
+#: Arguments of ``enable_truncation`` or ``enable_padding``; ``None`` to disable it.
 Options = dict[str, Any] | None
-# Parts of a tokenizer that a program may replace.
+# Parts of a tokenizer that a program can replace.
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _MAX_ENCODERS = 64
 
 
 class Encoders:
-    """Encoders with different options, which share the vocabulary of one ``tokenizers.Tokenizer``.
+    """Cache of encoders with different options and the vocabulary of one ``tokenizers.Tokenizer``.
 
-    The options of that tokenizer would be those of all threads. A copy or a pickle is empty.
+    Options of the tokenizer itself would affect all threads. Copies and pickles are empty.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Encoders:
         splits_special_tokens: bool = False,
     ) -> tokenizers.Tokenizer:
         """Returns the encoder with these options and the current parts of ``source``."""
-        # A program may replace the parts, or add tokens, at any time.
+        # A program can replace the parts, or add tokens, at any time.
         key = (
             truncation and tuple(truncation.values()),
             padding and tuple(padding.values()),
@@ -53,7 +53,7 @@ class Encoders:
         return encoder
 
     def clear(self) -> None:
-        """Removes all encoders: the tokens have changed."""
+        """Removes all encoders, because tokens were added."""
         self._cache.clear()
 
     def __reduce__(self) -> Any:
@@ -61,12 +61,12 @@ class Encoders:
 
 
 def copy_unbounded(source: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Returns a copy of a tokenizer without truncation and padding, which shares its vocabulary."""
+    """Copies a tokenizer without truncation and padding; the copy shares the vocabulary."""
     copied = tokenizers.Tokenizer(source.model)
     for name in _PARTS:
         setattr(copied, name, getattr(source, name))
     added = source.get_added_tokens_decoder()
-    copied.add_tokens([added[number] for number in sorted(added)])
+    copied.add_tokens([added[token_id] for token_id in sorted(added)])
     return copied
 
 
@@ -74,5 +74,5 @@ def _state(part: Any) -> Any:
     """Returns a value that changes with a part of a tokenizer."""
     try:
         return part.__getstate__()
-    except Exception:  # a part written in Python has no state: each call uses the current one
+    except Exception:  # parts written in Python have no state, so each call makes a new encoder
         return object()

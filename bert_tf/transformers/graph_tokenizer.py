@@ -11,7 +11,7 @@ from bert_tf import features
 from bert_tf.checkpoints.tokenizer_files import convert_tokenizer
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 
-from .configuration import LOCATION_OPTIONS
+from .configuration import location_options
 from .tokenization import BertTokenizerFast
 
 _NAMES = {
@@ -83,9 +83,9 @@ class TFBertTokenizer(keras.layers.Layer):
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
         """Creates the layer with the vocabulary of a directory or of a model on the hub."""
-        names = ("do_lower_case", *LOCATION_OPTIONS)
+        lower_case = options.get("do_lower_case")  # ``None`` uses the files' setting
         tokenizer = BertTokenizerFast.from_pretrained(
-            pretrained_model_name_or_path, **{key: options[key] for key in names if key in options}
+            pretrained_model_name_or_path, do_lower_case=lower_case, **location_options(options)
         )
         return cls.from_tokenizer(tokenizer, **options)
 

@@ -1,4 +1,4 @@
-"""The encoder as a layer, called as in transformers: by place or name, with a list or a dict.
+"""The encoder as a layer with the calling convention of transformers.
 
 Letters: B batch, S sequence, H hidden.
 """
@@ -27,17 +27,17 @@ TENSORS = (
     "inputs_embeds",
 )
 _SWITCHES = ("output_attentions", "output_hidden_states", "return_dict", "training")
-# Inputs of a decoder in generation, and a mask of heads; nothing here computes with them.
+# Inputs of a decoder, and a mask of heads, which are not supported.
 _UNSUPPORTED = {
-    "head_mask": "no head can be switched off",
-    "encoder_hidden_states": "there is no cross-attention",
-    "encoder_attention_mask": "there is no cross-attention",
-    "past_key_values": "states of earlier tokens are not kept, and nothing is generated",
+    "head_mask": "masking of heads",
+    "encoder_hidden_states": "cross-attention",
+    "encoder_attention_mask": "cross-attention",
+    "past_key_values": "text generation",
 }
 _IGNORED = ("use_cache", "return_loss")
-# Where tensors have their rows' length.
+# Axes of the sequence length.
 _LENGTHS = (("input_ids", -1), ("inputs_embeds", -2))
-# What a tokenizer gives for each token and no model takes, and what is the head's, not its layer's.
+# Outputs of a tokenizer that no model takes, and labels, which the main layer ignores.
 _NON_MODEL_INPUTS = (
     *("offset_mapping", "special_tokens_mask", "labels", "start_positions", "end_positions"),
     "next_sentence_label",
@@ -47,29 +47,30 @@ _NON_MODEL_INPUTS = (
 def collect_inputs(
     name: str, labels: Sequence[str], arguments: Sequence[Any], keywords: Any
 ) -> Any:
-    """The tensors by name, and the switches, that a call of the model ``name`` was given.
+    """Returns the tensors by name and the switches of a call of the model ``name``.
 
     The first argument is a dict of tensors, a list of tensors in the order of ``TENSORS``, or the
-    ids; the next arguments are in that order, too. Unknown names of a dict are left out where they
-    are of columns, a value a row; what has one a token would be a name misspelt.
+    ids. Further arguments follow the same order. Unknown keys of a dict are ignored if they have
+    one value per row, as columns of a table do; otherwise they raise an error, as they may be
+    misspelled inputs.
     """
     order = (*TENSORS, *_SWITCHES[:3], *labels, "training")
     known = {*order, *_UNSUPPORTED, *_IGNORED}
-    first, *others = arguments or (None,)
-    if len(others) >= len(order):
-        raise TypeError(f"{name} takes {len(order)} arguments, and got {len(arguments)}.")
+    first, *positional = arguments or (None,)
+    if len(positional) >= len(order):
+        raise TypeError(f"{name}: expected at most {len(order)} arguments, got {len(arguments)}.")
     if isinstance(first, Mapping):
         tensors = {key: value for key, value in first.items() if key in known}
         for key in first.keys() - known - {*_NON_MODEL_INPUTS}:
             if _has_tokens(first[key]):
                 raise ValueError(
-                    f"{name} has no input {key!r}: expected {', '.join(order)}; leave it out."
+                    f"{name} has no input {key!r}: expected {', '.join(order)}. Remove it."
                 )
     elif isinstance(first, tuple | list) and any(map(_is_tensor, first)):
         tensors = dict(zip(TENSORS, first, strict=False))
     else:
         tensors = {TENSORS[0]: first}
-    tensors.update(zip(order[1:], others, strict=False))
+    tensors.update(zip(order[1:], positional, strict=False))
     if isinstance(keywords.get("inputs"), Mapping):  # Keras' name of a layer's first argument
         tensors.update(keywords.pop("inputs"))
     if unknown := keywords.keys() - known:
@@ -77,7 +78,7 @@ def collect_inputs(
     tensors |= keywords
     tensors = {key: value for key, value in tensors.items() if value is not None}
     for key in tensors.keys() & _UNSUPPORTED.keys():
-        raise ValueError(f"{name} was given {key}, and {_UNSUPPORTED[key]}: leave it out.")
+        raise ValueError(f"{name}: {key} ({_UNSUPPORTED[key]}) is not supported. Remove it.")
     switches = {key: tensors.pop(key) for key in _SWITCHES if key in tensors}
     tensors = {
         key: value if _is_tensor(value) else ops.convert_to_tensor(np.asarray(value))
@@ -92,7 +93,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _has_tokens(value: Any) -> bool:
-    """True if a value has a number, or more, for each token of its rows."""
+    """Returns whether a value has at least one number per token of its rows."""
     if isinstance(value, list | tuple):
         return any(
             isinstance(row, list | tuple)
@@ -100,7 +101,7 @@ def _has_tokens(value: Any) -> bool:
             and all(isinstance(number, numbers.Number) for number in row)
             for row in value
         )
-    shape: Any = getattr(value, "shape", None) or ()  # that of an unknown rank is false
+    shape: Any = getattr(value, "shape", None) or ()  # a shape of unknown rank is false
     return len(shape) > 1 and shape[-1] != 1
 
 
@@ -109,83 +110,84 @@ def _is_text(tensor: Any) -> bool:
 
 
 def check_ids(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
-    """Refuses rows, and ids outside of a graph, that the embeddings have no place for.
+    """Checks the shape of the inputs, and outside a graph that the ids are rows of the tables.
 
-    In a graph TensorFlow refuses on a CPU what is too high; what is below 0 counts from the end.
+    In a graph, TensorFlow raises an error on a CPU for ids that are too large. Negative ids count
+    from the end.
     """
-    of = {
+    tables_by_input = {
         "input_ids": tables.word_embeddings,
         "token_type_ids": tables.token_type_embeddings,
         "position_ids": tables.position_embeddings,
     }
-    limit = of["position_ids"].shape[0]
+    limit = tables_by_input["position_ids"].shape[0]
     ids = tensors.get("input_ids")
     if ids is not None and (len(ids.shape) < 2 or ids.shape[-1] == 0 or _is_text(ids)):
-        kind = "text" if _is_text(ids) else f"input_ids of shape {tuple(ids.shape)}"
+        got = "strings" if _is_text(ids) else f"shape {tuple(ids.shape)}"
         raise ValueError(
-            f"{name} was given {kind}: expected ids (B, S), rows of one token or more, which "
-            "tokenizer(list_of_texts, padding=True, return_tensors='tf') makes."
+            f"{name}: expected input_ids (B, S), got {got}. Use tokenizer(list_of_texts, "
+            "padding=True, return_tensors='tf')."
         )
-    lengths = [tensors[key].shape[at] for key, at in _LENGTHS if key in tensors]
+    lengths = [tensors[key].shape[axis] for key, axis in _LENGTHS if key in tensors]
     if "position_ids" not in tensors and any(n is not None and n > limit for n in lengths):
         raise ValueError(
-            f"{name} was given rows of {lengths[0]} tokens, and has {limit} positions: cut them "
-            f"(truncation=True, max_length={limit} of the tokenizer)."
+            f"{name}: sequence length {lengths[0]} exceeds the maximum of {limit}. Pass "
+            f"truncation=True, max_length={limit} to the tokenizer."
         )
-    for key, table in of.items() if tf.executing_eagerly() else ():
+    for key, table in tables_by_input.items() if tf.executing_eagerly() else ():
         if table is None or key not in tensors or isinstance(tensors[key], KerasTensor):
             continue
         ids = np.asarray(tensors[key])
         if ids.size and (ids.min() < 0 or ids.max() >= table.shape[0]):
             raise ValueError(
-                f"{name} was given {key} from {ids.min()} to {ids.max()}: expected 0 to "
-                f"{table.shape[0] - 1}."
+                f"{name}: expected {key} from 0 to {table.shape[0] - 1}, got {ids.min()} to "
+                f"{ids.max()}."
             )
 
 
-def keras_2_error(kind: type) -> ValueError:
-    """The refusal of a model that Keras 2 wrote as a whole."""
+def keras_2_error(cls: type) -> ValueError:
+    """Returns the error for a model that was saved by Keras 2."""
     return ValueError(
-        f"Keras 3 cannot make the model of a {kind.__name__} that Keras 2 wrote: build it anew in "
-        "Python, and call its load_weights(file)."
+        f"Keras 3 cannot load a {cls.__name__} saved by Keras 2. Build the model in Python and use "
+        "load_weights(file)."
     )
 
 
 class TransformersLayer(keras.layers.Layer):
-    """A layer with the arguments of transformers' layers, and this library's model in it.
+    """Layer with the calling convention of transformers, based on a bert_tf model.
 
-    Without a ``native`` model, of the same variables, the class has a call of its own. ``run``
-    takes a call's tensors, ``training`` and the switches of optional outputs.
+    ``run`` takes the tensors of a call, ``training`` and the switches of optional outputs. A class
+    without a ``native`` model must override ``call``.
     """
 
     config: Any
     native: Any = None
     run: Callable[..., ModelOutput]
-    # By the names of labels among the inputs: those of the logits that go with them.
+    # Names of labels among the inputs, and of the logits that belong to them.
     label_logits: Mapping[str, str] = MappingProxyType({})
 
     def set_native(self, model: Any) -> None:
-        """Keeps the ``native`` model where Keras does not look: it would save the layers twice."""
+        """Sets ``native`` without tracking, because Keras would save its layers twice."""
         object.__setattr__(self, "native", model)
 
     def __dir__(self) -> list[str]:
-        """All but what Keras and TensorFlow would save because they find it here."""
+        """Hides attributes that Keras and TensorFlow would save."""
         return [name for name in super().__dir__() if name not in ("native", "serving")]
 
     def build(self, *input_shapes: Any) -> None:
-        """Nothing: the layers are built."""
+        """Does nothing, because the layers are already built."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Runs it; the arguments are transformers' (``TENSORS``, in this order, and labels)."""
+        """Runs the layer with tensors in the order of ``TENSORS``, or with keywords."""
         runtime.check_fork()
         if self.native is None:
             return super().__call__(*arguments, **keywords)
-        own = {"trains": keywords.pop("trains")} if "trains" in keywords else {}
+        trains = {"trains": keywords.pop("trains")} if "trains" in keywords else {}
         tensors, switches = collect_inputs(self.name, [*self.label_logits], arguments, keywords)
         check_ids(self.name, getattr(self.native, "encoder", self.native).embeddings, tensors)
-        # A functional model repeats the call with a ``training`` of its own, whatever it own.
+        # A functional model passes its own ``training`` when it repeats the call.
         if "training" in switches and type(self).call is TransformersLayer.call:
-            switches = {**switches, "trains": switches["training"], **own}
+            switches = {**switches, "trains": switches["training"], **trains}
         return super().__call__(tensors, **switches)
 
     def call(
@@ -197,12 +199,12 @@ class TransformersLayer(keras.layers.Layer):
         return_dict: bool | None = None,
         trains: bool | None = None,
     ) -> Any:
-        """A dict of tensors -> what ``run`` gives, or a tuple of what there is.
+        """Returns the result of ``run``, or a tuple of its values.
 
-        ``trains`` is the call's own ``training``, ``None`` where there was none.
+        ``trains`` is the ``training`` of the original call, or ``None``.
         """
         if self.native is None:
-            raise NotImplementedError(f"{type(self).__name__} has no call of its own.")
+            raise NotImplementedError(f"{type(self).__name__} must implement call.")
 
         def is_on(name: str, switch: bool | None) -> bool:
             return bool(getattr(self.config, name) if switch is None else switch)
@@ -216,11 +218,11 @@ class TransformersLayer(keras.layers.Layer):
         return outputs if is_on("use_return_dict", return_dict) else outputs.to_tuple()
 
 
-keras_hooks.register_slice_operation()  # states[:, 0] is in many a functional model
+keras_hooks.register_slice_operation()  # many functional models use states[:, 0]
 
 
 class TFBertEmbeddings(keras.layers.Layer):
-    """The embeddings, whose tables go by their names."""
+    """Embedding layer with the names of transformers."""
 
     def __init__(self, layer: BertEmbeddings, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -235,14 +237,14 @@ class TFBertEmbeddings(keras.layers.Layer):
         inputs_embeds: Any = None,
         training: bool | None = False,
     ) -> Any:
-        """(B, S) ids, or (B, S, H) vectors -> (B, S, H); types are 0 where they are left out."""
+        """Computes embeddings (B, S, H) from ids (B, S) or vectors (B, S, H)."""
         words = ops.cast(input_ids, "int32") if inputs_embeds is None else inputs_embeds
         types = 0 if token_type_ids is None else token_type_ids
-        types, places = (
+        types, positions = (
             None if ids is None else ops.broadcast_to(ops.cast(ids, "int32"), ops.shape(words)[:2])
             for ids in (types, position_ids)
         )
-        return self.layer(words, types, places, training=training)
+        return self.layer(words, types, positions, training=training)
 
     weight = property(lambda self: self.layer.word_embeddings)  # (V, H)
     position_embeddings = property(lambda self: self.layer.position_embeddings)
@@ -250,12 +252,12 @@ class TFBertEmbeddings(keras.layers.Layer):
 
 
 class TFBertEncoder(keras.layers.Layer):
-    """The blocks, as ``layer``; they run in ``TFBertMainLayer``."""
+    """Container of the blocks in ``layer``; ``TFBertMainLayer`` runs them."""
 
     def __init__(self, blocks: list[TransformerBlock], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.layer = list(blocks)
-        # TensorFlow's checkpoints follow attributes, and not a list of Keras'.
+        # TensorFlow's checkpoints track attributes, but not Keras' lists.
         for number, block in enumerate(blocks):
             setattr(self, f"layer_{number}", block)
         self.built = True
@@ -263,10 +265,21 @@ class TFBertEncoder(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class TFBertMainLayer(TransformersLayer):
-    """An encoder called as in transformers: any tensor left out, states and attentions on demand.
+    """Encoder with the calling convention of transformers.
 
-    It is made of the layers of a ``BertEncoder``, ``native``, by default a new one. Its parts are
-    ``embeddings``, ``encoder``, whose ``layer`` lists the blocks, and ``pooler``, or ``None``.
+    Args:
+        config: Config of the model.
+        add_pooling_layer: Whether to add a pooler.
+        encoder: ``BertEncoder`` to use; by default a new one.
+        name: Name of the layer.
+        trainable: Whether the layer is trained.
+        **kwargs: Arguments of every Keras layer.
+
+    Attributes:
+        native: The ``BertEncoder``.
+        embeddings: Embedding layer.
+        encoder: Container of the blocks, in ``encoder.layer``.
+        pooler: Pooler, or ``None``.
 
     >>> from bert_tf.transformers import BertConfig
     >>> layer = TFBertMainLayer(BertConfig(
@@ -290,26 +303,26 @@ class TFBertMainLayer(TransformersLayer):
         self.set_native(native)
         self.embeddings = TFBertEmbeddings(native.embeddings, name="embeddings")
         self.encoder = TFBertEncoder(native.blocks, name="encoder")
-        # The pooler of DistilBERT is part of its classifier, and trained if the encoder is frozen.
+        # DistilBERT's pooler belongs to its classifier, and is trained with a frozen encoder.
         self.pooler = None if native.config.is_distilbert else native.pooler
-        self.trainable = trainable  # also of the layers set above
+        self.trainable = trainable  # also applies to the layers set above
 
     def run(self, inputs: dict[str, Any], training: bool | None, **switches: bool) -> ModelOutput:
-        """A dict of tensors -> ``TFBaseModelOutputWithPooling``."""
+        """Computes a ``TFBaseModelOutputWithPooling`` from a dict of tensors."""
         ids, words = inputs.get("input_ids"), inputs.get("inputs_embeds")
         if (ids is None) == (words is None):
             raise ValueError(
-                f"{self.name} was given {'neither' if ids is None else 'both'} of input_ids and "
-                "inputs_embeds: expected one of them."
+                f"{self.name}: expected either input_ids or inputs_embeds, got "
+                f"{'neither' if ids is None else 'both'}."
             )
         mask = inputs.get("attention_mask")
         if mask is not None and len(mask.shape) != 2:
             raise ValueError(
-                f"{self.name} was given an attention_mask with {len(mask.shape)} dimensions: "
-                "expected (B, S), 1 = real and 0 = padding."
+                f"{self.name}: expected attention_mask (B, S), 1 for tokens and 0 for padding, got "
+                f"shape {tuple(mask.shape)}."
             )
-        others = {name: inputs.get(name) for name in ("position_ids", "token_type_ids")}
-        embedded = self.embeddings(ids, inputs_embeds=words, **others, training=training)
+        ids_by_name = {name: inputs.get(name) for name in ("position_ids", "token_type_ids")}
+        embedded = self.embeddings(ids, inputs_embeds=words, **ids_by_name, training=training)
         mask = ops.cast(1 if mask is None else mask, "int32")
         mask = ops.broadcast_to(mask, ops.shape(embedded)[:2])
         attentions = switches["output_attentions"]
@@ -323,26 +336,26 @@ class TFBertMainLayer(TransformersLayer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON."""
+        """Returns the constructor's arguments for serialization."""
         has_pooler = self.native.pooler is not None
         values = {"config": self.config.to_dict(), "add_pooling_layer": has_pooler}
         return {**super().get_config(), **values}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """The layer that ``get_config`` describes, with new weights."""
-        if isinstance(config.get("dtype"), str):  # Keras 3 has a policy there
+        """Creates the layer from the result of ``get_config``, with new weights."""
+        if isinstance(config.get("dtype"), str):  # Keras 3 stores a policy
             raise keras_2_error(cls)
         return cls(**{**config, "config": AutoConfig.for_model(**config["config"])})
 
 
-# By the name that it had in Keras 2, so that its refusal is said.
+# The name in Keras 2, so that loading raises ``keras_2_error``.
 keras.saving.get_custom_objects()["Custom>TFBertMainLayer"] = TFBertMainLayer
 
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class TFDistilBertMainLayer(TFBertMainLayer):
-    """``TFBertMainLayer`` of a DistilBERT, which has no pooler and no types of tokens."""
+    """``TFBertMainLayer`` for a DistilBERT, which has no pooler and no token types."""
 
     def __init__(
         self,
@@ -356,5 +369,5 @@ class TFDistilBertMainLayer(TFBertMainLayer):
 
     @property
     def transformer(self) -> TFBertEncoder:
-        """The blocks, by DistilBERT's name of them."""
+        """The blocks, under the name of DistilBERT."""
         return self.encoder

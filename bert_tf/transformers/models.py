@@ -1,7 +1,7 @@
-"""The classes of models: this library's layers, called and named as transformers' were.
+"""Model classes of transformers, with the layers of this library.
 
-Each is ``TFPreTrainedModel`` with a row of ``heads.HEADS``; a class of one's own that inherits from
-one of them, or that holds a ``TFBertMainLayer``, is loaded as they are.
+Each class is a ``TFPreTrainedModel`` with an entry of ``heads.HEADS``. Custom classes that inherit
+from them, or that contain a ``TFBertMainLayer``, load weights in the same way.
 """
 
 import dataclasses
@@ -34,35 +34,39 @@ from bert_tf.pipelines.replicas import clear_traced_steps
 from . import NAMES, missing_attribute_error
 from .collators import as_dataset
 from .configuration import (
-    LOCATION_OPTIONS,
     AutoConfig,
     BertConfig,
     DistilBertConfig,
     PretrainedConfig,
+    location_options,
     resolve_path,
 )
 from .fitting import LabelledModel
-from .heads import HEADS, LAYERS, Head, compute_logits, sum_losses
+from .heads import HEADS, LAYERS, Head, compute_logits, keras_serializable, sum_losses
 from .main_layer import TFBertMainLayer, TFDistilBertMainLayer, TransformersLayer, keras_2_error
 from .outputs import OUTPUTS, ModelOutput
 
 _LOGGER = logging.getLogger("bert_tf")
-#: By ``model_type``, which is its name in a model: the main layer's class.
+#: Class of the main layer by ``model_type``, which is also its attribute in a model.
 _MAIN_LAYERS: Mapping[str, type[TFBertMainLayer]] = {
     "bert": TFBertMainLayer,
     "distilbert": TFDistilBertMainLayer,
 }
-_WEIGHTS_SUFFIX = ".weights.h5"  # the end of the only names that Keras 3 takes
-# These heads have one name in transformers' files.
+_WEIGHTS_SUFFIX = ".weights.h5"  # the only suffix that Keras 3 accepts
+# Heads that have the same name in transformers' files.
 _CLASSIFIER_NAMES = ("classifier", "regressor", "token_classifier", "choice")
 
 
 class TFPreTrainedModel(TransformersLayer, LabelledModel):
-    """A Keras model with a config, read and written as directories of weights.
+    """Base class of the models: a Keras model with a config.
 
-    ``native`` is this library's model of the same variables, which ``bert_tf.save``,
-    ``bert_tf.Predictor`` and ``bert_tf.saved_models`` take; ``None`` in a class of one's own that
-    is no row of the table. Of the arguments ``name`` and ``trainable`` count, as in transformers.
+    Attributes:
+        config: Config of the model.
+        native: The bert_tf model with the same variables, for ``bert_tf.save``,
+            ``bert_tf.Predictor`` and ``bert_tf.saved_models``; ``None`` in custom classes.
+
+    As in transformers, only the keywords ``name``, ``trainable`` and ``add_pooling_layer`` of the
+    constructor have an effect.
     """
 
     config_class: ClassVar[type[PretrainedConfig]] = PretrainedConfig
@@ -73,8 +77,8 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
     def __init__(self, config: PretrainedConfig, *inputs: Any, **kwargs: Any) -> None:
         if not isinstance(config, PretrainedConfig):
             raise TypeError(
-                f"{type(self).__name__} was given {type(config).__name__}: expected a config of "
-                f"bert_tf.transformers; for weights, {type(self).__name__}.from_pretrained(...)."
+                f"{type(self).__name__}: expected a config of bert_tf.transformers, got "
+                f"{type(config).__name__}. Use {type(self).__name__}.from_pretrained for weights."
             )
         super().__init__(name=kwargs.get("name"))
         keras_hooks.pass_training_argument(self)
@@ -92,11 +96,13 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         native = native_class(config.native(), **arguments)
         if native.config.is_decoder and native.encoder.pooler is not None:
             raise ValueError(
-                f"is_decoder is true, and the pooler of {type(self).__name__} reads the last token "
-                "here, in transformers the first: leave it out, or give add_pooling_layer=False."
+                f"is_decoder=True: {type(self).__name__} would pool the last token, unlike in "
+                "transformers. Set is_decoder=False, or pass add_pooling_layer=False."
             )
         if config.tie_word_embeddings is False and native.masked_lm is not None:
-            warn(["tie_word_embeddings is false: here the masked-LM head shares the embeddings."])
+            warn(
+                ["tie_word_embeddings=False is ignored: the masked-LM head shares the embeddings."]
+            )
         self.set_native(native)
         name = config.model_type
         setattr(self, name, _MAIN_LAYERS[name](config, encoder=native.encoder, name=name))
@@ -105,51 +111,51 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         for native_name, name in LAYERS.items():
             if (layer := getattr(native, native_name, None)) is not None:
                 setattr(self, name, layer)
-        self.trainable = kwargs.get("trainable", True)  # also of the layers set above
-        self.built = True  # the layers are built, and weights can be read before a call
+        self.trainable = kwargs.get("trainable", True)  # also applies to the layers set above
+        self.built = True  # so that weights can be loaded before a call
 
     def run(self, inputs: dict[str, Any], training: bool | None, **switches: bool) -> ModelOutput:
-        """A dict of tensors -> the outputs of its row in the table."""
+        """Computes the outputs from a dict of tensors."""
         head = self.head
         tensors, leading = _flatten_choices(inputs)
         states = self.base_model(tensors, training=training, return_dict=True, **switches)
-        kind, pairs = OUTPUTS[head.output], head.label_logits
-        outputs = {name: states.get(name) for name in kind.names}
+        output_class, pairs = OUTPUTS[head.output], head.label_logits
+        outputs = {name: states.get(name) for name in output_class.names}
         outputs |= zip(pairs.values(), compute_logits(self, states, training), strict=True)
         if leading is not None:  # (B * K, 1) -> (B, K)
             outputs["logits"] = ops.reshape(outputs["logits"], leading)
         if head.loss is not None and all(label in inputs for label in pairs):
             labels: Any = {label: inputs[label] for label in pairs}
             logits: Any = [outputs[name] for name in pairs.values()]
-            if len(pairs) == 1:  # as in transformers, whose method a script may override
+            if len(pairs) == 1:  # as in transformers, for scripts that override hf_compute_loss
                 (labels,), (logits,) = labels.values(), logits
             outputs["loss"] = self.hf_compute_loss(labels, logits)
-        return kind(**outputs)
+        return output_class(**outputs)
 
     def hf_compute_loss(self, labels: Any, logits: Any) -> Any:
-        """The loss that the model computes itself; of several outputs a dict and their logits."""
-        if self.head is None:  # of a class of one's own another base may have it
+        """Computes the model's loss; several labels are a dict, with a list of logits."""
+        if self.head is None:  # another base of a custom class may define it
             return super().hf_compute_loss(labels, logits)
         return sum_losses(self.head.get_loss(self.config), labels, logits)
 
-    # === Parts ===
+    # === Components ===
 
     def __getattr__(self, name: str) -> Any:
         raise missing_attribute_error(self, name)
 
     @property
     def base_model(self) -> Any:
-        """The main layer."""
+        """Main layer."""
         return getattr(self, self.base_model_prefix, self)
 
     @property
     def name_or_path(self) -> str:
-        """The name of ``from_pretrained``."""
+        """Argument of ``from_pretrained``."""
         return str(self.config.name_or_path)
 
     @property
     def input_signature(self) -> dict[str, Any]:
-        """Specs of ids, masks and types by name: (B, S), of choices (B, K, S)."""
+        """Specs of ids, masks and types: (B, S), or (B, K, S) for multiple choice."""
         shape = [None] * (3 if "MultipleChoice" in type(self).__name__ else 2)
         names = ["input_ids", "attention_mask"]
         if getattr(self.config, "type_vocab_size", 0):
@@ -158,7 +164,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
 
     @property
     def serving(self) -> Any:
-        """A ``tf.function`` of the inputs that gives the outputs by their names."""
+        """``tf.function`` that returns the outputs of a dict of inputs."""
         return self._serving(self.input_signature)
 
     def _serving(self, signature: dict[str, Any]) -> Any:
@@ -168,7 +174,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         return tf.function(answer, input_signature=[signature], autograph=False)
 
     def _serving_module(self) -> tf.Module:
-        """Objects of a SavedModel, with TensorFlow's variables: TF Lite does not read Keras'."""
+        """Returns the contents of a SavedModel, with variables that TF Lite can read."""
         archive = tf.Module()
         archive.variables_of_model = [variable.value for variable in self.variables]
         archive.serving = self.serving
@@ -176,67 +182,77 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
 
     @property
     def dummy_inputs(self) -> dict[str, Any]:
-        """A batch that every model takes."""
+        """Example batch."""
         return {"input_ids": ops.convert_to_tensor([[1, 2, 3], [3, 2, 1]])}
 
     def get_lm_head(self) -> Any:
-        """The masked-LM head, or ``None``."""
+        """Returns the masked-LM head, or ``None``."""
         return getattr(self, "mlm", None)
 
     def get_output_embeddings(self) -> Any:
-        """The layer with the word embeddings, where a head reads them."""
+        """Returns the embedding layer if the model has a masked-LM head, else ``None``."""
         return None if self.get_lm_head() is None else self.get_input_embeddings()
 
     def get_bias(self) -> dict[str, Any] | None:
-        """The bias of the masked-LM head, where there is one."""
+        """Returns the bias of the masked-LM head, or ``None``."""
         head = self.get_lm_head()
         return None if head is None else {"bias": head.output_bias}
 
     def num_parameters(self, only_trainable: bool = False) -> int:
-        """Number of parameters."""
+        """Returns the number of parameters."""
         weights = self.trainable_weights if only_trainable else self.weights
         return sum(int(ops.size(weight)) for weight in weights)
 
     def get_input_embeddings(self) -> Any:
-        """The layer with the word embeddings."""
+        """Returns the embedding layer."""
         return self.base_model.embeddings
 
     def set_input_embeddings(self, value: Any) -> None:
-        """Puts a table (V, H), or that of a layer with a ``weight``, in its place."""
+        """Sets the word embeddings to a table (V, H), or to the ``weight`` of a layer."""
         table = getattr(value, "weight", value)
         if table.shape[0] != self.get_input_embeddings().weight.shape[0]:
             self.resize_token_embeddings(table.shape[0])
         self.get_input_embeddings().weight.assign(table)
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None) -> Any:
-        """Gives the vocabulary another size: rows are kept, and new ones start anew."""
+        """Resizes the vocabulary; new rows are randomly initialized."""
         if new_num_tokens is not None and self.native is not None:
             _resize_embeddings(self.native, new_num_tokens)
             self.config.vocab_size = new_num_tokens
-            # Traced functions hold the old table.
+            # Traced functions refer to the old table.
             self.train_function = self.test_function = self.predict_function = None
         return self.get_input_embeddings()
 
-    def prepare_tf_dataset(self, dataset: Any, *arguments: Any, **options: Any) -> Any:
-        """A ``datasets.Dataset`` as batches; ``collators.as_dataset`` has the options."""
-        return as_dataset(dataset, [*self.label_logits], *arguments, **options)
+    def prepare_tf_dataset(self, dataset: Any, *args: Any, **options: Any) -> Any:
+        """Converts a ``datasets.Dataset`` to batches, with the options of ``as_dataset``."""
+        return as_dataset(dataset, [*self.label_logits], *args, **options)
 
-    # === In and out ===
+    # === Loading and saving ===
 
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
-        """The model with the weights of a directory, a file, or a model of the hub.
+        """Loads a model with the weights of a directory, a file or a model on the hub.
 
-        Options are ``config``; ``ignore_mismatched_sizes``, whether a head of another size starts
-        anew; ``revision``; ``subfolder``; settings of the config (``num_labels=3``); and the
-        constructor's; ``output_loading_info`` adds the keys that do not match. Options on fetching
-        and on the weights' format are ignored: the format is recognised. Errors are those of
-        ``bert_tf.load``, or a ``TypeError``.
+        Args:
+            pretrained_model_name_or_path: Directory, file, or name on the hub.
+            *inputs: Positional arguments of the constructor.
+            **options: ``config``; ``ignore_mismatched_sizes``, whether to randomly initialize a
+                head of a different size; ``output_loading_info``, whether to also return the keys
+                that do not match; ``revision``; ``subfolder``; settings of the config, such as
+                ``num_labels=3``; and arguments of the constructor. Options on downloads and
+                formats are ignored.
+
+        Returns:
+            The model, or with ``output_loading_info`` a tuple of the model and a dict.
+
+        Raises:
+            TypeError: If an option is unknown.
+            ValueError: As in ``bert_tf.load``.
         """
         warn(
-            f"{name} is {options[name]}: weights are computed with in Keras' policy, "
+            f"{name}={options[name]} is ignored: the dtype policy of Keras applies, "
             f"{keras.config.dtype_policy().name} (keras.config.set_dtype_policy)."
             for name in ("dtype", "torch_dtype")
             if "16" in str(options.get(name))
@@ -247,22 +263,22 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         config = values.pop("config", None)
         if config is not None and not isinstance(config, PretrainedConfig):
             config = cls.config_class.from_pretrained(config)
-        if config is not None and os.path.isfile(path):  # which has no config.json beside it
+        if config is not None and os.path.isfile(path):  # a file without a config.json
             checkpoint = open_checkpoint(path, settings=config.to_dict())
         else:
             checkpoint = open_checkpoint(path)
         if config is None:
             config = cls.config_class.from_checkpoint(checkpoint)
-        others = config.update(values)
-        # A script's class may have a constructor, whose options are its own.
+        rest = config.update(values)
+        # The constructor of a custom class may have other options.
         has_default_options = cls.__init__ is TFPreTrainedModel.__init__
-        if has_default_options and others.keys() - {"name", "trainable", "add_pooling_layer"}:
+        if has_default_options and rest.keys() - {"name", "trainable", "add_pooling_layer"}:
             raise TypeError(
-                f"{cls.__name__}.from_pretrained has no option {', '.join(others)}: expected "
-                "config, ignore_mismatched_sizes, revision, or a setting of the config."
+                f"{cls.__name__}.from_pretrained: expected config, ignore_mismatched_sizes, "
+                f"revision or a setting of the config, got {', '.join(rest)}."
             )
         config.name_or_path = os.fspath(pretrained_model_name_or_path)
-        model = cls(config, *inputs, **others)
+        model = cls(config, *inputs, **rest)
         info = _read_weights(model, checkpoint, bool(ignore_mismatched_sizes))
         return (model, info) if wants_info else model
 
@@ -275,45 +291,47 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         signatures: Any = None,
         **options: Any,
     ) -> None:
-        """Writes ``config.json`` and ``model.safetensors``, which transformers loads in PyTorch.
+        """Writes ``config.json`` and ``model.safetensors``, for transformers with PyTorch.
 
-        With ``saved_model=True`` a SavedModel with transformers' signatures, ``serving_default``
-        and ``int64_serving``, is beside them, in ``saved_model/1`` or that of another ``version``.
+        ``saved_model=True`` also writes a SavedModel to ``saved_model/VERSION``, with the
+        signatures ``serving_default`` and ``int64_serving``.
         """
         if push_to_hub or signatures is not None:
             raise ValueError(
-                "save_pretrained has no push_to_hub and no signatures: upload the directory with "
-                "huggingface_hub; give signatures to tf.saved_model.save."
+                "save_pretrained does not support push_to_hub and signatures. Upload the directory "
+                "with huggingface_hub; pass signatures to tf.saved_model.save."
             )
         directory = os.fspath(save_directory)
         _write(self, directory)
         if saved_model:
             archive, signature = self._serving_module(), self.input_signature
-            of_int64 = {
+            int64_signature = {
                 name: tf.TensorSpec(spec.shape, "int64", name=name)
                 for name, spec in signature.items()
             }
             signatures = {
                 "serving_default": archive.serving,
-                "int64_serving": self._serving(of_int64),
+                "int64_serving": self._serving(int64_signature),
             }
             folder = os.path.join(directory, "saved_model", str(version))
             tf.saved_model.save(archive, folder, signatures=signatures)
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
-        """TensorFlow's hook: what ``tf.saved_model.save`` writes, and the function it serves."""
+        """Returns the objects that ``tf.saved_model.save`` writes."""
         if save_type == "savedmodel" and type(self).call is TransformersLayer.call:
             archive = self._serving_module()
             return {"serving": archive.serving, "served": archive}
         return super()._trackable_children(save_type, **options)
 
-    def export(self, filepath: Any, *how: Any, input_signature: Any = None, **options: Any) -> None:
-        """Keras' own, by default of ids, masks and types."""
+    def export(
+        self, filepath: Any, *args: Any, input_signature: Any = None, **options: Any
+    ) -> None:
+        """Exports as Keras does, by default with ids, masks and types as inputs."""
         signature = input_signature or [self.input_signature]
-        super().export(filepath, *how, input_signature=signature, **options)
+        super().export(filepath, *args, input_signature=signature, **options)
 
     def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
-        """Keras' own, into a file of any name; options of Keras 2's formats mean nothing."""
+        """Saves weights as Keras does, with any file name; ignores options of Keras 2's formats."""
         path = os.fspath(filepath)
         options = {key: value for key, value in options.items() if key == "overwrite"}
         if path.endswith(_WEIGHTS_SUFFIX):
@@ -327,7 +345,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
             os.replace(file, path)
 
     def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
-        """Loads a file of ``save_weights``, of this library, or transformers' in Keras 2."""
+        """Loads weights of ``save_weights``, of this library, or of transformers with Keras 2."""
         path = os.fspath(filepath)
         if not hugging_face.is_keras_3_file(path):
             checkpoint = open_checkpoint(path, settings=self.config.to_dict())
@@ -341,28 +359,28 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
                 super().load_weights(file)
 
     def get_config(self) -> dict[str, Any]:
-        """The settings, ready for JSON."""
+        """Returns the config and arguments for serialization."""
         values = {"config": self.config.to_dict(), "name": self.name}
         if self.head is HEADS["Model"] and self.base_model.native.pooler is None:
             values["add_pooling_layer"] = False
-        frozen = [at for at, weight in enumerate(self.weights) if not weight.trainable]
-        if frozen and self.native is not None:  # of a functional model Keras itself says it
+        frozen = [index for index, weight in enumerate(self.weights) if not weight.trainable]
+        if frozen and self.native is not None:  # Keras saves it for functional models
             values["frozen"] = frozen
         return values if self.trainable else {**values, "trainable": False}
 
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None, **options: Any) -> Any:
-        """The model of a config, or of what ``get_config`` gave, with new weights."""
+        """Creates a model from a config or the result of ``get_config``, with new weights."""
         if isinstance(config, PretrainedConfig):
             config.update(options)
             return cls(config)
-        if "config" not in config:  # a config of Keras 2: transformers' settings alone
+        if "config" not in config:  # a config of Keras 2 contains only transformers' settings
             raise keras_2_error(cls)
-        others = {key: value for key, value in config.items() if key not in ("config", "frozen")}
-        kind: Any = cls.config_class if cls.config_class.model_type else AutoConfig.for_model
-        model = cls(kind(**config["config"]), **{"name": None, **others})
-        for at in config.get("frozen", ()):
-            model.weights[at].trainable = False
+        rest = {key: value for key, value in config.items() if key not in ("config", "frozen")}
+        new_config: Any = cls.config_class if cls.config_class.model_type else AutoConfig.for_model
+        model = cls(new_config(**config["config"]), **{"name": None, **rest})
+        for index in config.get("frozen", ()):
+            model.weights[index].trainable = False
         return model
 
     _from_config = from_config
@@ -373,19 +391,18 @@ def _read_weights(
 ) -> dict[str, Any]:
     """Assigns a checkpoint's weights to a model; returns and logs the keys that do not match.
 
-    ``ignore_mismatched_sizes``: a head of another size starts anew; ``None``: there is no option.
+    ``ignore_mismatched_sizes`` is whether a head of a different size is randomly initialized, or
+    ``None`` if the caller has no such option.
     """
-    # A class of one's own may have the variables in part.
-    natives = [getattr(part, "native", None) for part in (model, *model.layers)]
+    # In a custom class, a layer may contain the variables.
+    natives = [getattr(layer, "native", None) for layer in (model, *model.layers)]
     native = next((native for native in natives if native is not None), None)
     if native is None:
-        raise ValueError(
-            f"{type(model).__name__} holds no TFBertMainLayer that weights could go into."
-        )
+        raise ValueError(f"{type(model).__name__}: expected a model with a TFBertMainLayer.")
     spec = get_spec(native)
     renamed = dataclasses.replace(_rename_head(checkpoint, spec), config=native.config)
-    own, tensors = spec.head_shapes(native.config), renamed.tensors
-    mismatched = [name for name in own if name in tensors and tensors[name].shape != own[name]]
+    shapes, tensors = spec.head_shapes(native.config), renamed.tensors
+    mismatched = [n for n, shape in shapes.items() if n in tensors and tensors[n].shape != shape]
     could_ignore = mismatched and ignore_mismatched_sizes is False
     tensors, report = select(
         renamed,
@@ -394,7 +411,7 @@ def _read_weights(
         head_option="ignore_mismatched_sizes=True" if could_ignore else "",
     )
     assign(native, tensors)
-    # Notes are on the tokenizer, which scripts load by itself.
+    # Notes on the tokenizer are left out, because scripts load it separately.
     for message in report.messages(checkpoint.path):
         _LOGGER.warning(message)
     return {
@@ -406,7 +423,7 @@ def _read_weights(
 
 
 def _rename_head(checkpoint: Checkpoint, spec: ModelSpec) -> Checkpoint:
-    """The checkpoint with its classifier by the name of the model's own."""
+    """Renames a checkpoint's classifier to the name in the model."""
     head = next(iter(spec.head_shapes(checkpoint.config)), "").split("/")[0]
     tensors = dict(checkpoint.tensors)
     if head in _CLASSIFIER_NAMES:
@@ -418,11 +435,10 @@ def _rename_head(checkpoint: Checkpoint, spec: ModelSpec) -> Checkpoint:
 
 
 def _write(model: TFPreTrainedModel, directory: str) -> None:
-    """Writes ``config.json`` and ``model.safetensors``; what else is there stays."""
+    """Writes ``config.json`` and ``model.safetensors`` into a directory."""
     if model.native is None:
         raise ValueError(
-            f"{type(model).__name__} is no model of transformers' that has a format: use "
-            "save_weights, or save the model that it holds."
+            f"{type(model).__name__}: custom classes have no config format. Use save_weights."
         )
     os.makedirs(directory, exist_ok=True)
     for native_name, name in LAYERS.items():
@@ -430,32 +446,32 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
     config = model.config
     checkpoint = to_checkpoint(model.native)
     if model.head.has_classes:
-        several = config.problem_type == SEVERAL_CLASSES
-        checkpoint = dataclasses.replace(checkpoint, labels=config.labels, multi_label=several)
+        multi_label = config.problem_type == SEVERAL_CLASSES
+        checkpoint = dataclasses.replace(checkpoint, labels=config.labels, multi_label=multi_label)
     hugging_face.write(checkpoint, directory)
     file = os.path.join(directory, CONFIG)
     written = read_json_object(file)
-    # The source's numbers may have been rounded: its dtype would have transformers round these.
+    # The dtype of the source may be lower: transformers would round the weights to it.
     config.dtype = written["dtype"]
     values = {**config.to_dict(), "architectures": written["architectures"]}
-    values.pop("torch_dtype", None)  # the older name of it
+    values.pop("torch_dtype", None)  # the former name of dtype
     write_json(file, values)
 
 
 def _copy_layer(model: Any, native: Any, layer: Any) -> None:
-    """Copies weights into a native model's layer, from a layer that a script put in its place."""
+    """Copies the weights of a layer that a script may have replaced."""
     if native is None or layer is native:
         return
     if [weight.shape for weight in layer.weights] != [weight.shape for weight in native.weights]:
         raise ValueError(
-            f"{model.name} has another {layer.name} than its class, of other sizes, for which "
-            "config.json has no place: use save_weights."
+            f"{model.name}: the sizes of layer {layer.name} do not match its class. Use "
+            "save_weights."
         )
     native.set_weights(layer.get_weights())
 
 
 def _flatten_choices(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Choices (B, K, S) as rows (B * K, S), and (B, K); other inputs as they are, and ``None``."""
+    """Reshapes choices (B, K, S) to (B * K, S), and returns (B, K); ``None`` for other inputs."""
     name = next((key for key in ("input_ids", "inputs_embeds") if key in inputs), None)
     if name is None or len(inputs[name].shape) != {"input_ids": 3, "inputs_embeds": 4}[name]:
         return inputs, None
@@ -469,12 +485,12 @@ def _flatten_choices(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
 
 
 def _resize_embeddings(model: BertModel, size: int) -> None:
-    """Gives a model's word embeddings, and the bias of its masked-LM head, ``size`` rows.
+    """Resizes the word embeddings and the bias of the masked-LM head to ``size`` rows.
 
-    Rows are kept as far as there is room, and new ones start as BERT's do, the bias at 0.
+    New embeddings are randomly initialized, and new biases are 0.
     """
     if size < 1:
-        raise ValueError(f"The vocabulary is to have {size} pieces: expected 1 or more.")
+        raise ValueError(f"new_num_tokens={size}: expected 1 or more.")
     encoder: Any = model.encoder
     embeddings, head = encoder.embeddings, model.masked_lm
     table = _replace_variable(embeddings, "word_embeddings", size, new_initializer(model.config))
@@ -482,13 +498,13 @@ def _resize_embeddings(model: BertModel, size: int) -> None:
         head.embedding_table = lambda: table
         _replace_variable(head, "output_bias", size, keras.initializers.Zeros())
     config = dataclasses.replace(model.config, vocab_size=size)
-    for part in (model, encoder, embeddings, *([] if head is None else [head])):
-        part.config = config
+    for layer in (model, encoder, embeddings, *([] if head is None else [head])):
+        layer.config = config
     clear_traced_steps(model)
 
 
 def _replace_variable(layer: Any, name: str, size: int, initializer: Any) -> Any:
-    """A variable of another length in place of one of a built layer's, with the old rows."""
+    """Replaces a variable of a built layer by one of a different length with the old rows."""
     old = getattr(layer, name)
     rows = ops.convert_to_numpy(old)[:size]
     new = keras_hooks.replace_variable(layer, name, (size, *old.shape[1:]), initializer)
@@ -499,38 +515,36 @@ def _replace_variable(layer: Any, name: str, size: int, initializer: Any) -> Any
 
 
 class TFBertPreTrainedModel(TFPreTrainedModel):
-    """Base of the models of a BERT."""
+    """Base class of the models of a BERT."""
 
     config_class = BertConfig
     base_model_prefix = "bert"
 
 
 class TFDistilBertPreTrainedModel(TFPreTrainedModel):
-    """Base of the models of a DistilBERT."""
+    """Base class of the models of a DistilBERT."""
 
     config_class = DistilBertConfig
     base_model_prefix = "distilbert"
 
 
 def _model_class(family: type[TFPreTrainedModel], name: str, head: Head) -> Any:
-    """The class of a family's models with a head, under transformers' name of it."""
-    native = head.native.__name__
+    """Creates the class of a family's models with a head, with the name in transformers."""
     body = {
-        "__doc__": f"``transformers.{name}``: a ``bert_tf.{native}``, called as there.",
+        "__doc__": f"``transformers.{name}``, based on ``bert_tf.{head.native.__name__}``.",
         "__module__": __name__,
         "head": head,
         "label_logits": head.label_logits,
     }
-    model_class = type(name, (family,), body)
-    return keras.saving.register_keras_serializable(package="bert_tf.transformers")(model_class)
+    return keras_serializable(type(name, (family,), body))
 
 
-# By ``model_type``: what the classes' names begin with, and their base.
+# Prefix and base of the classes by ``model_type``.
 _FAMILIES: Mapping[str, tuple[str, type[TFPreTrainedModel]]] = {
     "bert": ("TFBert", TFBertPreTrainedModel),
     "distilbert": ("TFDistilBert", TFDistilBertPreTrainedModel),
 }
-#: The classes by their names.
+#: The classes by name.
 MODELS: Mapping[str, type[TFPreTrainedModel]] = {
     f"{prefix}{name}": _model_class(family, f"{prefix}{name}", head)
     for prefix, family in _FAMILIES.values()
@@ -540,18 +554,16 @@ MODELS: Mapping[str, type[TFPreTrainedModel]] = {
 globals().update(MODELS)
 
 
-# === By a directory ===
+# === Automatic classes ===
 
 
 class _TFAutoModel:
-    """The classes of one head, one for each kind of model."""
+    """Factory of models with one head, by model type."""
 
     head: ClassVar[str] = ""
 
     def __init__(self) -> None:
-        raise OSError(
-            f"{type(self).__name__} is made by from_pretrained(name) or from_config(config)."
-        )
+        raise OSError(f"Use {type(self).__name__}.from_pretrained(name) or .from_config(config).")
 
     @classmethod
     def _model_class_for(cls, config: PretrainedConfig) -> Any:
@@ -559,37 +571,38 @@ class _TFAutoModel:
         prefix, _ = _FAMILIES[config.model_type]
         name = f"{prefix}{'ForMaskedLM' if is_pretrained else cls.head}"
         if name not in MODELS:
-            raise ValueError(f"{cls.__name__}: a {config.model_type} has no {name}.")
+            raise ValueError(
+                f"{cls.__name__} does not support {config.model_type}: no class {name}."
+            )
         return MODELS[name]
 
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
-        """The model of a directory or of the hub; see ``TFPreTrainedModel.from_pretrained``."""
+        """Loads the model of a directory or the hub, as ``TFPreTrainedModel.from_pretrained``."""
         path, config = pretrained_model_name_or_path, options.get("config")
         if not isinstance(config, PretrainedConfig):
-            place = {key: options[key] for key in LOCATION_OPTIONS if key in options}
-            config = AutoConfig.from_pretrained(config or path, **place)
+            config = AutoConfig.from_pretrained(config or path, **location_options(options))
         return cls._model_class_for(config).from_pretrained(path, *inputs, **options)
 
     @classmethod
     def from_config(cls, config: PretrainedConfig, **options: Any) -> Any:
-        """The model of a config, with new weights."""
+        """Creates the model of a config, with new weights."""
         return cls._model_class_for(config)(config, **options)
 
 
 def _auto_class(name: str) -> Any:
     head = _HEADS.get(name, name.removeprefix("TFAutoModel"))
-    doc = f"``transformers.{name}``: a ``TFBert{head}`` or its like."
+    doc = f"``transformers.{name}``: factory of ``TFBert{head}`` or a related class."
     return type(name, (_TFAutoModel,), {"head": head, "__doc__": doc, "__module__": __name__})
 
 
-# Of the classes that are not named after their head.
+# Heads of the classes that are not named after their head.
 _HEADS = {
     **dict.fromkeys(("TFAutoModel", "TFAutoModelForTextEncoding"), "Model"),
     **{"TFAutoModelWithLMHead": "ForMaskedLM", "TFAutoModelForCausalLM": "LMHeadModel"},
 }
-#: The classes that find out from a directory which model it is of, by their names.
+#: The factories by name.
 AUTO_MODELS = {name: _auto_class(name) for name in NAMES if name.startswith("TFAuto")}
 globals().update(AUTO_MODELS)

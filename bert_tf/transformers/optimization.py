@@ -1,4 +1,4 @@
-"""``create_optimizer`` and what it makes: AdamW with decay by name, and a warm-up."""
+"""Optimizers and learning rate schedules, with weight decay by variable name."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +13,15 @@ from bert_tf.training.optimizers import variable_path
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """A rate that rises to ``initial_learning_rate``, and then follows another schedule."""
+    """Learning rate schedule with a warm-up before another schedule.
+
+    Args:
+        initial_learning_rate: Learning rate at the end of the warm-up.
+        decay_schedule_fn: Schedule after the warm-up.
+        warmup_steps: Number of warm-up steps.
+        power: Exponent of the warm-up; 1.0 is linear.
+        name: Name of the schedule.
+    """
 
     def __init__(
         self,
@@ -31,31 +39,32 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: Any) -> Any:
-        """The rate of a step, counted from 0."""
+        """Returns the learning rate of a step, from 0."""
         step = ops.cast(step, "float32")
         steps = float(self.warmup_steps)
         rising = self.initial_learning_rate * ops.power(step / max(steps, 1.0), self.power)
         return ops.where(step < steps, rising, self.decay_schedule_fn(step - steps))
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Returns the constructor's arguments for serialization."""
         names = ("initial_learning_rate", "warmup_steps", "power", "name")
         decay = keras.saving.serialize_keras_object(self.decay_schedule_fn)
         return {**{name: getattr(self, name) for name in names}, "decay_schedule_fn": decay}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "WarmUp":
-        """The schedule that ``get_config`` describes."""
+        """Creates the schedule from the result of ``get_config``."""
         decay = keras.saving.deserialize_keras_object(config["decay_schedule_fn"])
         return cls(**{**config, "decay_schedule_fn": decay})
 
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class AdamWeightDecay(keras.optimizers.AdamW):
-    """Keras' AdamW with the decay of variables chosen by patterns of their names.
+    """AdamW with weight decay of variables whose names are selected by regular expressions.
 
-    A name that ``include_in_weight_decay`` matches decays, one that ``exclude_from_weight_decay``
-    matches does not, and any other does.
+    Weight decay applies to all variables, except those that match ``exclude_from_weight_decay``
+    and do not match ``include_in_weight_decay``. Other arguments are those of Keras'
+    AdamW.
     """
 
     def __init__(
@@ -69,26 +78,26 @@ class AdamWeightDecay(keras.optimizers.AdamW):
         include_in_weight_decay: Sequence[str] | None = None,
         exclude_from_weight_decay: Sequence[str] | None = None,
         name: str = "AdamWeightDecay",
-        **others: Any,
+        **kwargs: Any,
     ) -> None:
         super().__init__(
             *(learning_rate, weight_decay_rate, beta_1, beta_2, epsilon, amsgrad),
             name=name,
-            **others,
+            **kwargs,
         )
         self._included = tuple(include_in_weight_decay or ())
         self._excluded = tuple(exclude_from_weight_decay or ())
 
     def _use_weight_decay(self, variable: Any) -> bool:
-        """True if a variable is decayed, which Keras asks of each one."""
+        """Returns whether weight decay applies to a variable; Keras calls it for each one."""
         name = variable_path(variable)
-        name = f"{name} {name.replace('layer_norm', 'LayerNorm')}"  # as transformers spells it, too
+        name = f"{name} {name.replace('layer_norm', 'LayerNorm')}"  # also the name in transformers
         if any(re.search(pattern, name) for pattern in self._included):
             return True
         return not any(re.search(pattern, name) for pattern in self._excluded)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Returns the constructor's arguments for serialization."""
         values = super().get_config()
         values["weight_decay_rate"] = values.pop("weight_decay")
         values["include_in_weight_decay"] = list(self._included)
@@ -110,10 +119,13 @@ def create_optimizer(
     power: float = 1.0,
     include_in_weight_decay: Sequence[str] | None = None,
 ) -> tuple[keras.optimizers.Optimizer, Any]:
-    """An optimizer, and its rate: a warm-up, then a decay to ``init_lr * min_lr_ratio``.
+    """Creates an optimizer with a warm-up and a decay to ``init_lr * min_lr_ratio``.
 
-    With ``weight_decay_rate`` above 0 it is ``AdamWeightDecay``, where normalisations and biases
-    do not decay; else Keras' Adam.
+    With ``weight_decay_rate`` above 0 it is ``AdamWeightDecay`` without weight decay of layer
+    normalizations and biases, else Keras' Adam.
+
+    Returns:
+        The optimizer and its learning rate schedule.
 
     >>> optimizer, rate = create_optimizer(0.1, num_train_steps=30, num_warmup_steps=10)
     >>> [round(float(rate(step)), 3) for step in (0, 5, 10, 20, 30)]
@@ -147,7 +159,7 @@ def create_optimizer(
 
 
 class GradientAccumulator:
-    """Sums of gradients over several steps of a loop of one's own, in a ``tf.function``, too.
+    """Sum of the gradients of several steps of a custom training loop, also in a ``tf.function``.
 
     >>> accumulator = GradientAccumulator()
     >>> for _ in range(3):
@@ -162,32 +174,30 @@ class GradientAccumulator:
 
     @property
     def step(self) -> Any:
-        """Number of steps whose gradients were added."""
+        """Number of added steps."""
         return self._step.value()
 
     @property
     def gradients(self) -> list[Any]:
-        """The sums; ``None`` where there is no gradient."""
+        """Sums of the gradients; ``None`` for variables without a gradient."""
         return [None if total is None else total.value() for total in self._sums]
 
     def reset(self) -> None:
-        """Forgets what was added."""
+        """Sets the sums and the number of steps to 0."""
         for variable in (self._step, *self._sums):
             if variable is not None:
                 variable.assign(tf.zeros_like(variable))
 
     def __call__(self, gradients: Sequence[Any]) -> None:
-        """Adds a step's gradients; ``None`` stays ``None``."""
+        """Adds the gradients of a step, which can be ``None``."""
         if not self._sums:
-            with tf.init_scope():  # a graph adds to them each time that it runs
+            with tf.init_scope():  # outside the graph, so that all runs share them
                 self._sums = [
                     None if g is None else tf.Variable(tf.zeros(g.shape, g.dtype), trainable=False)
                     for g in gradients
                 ]
         if len(gradients) != len(self._sums):
-            raise ValueError(
-                f"{len(gradients)} gradients were given, expected {len(self._sums)} as before."
-            )
+            raise ValueError(f"gradients: expected {len(self._sums)}, got {len(gradients)}.")
         for total, gradient in zip(self._sums, gradients, strict=True):
             if total is not None and gradient is not None:
                 total.assign_add(tf.convert_to_tensor(gradient))
@@ -198,12 +208,12 @@ class GradientAccumulator:
 
 
 def set_seed(seed: int, deterministic: bool = False) -> None:
-    """Seeds Python's, NumPy's and TensorFlow's random numbers."""
+    """Seeds the random numbers of Python, NumPy and TensorFlow."""
     keras.utils.set_random_seed(seed)
     if deterministic:
         tf.config.experimental.enable_op_determinism()
 
 
 def enable_full_determinism(seed: int, warn_only: bool = False) -> None:
-    """As ``set_seed``, with operations that repeat bit for bit."""
+    """Sets the seed and enables deterministic operations."""
     set_seed(seed, deterministic=True)

@@ -1,8 +1,7 @@
-"""Outputs of models: named tuples that answer by name and by place.
+"""Outputs of models: named tuples that are also indexed by name.
 
-transformers' outputs are ordered dicts. These are tuples, so that Keras, ``tf.function`` and
-``tf.nest`` take them apart and put them together as they are; a dict of a class of its own is
-closed to all three.
+The outputs of transformers are ordered dicts. These are tuples, because Keras, ``tf.function`` and
+``tf.nest`` cannot flatten a custom dict class.
 """
 
 import collections
@@ -12,10 +11,10 @@ from typing import Any, ClassVar
 
 
 class ModelOutput(tuple[Any, ...]):
-    """The tensors that a model gives, in the order of ``names``, without those that are ``None``.
+    """Outputs of a model in the order of ``names``, without those that are ``None``.
 
-    ``outputs.logits``, ``outputs["logits"]`` and ``outputs[0]`` are the same where there is no
-    loss. What a class has a name for and a call did not give is ``None`` by name, and has no place.
+    ``outputs.logits``, ``outputs["logits"]`` and ``outputs[0]`` are the same if there is no loss.
+    The attribute of a missing output is ``None``.
 
     >>> outputs = TFSequenceClassifierOutput(logits=[[1.0, 2.0]])
     >>> outputs.logits is outputs[0], outputs.loss, list(outputs.keys()), len(outputs.to_tuple())
@@ -26,12 +25,12 @@ class ModelOutput(tuple[Any, ...]):
     _fields: ClassVar[tuple[str, ...]] = ()
 
     def __new__(cls, **values: Any) -> Any:
-        """Takes what there is by name; ``None`` is not there."""
+        """Creates the outputs; values of ``None`` are omitted."""
         unknown = values.keys() - {*cls.names}
         if unknown:
             raise TypeError(
-                f"{cls.__name__} has no {', '.join(sorted(unknown))}: expected "
-                f"{', '.join(cls.names)}."
+                f"{cls.__name__}: expected {', '.join(cls.names)}, got "
+                f"{', '.join(sorted(unknown))}."
             )
         fields = tuple(name for name in cls.names if values.get(name) is not None)
         return _with_fields(cls, fields)(*(values[name] for name in fields))
@@ -43,31 +42,30 @@ class ModelOutput(tuple[Any, ...]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         raise TypeError(
-            f"A {type(self).__name__} is a tuple and cannot be changed: make a dict of it, "
-            f"dict(outputs.items()), and put {name!r} there."
+            f"{type(self).__name__} is immutable. Use dict(outputs.items()) to set {name!r}."
         )
 
     def __reduce__(self) -> Any:
         return functools.partial(type(self).__bases__[0], **dict(self.items())), ()
 
     def keys(self) -> tuple[str, ...]:
-        """Names of the values that are there."""
+        """Returns the names of the outputs."""
         return self._fields
 
     def values(self) -> tuple[Any, ...]:
-        """Values, in the order of their names."""
+        """Returns the outputs in order."""
         return tuple(self)
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Pairs of name and value."""
+        """Returns pairs of a name and an output."""
         return zip(self._fields, self, strict=True)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Value of a name, else the default."""
+        """Returns the output of a name, or the default."""
         return getattr(self, name) if name in self._fields else default
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """Values as a plain tuple."""
+        """Returns the outputs as a plain tuple."""
         return tuple(self)
 
 
@@ -84,19 +82,19 @@ def _contains(self: Any, key: Any) -> bool:
 
 
 @functools.cache
-def _with_fields(kind: type[ModelOutput], fields: tuple[str, ...]) -> Any:
-    """The class of the outputs that have just these names: a named tuple."""
-    plain = collections.namedtuple(kind.__name__, fields)  # type: ignore[misc]
-    # ``kind`` comes first; its ``__new__``, which calls this function, must not make the tuple.
+def _with_fields(cls: type[ModelOutput], fields: tuple[str, ...]) -> Any:
+    """Creates the named tuple class for outputs with exactly these names."""
+    plain = collections.namedtuple(cls.__name__, fields)  # type: ignore[misc]
+    # ``cls`` is the first base, but its ``__new__`` calls this function, so it is replaced.
     body = {"__new__": plain.__new__, "__getitem__": _get, "__contains__": _contains}
-    return type(kind.__name__, (kind, plain), {**body, "_fields": fields, "names": kind.names})
+    return type(cls.__name__, (cls, plain), {**body, "_fields": fields, "names": cls.names})
 
 
 _STATES = ("hidden_states", "attentions")
 _POOLED = [f"TFBaseModelOutputWithPooling{more}" for more in ("", "AndCrossAttentions")]
 _PRETRAINING = ("prediction_logits", "seq_relationship_logits")
 _LOGITS = ("loss", "logits", *_STATES)
-# By the name of each class: what it may have.
+# Names of the outputs of each class.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "TFBaseModelOutput": ("last_hidden_state", *_STATES),
     **dict.fromkeys(_POOLED, ("last_hidden_state", "pooler_output", *_STATES)),
@@ -111,7 +109,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "TFQuestionAnsweringModelOutput": ("loss", "start_logits", "end_logits", *_STATES),
 }
-#: The classes by their names.
+#: The classes by name.
 OUTPUTS: Mapping[str, type[ModelOutput]] = {
     name: type(name, (ModelOutput,), {"names": names, "__doc__": ModelOutput.__doc__})
     for name, names in _NAMES.items()

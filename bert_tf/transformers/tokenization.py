@@ -1,7 +1,7 @@
-"""``BertTokenizer`` and ``BertTokenizerFast``: texts to ids and back, as transformers had them.
+"""``BertTokenizer``, ``BertTokenizerFast`` and related classes of transformers.
 
-Both are one class, over the ``tokenizers`` package, whose ids are those of this library's own
-tokenizer in the graph.
+They are based on the ``tokenizers`` package. Their ids equal those of this library's tokenizer in
+the TensorFlow graph.
 """
 
 import contextlib
@@ -29,42 +29,38 @@ from bert_tf.io.wording import warn
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 
 from . import missing_attribute_error
-from .configuration import LOCATION_OPTIONS, AutoConfig, resolve_directory
+from .configuration import AutoConfig, location_options, resolve_directory
 from .encoders import Encoders, Options, copy_unbounded
 from .encoding import BatchEncoding, as_batch, as_list, is_one_text
 
-_NO_LIMIT = int(1e30)  # what transformers says where no file has a length
-# Roles, and the pieces that they are by default.
+_NO_LIMIT = int(1e30)  # default of transformers if no file has a length
+# Roles of special tokens, and their default pieces.
 _ROLES: Mapping[str, str] = {
     role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")
 }
-# By the names of arguments, those of the normalizer.
+# Arguments and the corresponding attributes of the normalizer.
 _NORMALIZATION: Mapping[str, str] = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-# By the names of lengths, the special tokens that they leave room for.
+# Attributes with a length, and the number of special tokens that they leave room for.
 _NUM_SPECIAL_TOKENS = {"max_len": 0, "max_len_single_sentence": 2, "max_len_sentences_pair": 3}
-# Strategies; False is the first, which does nothing, and True the second.
+# Strategies: the first is False and has no effect, the second is True.
 _TRUNCATIONS = ("do_not_truncate", "longest_first", "only_first", "only_second")
 _PADDINGS = ("do_not_pad", "longest", "max_length")
-# Settings of tokenizer_config.json that are arguments, besides tokens, which end with "_token".
+# Keys of tokenizer_config.json that are arguments, in addition to tokens ("..._token").
 _SETTINGS = (
     *("model_max_length", "padding_side", "truncation_side", "do_lower_case"),
     *("model_input_names", "split_special_tokens", "strip_accents", "tokenize_chinese_chars"),
 )
-# Where special tokens without a role are, in its and in 5's files: lists, or dicts by names.
+# Keys of special tokens without a role in files of transformers 4 and 5: lists or dicts.
 _EXTRA_TOKEN_KEYS = (
     *("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"),
 )
 _SIDES = ("right", "left")
-# What save_pretrained may be told; other options would write something else.
+# Options of save_pretrained that can be ignored.
 _SAVE_OPTIONS = (
-    "legacy_format",
-    "is_main_process",
-    "safe_serialization",
-    "max_shard_size",
-    "token",
+    *("legacy_format", "is_main_process", "safe_serialization", "max_shard_size", "token"),
 )
 _CLEANUP_REPLACEMENTS = (
     *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't")),
@@ -73,13 +69,20 @@ _CLEANUP_REPLACEMENTS = (
 
 
 class PreTrainedTokenizerFast:
-    """A WordPiece tokenizer with padding, truncation, places of tokens and tensors.
+    """WordPiece tokenizer with padding, truncation, offsets and tensors.
 
-    It is made of a ``vocab.txt``, a ``tokenizer.json`` or a ``tokenizers.Tokenizer``.
-    ``model_max_length`` is the most tokens of a row, where a call does not say it; further options
-    are ``padding_side``, ``truncation_side``, ``model_input_names``, ``split_special_tokens``,
-    whether a special token's name in a text is text, and the special tokens by role
-    (``mask_token``).
+    Args:
+        vocab_file: Path to a ``vocab.txt``.
+        tokenizer_file: Path to a ``tokenizer.json``.
+        do_lower_case: Whether to lowercase texts and strip accents, for a ``vocab_file``.
+        tokenizer_object: A ``tokenizers.Tokenizer``.
+        model_max_length: Default maximum number of tokens per row.
+        **options: ``padding_side``, ``truncation_side``, ``model_input_names``,
+            ``split_special_tokens`` (whether names of special tokens in a text are split), and
+            special tokens by role, such as ``mask_token``.
+
+    Raises:
+        ValueError: If an option is not supported, or the model is not WordPiece.
 
     >>> import os, tempfile
     >>> file = os.path.join(tempfile.mkdtemp(), "vocab.txt")
@@ -96,7 +99,7 @@ class PreTrainedTokenizerFast:
     model_input_names: tuple[str, ...] = ("input_ids", "attention_mask")
     is_fast = True
     pad_token_type_id = 0
-    # Whether a tokenizer.json gives pieces alone, and all else is as BERT's, as in transformers 5.
+    # Whether only the pieces of a tokenizer.json are used, with BERT's rules, as in transformers 5.
     _uses_bert_rules: ClassVar[bool] = False
 
     def __init__(
@@ -113,27 +116,26 @@ class PreTrainedTokenizerFast:
         if tokenizer_object is None:
             if vocab_file is None:
                 raise ValueError(
-                    f"{type(self).__name__} has no vocabulary: give vocab_file, or use "
-                    "from_pretrained."
+                    f"{type(self).__name__}: no vocabulary. Pass vocab_file or use from_pretrained."
                 )
             pieces = load_vocabulary(os.fspath(vocab_file))
-            read = Tokenization(tuple(pieces), do_lower_case, BERT_RULES)
-            tokenizer_object = build_tokenizer(read.with_special_tokens(True))
+            tokenization = Tokenization(tuple(pieces), do_lower_case, BERT_RULES)
+            tokenizer_object = build_tokenizer(tokenization.with_special_tokens(True))
         if not isinstance(tokenizer_object.model, tokenizers.models.WordPiece):
             raise ValueError(
-                f"{tokenizer_file or 'tokenizer_object'} is a tokenizer of "
-                f"{type(tokenizer_object.model).__name__}: expected a BERT's, of WordPiece."
+                f"{tokenizer_file or 'tokenizer_object'}: expected a WordPiece tokenizer, got "
+                f"{type(tokenizer_object.model).__name__}."
             )
         normalizer = tokenizer_object.normalizer
         for name, setting in _NORMALIZATION.items():
             if options.get(name) is not None:
                 if not hasattr(normalizer, setting):
-                    raise ValueError(f"The tokenizer's normalizer has no {setting} for {name}.")
+                    raise ValueError(f"{name}: the tokenizer's normalizer has no {setting}.")
                 setattr(normalizer, setting, options[name])
         if options.get("never_split") or options.get("do_basic_tokenize") is False:
             raise ValueError(
-                f"{type(self).__name__} has no never_split and splits words always: add_tokens "
-                "keeps a word whole."
+                f"{type(self).__name__} does not support never_split and do_basic_tokenize=False. "
+                "Use add_tokens for words that must not be split."
             )
         self.backend_tokenizer = tokenizer_object
         self.do_lower_case = do_lower_case
@@ -142,7 +144,7 @@ class PreTrainedTokenizerFast:
         for name, file in (("padding_side", padding), ("truncation_side", truncation)):
             side = options.get(name) or file.get("direction", _SIDES[0])
             if side not in _SIDES:
-                raise ValueError(f"{name} is {side!r}: expected 'right' or 'left'.")
+                raise ValueError(f"{name}={side!r}: expected 'right' or 'left'.")
             setattr(self, name, side)
         self.name_or_path = os.fspath(options.get("name_or_path", vocab_file or ""))
         self.model_input_names = tuple(options.get("model_input_names") or self.model_input_names)
@@ -156,19 +158,19 @@ class PreTrainedTokenizerFast:
         if self._uses_bert_rules:
             unknown = self._roles["unk"]
             if tokenizer_object.model.token_to_id(unknown) is None:
-                raise ValueError(f"unk_token is {unknown!r}: expected a piece of the vocabulary.")
+                raise ValueError(f"unk_token={unknown!r}: expected a piece of the vocabulary.")
             tokenizer_object.model.unk_token = unknown
             tokenizer_object.post_processor = tokenizers.processors.BertProcessing(
                 (self.sep_token, self.sep_token_id), (self.cls_token, self.cls_token_id)
             )
 
-    # === In and out ===
+    # === Loading and saving ===
 
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
-        """The tokenizer of a directory, a ``vocab.txt``, or a model of the hub; options win."""
+        """Loads the tokenizer of a directory, a ``vocab.txt`` or a model on the hub."""
         path, options = resolve_directory(pretrained_model_name_or_path, options)
         options.pop("config", None)
         if options.get("do_lower_case") is None:
@@ -192,11 +194,10 @@ class PreTrainedTokenizerFast:
             if cls._uses_bert_rules:
                 _apply_bert_rules(settings["tokenizer_object"], {**settings, **options})
         else:
-            lower = options.get("do_lower_case")
-            tokenization, notes = read_tokenization(path, lower)
+            tokenization, notes = read_tokenization(path, options.get("do_lower_case"))
             if tokenization is None:
-                what_to_do = "Name a tokenizer's directory (for a pipeline, tokenizer=)."
-                raise ValueError(" ".join([*notes, what_to_do]))
+                remedy = "Pass the path of a tokenizer (for a pipeline, tokenizer=)."
+                raise ValueError(" ".join([*notes, remedy]))
             warn(notes)
             settings["tokenizer_object"] = build_tokenizer(tokenization)
             settings["do_lower_case"] = tokenization.do_lower_case
@@ -205,15 +206,18 @@ class PreTrainedTokenizerFast:
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], **options: Any
     ) -> tuple[str, ...]:
-        """Writes ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json``; their paths."""
-        folder = os.fspath(save_directory)
-        check_save_options(type(self).__name__, options)
+        """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json``."""
+        folder, name = os.fspath(save_directory), type(self).__name__
+        for option, value in options.items():
+            if option not in _SAVE_OPTIONS and value:
+                raise ValueError(
+                    f"{name}.save_pretrained does not support {option}. Upload the directory with "
+                    "huggingface_hub, or rename its files."
+                )
         os.makedirs(folder, exist_ok=True)
         config, file = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, TOKENIZER))
         values = {
-            "tokenizer_class": type(self).__name__.removesuffix(
-                "Fast" if self._uses_bert_rules else ""
-            ),
+            "tokenizer_class": name.removesuffix("Fast" if self._uses_bert_rules else ""),
             "do_lower_case": self.do_lower_case,
             **{
                 name: getattr(self.backend_tokenizer.normalizer, setting, None)
@@ -233,20 +237,20 @@ class PreTrainedTokenizerFast:
     def save_vocabulary(
         self, save_directory: str | os.PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str]:
-        """Writes ``vocab.txt``, without what was added; returns its path."""
+        """Writes ``vocab.txt`` without added tokens; returns its path."""
         name = f"{filename_prefix}-{VOCABULARY}" if filename_prefix else VOCABULARY
         path = os.path.join(save_directory, name)
         vocabulary = self.backend_tokenizer.get_vocab(with_added_tokens=False)
         save_vocabulary(path, sorted(vocabulary, key=vocabulary.__getitem__))
         return (path,)
 
-    # === Texts to rows ===
+    # === Tokenization ===
 
     def __call__(
         self,
         text: Any = None,
         text_pair: Any = None,
-        *,  # two more texts follow in transformers, which are here no argument
+        *,  # unlike in transformers, the next two texts are not arguments
         add_special_tokens: bool = True,
         padding: bool | str = False,
         truncation: bool | str | None = None,
@@ -268,15 +272,37 @@ class PreTrainedTokenizerFast:
         truncation_strategy: str | None = None,
         return_attention_masks: bool | None = None,
     ) -> BatchEncoding:
-        """Rows of ids of a text, a list of texts, or of pairs of them.
+        """Tokenizes a text, a list of texts, or pairs of them.
 
-        With ``is_split_into_words`` a text is a list of words. ``padding`` is True or
-        ``"longest"``, to the batch's longest row, or ``"max_length"``; ``truncation`` is True or
-        ``"longest_first"``, ``"only_first"`` or ``"only_second"``; ``max_length`` is by default
-        ``model_max_length``. ``return_overflowing_tokens`` makes rows of what is cut off, each of
-        which has ``stride`` tokens of the one before it. ``return_tensors`` is ``"tf"``, ``"np"``,
-        or ``None`` for lists. ``pad_to_max_length`` and ``truncation_strategy`` are older names;
-        ``verbose`` and ``return_attention_masks``, which many scripts misspell, mean nothing.
+        Args:
+            text: String, or list of strings or pairs.
+            text_pair: Second text, or list of second texts.
+            add_special_tokens: Whether to add [CLS] and [SEP].
+            padding: True or ``"longest"`` pads to the longest row, ``"max_length"`` to
+                ``max_length``.
+            truncation: True or ``"longest_first"``, ``"only_first"``, or ``"only_second"``.
+            max_length: Maximum number of tokens per row; by default ``model_max_length``.
+            stride: Number of tokens that a row of the overflow shares with the previous row.
+            is_split_into_words: Whether texts are lists of words.
+            pad_to_multiple_of: Multiple to which lengths are rounded up.
+            padding_side: ``"right"`` or ``"left"``; by default the attribute.
+            return_tensors: ``"tf"``, ``"np"``, or ``None`` for lists.
+            return_token_type_ids: Whether to return token types; by default if they are in
+                ``model_input_names``.
+            return_attention_mask: Whether to return the mask, 1 for tokens and 0 for padding.
+            return_overflowing_tokens: Whether to return truncated tokens as further rows.
+            return_special_tokens_mask: Whether to return the mask of special tokens.
+            return_offsets_mapping: Whether to return the offsets of tokens in the text.
+            return_length: Whether to return the lengths of rows.
+            pad_to_max_length: The older form of ``padding``.
+            verbose: Ignored.
+            split_special_tokens: Whether names of special tokens in a text are split; by default
+                the attribute.
+            truncation_strategy: The older form of ``truncation``.
+            return_attention_masks: A misspelling of ``return_attention_mask``; causes a warning.
+
+        Returns:
+            ``BatchEncoding`` of the rows.
         """
         batch = as_batch(text, text_pair, is_split_into_words)
         if max_length is not None and padding is False and truncation is None:
@@ -285,9 +311,7 @@ class PreTrainedTokenizerFast:
         if pad_to_max_length and padding is False:
             padding = "longest" if max_length is None else "max_length"
         if return_attention_masks is not None:
-            warn(
-                ["return_attention_masks is no argument of a tokenizer: return_attention_mask is."]
-            )
+            warn(["return_attention_masks is ignored. Pass return_attention_mask."])
         bounds = self._truncation_and_padding(
             padding, truncation, max_length, stride, pad_to_multiple_of, padding_side
         )
@@ -296,8 +320,8 @@ class PreTrainedTokenizerFast:
             batch, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words
         )
         if return_overflowing_tokens:
-            samples = [at for at, row in enumerate(rows) for _ in (row, *row.overflowing)]
-            rows = [part for row in rows for part in (row, *row.overflowing)]
+            samples = [index for index, row in enumerate(rows) for _ in (row, *row.overflowing)]
+            rows = [window for row in rows for window in (row, *row.overflowing)]
         wants_types = return_token_type_ids
         if wants_types is None:
             wants_types = "token_type_ids" in self.model_input_names
@@ -319,22 +343,24 @@ class PreTrainedTokenizerFast:
             data["overflow_to_sample_mapping"] = samples
         is_one_row = is_one_text(text, is_split_into_words)
         if is_one_row and return_tensors is None and not return_overflowing_tokens:
-            lists = {name: its[0] for name, its in data.items() if isinstance(its[0], list)}
-            data |= lists  # a length stays in its list, as in transformers
+            lists = {
+                name: column[0] for name, column in data.items() if isinstance(column[0], list)
+            }
+            data |= lists  # lengths stay in a list, as in transformers
         return BatchEncoding(data, rows, return_tensors)
 
     def encode_plus(self, text: Any, text_pair: Any = None, **options: Any) -> BatchEncoding:
-        """The row of a text or a pair; without ``is_split_into_words`` a list is tokens or ids."""
-        texts = [each for each in (text, text_pair) if each is not None]
-        are_lists = all(isinstance(each, list | tuple) for each in texts)
+        """Tokenizes a text or a pair; lists contain tokens or ids, unless they are split words."""
+        texts = [text for text in (text, text_pair) if text is not None]
+        are_lists = all(isinstance(text, list | tuple) for text in texts)
         if not texts or not are_lists or options.get("is_split_into_words"):
             return self(text, text_pair, **options)
         tokens = [
-            [each if isinstance(each, str) else self.convert_ids_to_tokens(each) for each in some]
-            for some in texts
+            [item if isinstance(item, str) else self.convert_ids_to_tokens(item) for item in items]
+            for items in texts
         ]
         model = tokenizers.models.WordLevel(self.get_vocab(), self._roles["unk"])
-        token_tokenizer = copy.copy(self)  # a tokenizer whose words are tokens
+        token_tokenizer = copy.copy(self)  # its words are tokens
         token_tokenizer._encoders = Encoders()
         token_tokenizer.backend_tokenizer = tokenizers.Tokenizer(model)
         token_tokenizer.backend_tokenizer.post_processor = self.backend_tokenizer.post_processor
@@ -344,17 +370,17 @@ class PreTrainedTokenizerFast:
     prepare_for_model = encode_plus
 
     def batch_encode_plus(self, batch_text_or_text_pairs: Any, **options: Any) -> BatchEncoding:
-        """Rows of a list of texts, or of a list of pairs."""
+        """Tokenizes a list of texts or pairs."""
         return self(batch_text_or_text_pairs, **options)
 
     def encode(self, text: Any, text_pair: Any = None, **options: Any) -> Any:
-        """The ids of a text or a pair."""
+        """Returns the ids of a text or a pair."""
         return self.encode_plus(text, text_pair, **options)["input_ids"]
 
     def tokenize(
         self, text: str, pair: str | None = None, add_special_tokens: bool = False, **options: Any
     ) -> list[str]:
-        """The tokens of a text or a pair."""
+        """Returns the tokens of a text or a pair."""
         return self(text, pair, add_special_tokens=add_special_tokens, **options).tokens()
 
     def pad(
@@ -368,7 +394,7 @@ class PreTrainedTokenizerFast:
         padding_side: str | None = None,
         verbose: bool = True,
     ) -> BatchEncoding:
-        """Rows of several lengths, as a dict of lists or a list of dicts, made equally long."""
+        """Pads rows, given as a dict of lists or a list of dicts."""
         rows = encoded_inputs
         if not isinstance(rows, Mapping):
             rows = {key: [row[key] for row in rows] for key in rows[0]}
@@ -390,11 +416,11 @@ class PreTrainedTokenizerFast:
             "attention_mask": 0,
             "special_tokens_mask": 1,
         }
-        on_the_right = (padding_side or self.padding_side) == "right"
+        pads_right = (padding_side or self.padding_side) == "right"
         for key in paddings.keys() & data.keys():
-            for at, values in enumerate(data[key]):
+            for index, values in enumerate(data[key]):
                 missing = [paddings[key]] * (width - len(values))
-                data[key][at] = [*values, *missing] if on_the_right else [*missing, *values]
+                data[key][index] = [*values, *missing] if pads_right else [*missing, *values]
         if is_one_row:
             data = {key: values[0] for key, values in data.items()}
         return BatchEncoding(data, tensor_type=return_tensors)
@@ -408,30 +434,29 @@ class PreTrainedTokenizerFast:
         multiple: int | None,
         side: str | None,
     ) -> tuple[Options, Options]:
-        """Returns the options of truncation and of padding."""
+        """Returns the options of ``enable_truncation`` and ``enable_padding``."""
         limit = self.model_max_length if limit is None else limit
-        cut = padded = None
+        truncation_options = padding_options = None
         strategy = _check_strategy("truncation", truncation, _TRUNCATIONS)
         if strategy != "do_not_truncate" and limit < _NO_LIMIT:
             if multiple and padding and limit % multiple:
                 raise ValueError(
-                    f"Rows are cut to {limit} tokens and padded to a multiple of {multiple}: "
-                    "expected a max_length that is one."
+                    f"max_length={limit}: expected a multiple of pad_to_multiple_of={multiple}."
                 )
-            cut = {"max_length": limit, "stride": stride, "strategy": strategy}
-            cut["direction"] = self.truncation_side
+            truncation_options = {"max_length": limit, "stride": stride, "strategy": strategy}
+            truncation_options["direction"] = self.truncation_side
         strategy = _check_strategy("padding", padding, _PADDINGS)
         if strategy != "do_not_pad":
-            padded = {
+            padding_options = {
                 "direction": side or self.padding_side,
                 "pad_id": self.pad_token_id,
                 "pad_token": self._roles["pad"],
                 "length": limit if strategy == "max_length" and limit < _NO_LIMIT else None,
                 "pad_to_multiple_of": multiple,
             }
-        return cut, padded
+        return truncation_options, padding_options
 
-    # === Rows to texts ===
+    # === Detokenization ===
 
     def decode(
         self,
@@ -440,7 +465,7 @@ class PreTrainedTokenizerFast:
         clean_up_tokenization_spaces: bool | None = None,
         **options: Any,
     ) -> str:
-        """The text of ids."""
+        """Converts ids to a text."""
         ids = as_list(token_ids)
         ids = ids if isinstance(ids, list) else [ids]
         text: str = self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
@@ -448,32 +473,32 @@ class PreTrainedTokenizerFast:
 
     @staticmethod
     def clean_up_tokenization(out_string: str) -> str:
-        """A text without the blanks before its marks and endings."""
+        """Removes spaces before punctuation and contractions."""
         for spaced, joined in _CLEANUP_REPLACEMENTS:
             out_string = out_string.replace(spaced, joined)
         return out_string
 
     def batch_decode(self, sequences: Any, **options: Any) -> list[str]:
-        """The text of each row of ids."""
+        """Converts rows of ids to texts."""
         return [self.decode(ids, **options) for ids in sequences]
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
-        """The id of a token, or the ids of several; [UNK]'s of one that is unknown."""
+        """Converts a token or a list to ids; unknown tokens become the id of [UNK]."""
         if not isinstance(tokens, str):
             return [self.convert_tokens_to_ids(token) for token in tokens]
-        number = self.backend_tokenizer.token_to_id(tokens)
-        return self.unk_token_id if number is None else number
+        token_id = self.backend_tokenizer.token_to_id(tokens)
+        return self.unk_token_id if token_id is None else token_id
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """The token of an id, or the tokens of several."""
+        """Converts an id or a list to tokens."""
         ids = as_list(ids)
         if not isinstance(ids, list):
             return self.backend_tokenizer.id_to_token(ids)
         special = set(self.all_special_ids) if skip_special_tokens else set()
-        return [self.backend_tokenizer.id_to_token(at) for at in ids if at not in special]
+        return [self.backend_tokenizer.id_to_token(i) for i in ids if i not in special]
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
-        """The text of tokens."""
+        """Converts tokens to a text."""
         return str(self.backend_tokenizer.decoder.decode(list(tokens)))
 
     # === Special tokens ===
@@ -490,18 +515,18 @@ class PreTrainedTokenizerFast:
 
     @property
     def all_special_tokens(self) -> list[str]:
-        """The special tokens of the roles, then the others."""
+        """Special tokens of the roles, followed by the others."""
         return [*self._roles.values(), *self.additional_special_tokens]
 
     @property
     def all_special_ids(self) -> list[int]:
-        """The ids of those that the vocabulary has."""
+        """Ids of the special tokens in the vocabulary."""
         vocabulary = self.get_vocab()
         return [vocabulary[token] for token in self.all_special_tokens if token in vocabulary]
 
     @property
     def special_tokens_map(self) -> dict[str, Any]:
-        """The special tokens by role."""
+        """Special tokens by role."""
         tokens: dict[str, Any] = {f"{role}_token": token for role, token in self._roles.items()}
         if self.additional_special_tokens:
             tokens["additional_special_tokens"] = self.additional_special_tokens
@@ -510,19 +535,19 @@ class PreTrainedTokenizerFast:
     def build_inputs_with_special_tokens(
         self, token_ids_0: Sequence[int], token_ids_1: Sequence[int] | None = None
     ) -> list[int]:
-        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+        """Returns [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
         first = [self.cls_token_id, *token_ids_0, self.sep_token_id]
         return first if token_ids_1 is None else [*first, *token_ids_1, self.sep_token_id]
 
     def create_token_type_ids_from_sequences(
         self, token_ids_0: Sequence[int], token_ids_1: Sequence[int] | None = None
     ) -> list[int]:
-        """0 for [CLS] A [SEP], 1 for B [SEP]."""
+        """Returns 0 for [CLS] A [SEP] and 1 for B [SEP]."""
         first = [0] * (len(token_ids_0) + 2)
         return first if token_ids_1 is None else [*first, *[1] * (len(token_ids_1) + 1)]
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Number of special tokens in a row."""
+        """Returns the number of special tokens in a row."""
         return 3 if pair else 2
 
     def get_special_tokens_mask(
@@ -531,22 +556,22 @@ class PreTrainedTokenizerFast:
         token_ids_1: Sequence[int] | None = None,
         already_has_special_tokens: bool = False,
     ) -> list[int]:
-        """1 for special tokens, 0 for others."""
+        """Returns 1 for special tokens and 0 for others."""
         ids = token_ids_0
         if not already_has_special_tokens:
             ids = self.build_inputs_with_special_tokens(token_ids_0, token_ids_1)
         special = set(self.all_special_ids)
-        return [int(at in special) for at in ids]
+        return [int(token_id in special) for token_id in ids]
 
-    # === The vocabulary ===
+    # === Vocabulary ===
 
     def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Adds tokens behind the vocabulary; returns how many were new.
+        """Adds tokens at the end of the vocabulary; returns the number of new ones.
 
-        The model is to have as many rows: ``resize_token_embeddings(len(tokenizer))``.
+        Resize the model with ``resize_token_embeddings(len(tokenizer))``.
         """
-        one = isinstance(new_tokens, str | AddedToken)
-        tokens = [new_tokens] if one else list(new_tokens)
+        is_single = isinstance(new_tokens, str | AddedToken)
+        tokens = [new_tokens] if is_single else list(new_tokens)
         self._encoders.clear()
         if special_tokens:
             return int(self.backend_tokenizer.add_special_tokens(tokens))
@@ -565,24 +590,24 @@ class PreTrainedTokenizerFast:
         return added
 
     def get_vocab(self) -> dict[str, int]:
-        """The ids by their tokens, what was added included."""
+        """Returns the ids by token, including added tokens."""
         return dict(self.backend_tokenizer.get_vocab())
 
     vocab = property(get_vocab)
 
     @property
     def ids_to_tokens(self) -> dict[int, str]:
-        """The tokens by their ids."""
-        return {at: token for token, at in self.get_vocab().items()}
+        """Tokens by id."""
+        return {token_id: token for token, token_id in self.get_vocab().items()}
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
-        """Added tokens by their ids."""
+        """Added tokens by id."""
         return dict(self.backend_tokenizer.get_added_tokens_decoder())
 
     @property
     def vocab_size(self) -> int:
-        """Number of pieces without what was added."""
+        """Number of pieces without added tokens."""
         return int(self.backend_tokenizer.get_vocab_size(with_added_tokens=False))
 
     def __len__(self) -> int:
@@ -596,24 +621,24 @@ class PreTrainedTokenizerFast:
 
 
 def _special_tokens(options: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:
-    """The special tokens of a constructor's options: of ``roles`` all, then those without one."""
+    """Returns the special tokens of a constructor's options, with defaults for ``roles``."""
     tokens: dict[str, Any] = {f"{role}_token": token for role, token in roles.items()}
-    more: list[Any] = []
+    additional: list[Any] = []
     for name, token in options.items():
         if name in _EXTRA_TOKEN_KEYS:
-            more += token.values() if isinstance(token, Mapping) else token or ()
+            additional += token.values() if isinstance(token, Mapping) else token or ()
         elif name.removesuffix("_token") in _ROLES and name.endswith("_token"):
             tokens[name] = token
         elif name.endswith("_token") and isinstance(token, str | AddedToken):
-            more.append(token)
+            additional.append(token)
     for name, token in tokens.items():
         if not isinstance(token, str | AddedToken):
-            raise ValueError(f"{name} is {token!r}: expected a token.")
-    return {**tokens, "additional_special_tokens": more}
+            raise ValueError(f"{name}={token!r}: expected a string.")
+    return {**tokens, "additional_special_tokens": additional}
 
 
 def _apply_bert_rules(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Makes a file's tokenizer one that ``BertTokenizer`` has: of the file its pieces are left."""
+    """Replaces everything except the pieces of a tokenizer by BERT's rules."""
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
         lowercase=settings.get("do_lower_case", True),
         strip_accents=settings.get("strip_accents"),
@@ -625,30 +650,20 @@ def _apply_bert_rules(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, An
         tokenizer.model.max_input_chars_per_word = BERT_RULES.max_word_length
 
 
-def check_save_options(name: str, options: Mapping[str, Any]) -> None:
-    """Refuses options of ``save_pretrained`` that would write something else, or elsewhere."""
-    for option, value in options.items():
-        if option not in _SAVE_OPTIONS and value:
-            raise ValueError(
-                f"{name}.save_pretrained has no {option}: upload the directory with "
-                "huggingface_hub, or rename what it has."
-            )
-
-
 def _check_strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
-    """The strategy that an argument chooses."""
+    """Returns the strategy of an argument."""
     strategy = strategies[1] if value is True else value or strategies[0]
     if strategy not in strategies:
         expected = ", ".join(map(repr, strategies[1:]))
-        raise ValueError(f"{name} is {value!r}: expected True, False, {expected}.")
+        raise ValueError(f"{name}={value!r}: expected True, False, {expected}.")
     return str(strategy)
 
 
 def _token_content(value: Any) -> Any:
-    """A setting of ``tokenizer_config.json``, where a token may be spelled out."""
+    """Returns a value of ``tokenizer_config.json``, where tokens can be dicts."""
     if isinstance(value, list):
-        return [_token_content(each) for each in value]
-    if isinstance(value, Mapping) and "content" not in value:  # tokens by names
+        return [_token_content(item) for item in value]
+    if isinstance(value, Mapping) and "content" not in value:  # a dict of tokens
         return {name: _token_content(token) for name, token in value.items()}
     return value["content"] if isinstance(value, Mapping) else value
 
@@ -657,45 +672,45 @@ PreTrainedTokenizerBase = PreTrainedTokenizerFast
 
 
 class BertTokenizerFast(PreTrainedTokenizerFast):
-    """A BERT's: all but its pieces is BERT's own, whatever else a ``tokenizer.json`` says."""
+    """BERT's tokenizer, which ignores all rules of a ``tokenizer.json``."""
 
     model_input_names: tuple[str, ...] = ("input_ids", "token_type_ids", "attention_mask")
     _uses_bert_rules = True
 
 
 class BertTokenizer(BertTokenizerFast):
-    """``BertTokenizerFast`` by its other name: both give the same ids."""
+    """Alias of ``BertTokenizerFast``, with the same ids."""
 
 
 class DistilBertTokenizerFast(BertTokenizerFast):
-    """A BERT's tokenizer whose rows have no types."""
+    """DistilBERT's tokenizer, without token types."""
 
     model_input_names = ("input_ids", "attention_mask")
 
 
 class DistilBertTokenizer(DistilBertTokenizerFast):
-    """``DistilBertTokenizerFast`` by its other name."""
+    """Alias of ``DistilBertTokenizerFast``, with the same ids."""
 
 
 class AutoTokenizer:
-    """``from_pretrained`` gives the tokenizer of the model that a directory is of."""
+    """Factory of tokenizers; ``from_pretrained`` selects the class by the files."""
 
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
-        """The tokenizer of a directory or of the hub."""
-        path, kind = pretrained_model_name_or_path, "bert"
-        place = {key: options[key] for key in LOCATION_OPTIONS if key in options}
-        with contextlib.suppress(ValueError):  # a directory of a tokenizer alone has no config
-            kind = AutoConfig.from_pretrained(path, **place).model_type
+        """Loads the tokenizer of a directory or of a model on the hub."""
+        path, model_type = pretrained_model_name_or_path, "bert"
+        location = location_options(options)
+        with contextlib.suppress(ValueError):  # a directory with only a tokenizer has no config
+            model_type = AutoConfig.from_pretrained(path, **location).model_type
         classes: dict[str, type[PreTrainedTokenizerFast]] = {
             **{"bert": BertTokenizerFast, "distilbert": DistilBertTokenizerFast},
-            **{each.__name__: each for each in (DistilBertTokenizer, DistilBertTokenizerFast)},
+            **{c.__name__: c for c in (DistilBertTokenizer, DistilBertTokenizerFast)},
             **dict.fromkeys(BACKENDS, PreTrainedTokenizerFast),
         }
-        folder, _ = resolve_directory(path, place)
+        folder, _ = resolve_directory(path, location)
         file = os.path.join(folder, TOKENIZER_CONFIG)
-        named = read_json_object(file).get("tokenizer_class") if os.path.isfile(file) else None
-        tokenizer_class = classes.get(str(named), classes[kind])
+        name = read_json_object(file).get("tokenizer_class") if os.path.isfile(file) else None
+        tokenizer_class = classes.get(str(name), classes[model_type])
         return tokenizer_class.from_pretrained(path, *inputs, **options)

@@ -117,11 +117,13 @@ def test_a_second_text_that_is_empty_is_none(ours):
 
 def test_targets_that_are_no_tokens_are_told(ours):
     answer = ours(CASES["masks"])
-    with pytest.warns(bert_tf.DifferenceWarning, match="no token 'coldx': 'cold' is taken") as told:
+    with pytest.warns(
+        bert_tf.DifferenceWarning, match="'coldx' is not a token; 'cold' is used"
+    ) as told:
         found = answer(_MASKED[0], targets=["coldx", "game", ""])
-    assert "no token '': left out" in str(told[1].message)
+    assert "'' is not a token; ignored" in str(told[1].message)
     assert {each["token_str"] for each in found} == {"cold", "game"}
-    with pytest.raises(ValueError, match="targets has no token: expected one word or more"):
+    with pytest.raises(ValueError, match=r"targets=\[\]: expected at least one token"):
         answer(_MASKED[0], targets=[])
 
 
@@ -198,35 +200,35 @@ def test_no_answer_scores_as_the_first_token_beside_those_of_the_context(small):
     assert best == pytest.approx(expected, abs=1e-6)
 
 
-_DICT = r"expected a dict whose texts are named "
-_OF_BOTH = rf"{_DICT}'question' and 'context'\.$"
+_DICT = "^Expected a dict with the texts "
+_QUESTION_AND_CONTEXT = f"{_DICT}'question' and 'context', got "
 REFUSED = {
     "function": (
         *("text-classification", "so", {"function_to_apply": "foo"}),
-        r"^function_to_apply is 'foo': expected one of none, sigmoid, softmax\.$",
+        r"^function_to_apply='foo': expected one of none, sigmoid, softmax\.$",
     ),
     "lists of words": (
         *("token-classification", "so", {"is_split_into_words": True}),
-        "has no is_split_into_words: give whole texts, and cut long ones",
+        "is_split_into_words is not supported. Pass full texts, and truncate long ones",
     ),
-    "another key": ("text-classification", {"txt": "so"}, {}, rf"given {{'txt': 'so'}}: {_DICT}"),
-    "nothing": ("text-classification", None, {}, "given NoneType in place of a text"),
-    "a number": ("feature-extraction", 3, {}, "given int in place of a text"),
+    "another key": ("text-classification", {"txt": "so"}, {}, f"{_DICT}'text', got {{'txt'"),
+    "nothing": ("text-classification", None, {}, "text=None: expected a string"),
+    "a number": ("feature-extraction", 3, {}, "text: expected strings, .* got int"),
     "a long text": (
         *("text-classification", "so " * 20, {}),
-        r"is 22 tokens, and the model has 16 positions: give max_length=16, which cuts it\.$",
+        r"has 22 tokens, but the model supports 16\. Pass max_length=16\.$",
     ),
     "long windows": (
         *("question-answering", {"question": "so", "context": "no " * 30}, {"max_seq_len": 20}),
-        "is 20 tokens, and the model has 16 positions: give max_seq_len=16, which cuts it",
+        r"has 20 tokens, but the model supports 16\. Pass max_seq_len=16\.$",
     ),
     "a long question": (
         *("question-answering", {"question": "so " * 13, "context": "no"}, {}),
-        "^The question 'so .* leaves no room for its context in 16 tokens: expected a "
-        "shorter one, or a larger max_seq_len",
+        "^question='so .*: expected fewer than 13 tokens. Pass a shorter question or a larger "
+        "max_seq_len",
     ),
-    "no context": ("question-answering", None, {"question": "so"}, _OF_BOTH),
-    "texts without names": ("question-answering", "so", {}, rf"given 'so': {_OF_BOTH}"),
+    "no context": ("question-answering", None, {"question": "so"}, _QUESTION_AND_CONTEXT),
+    "texts without names": ("question-answering", "so", {}, f"{_QUESTION_AND_CONTEXT}'so'"),
 }
 
 

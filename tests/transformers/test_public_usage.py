@@ -125,10 +125,8 @@ def test_another_classifier_is_trained_and_saved(tmp_path):
     np.testing.assert_allclose(found(IDS).logits, model(IDS).logits, atol=1e-6)
     model.classifier = keras.layers.Dense(3, name="classifier")
     model(IDS)
-    sentence = (
-        r"another classifier than its class, of other sizes, for which config\.json has no place"
-    )
-    with pytest.raises(ValueError, match=sentence):
+    message = "the sizes of layer classifier do not match its class. Use save_weights"
+    with pytest.raises(ValueError, match=message):
         model.save_pretrained(tmp_path)
 
 
@@ -212,10 +210,8 @@ def test_a_functional_model_with_a_slice_is_read_from_its_hdf5_file(tmp_path):
 @pytest.mark.parametrize("name", ["TFBertMainLayer", "TFBertModel"])
 def test_a_whole_model_of_keras_2_is_refused_with_what_to_do(name):
     file = pathlib.Path(__file__).parent / "keras2" / "main_layer" / "model.h5"
-    sentence = (
-        rf"a {name} that Keras 2 wrote: build it anew in Python, and call its load_weights\(file\)"
-    )
-    with pytest.raises(ValueError, match=sentence):
+    message = rf"a {name} saved by Keras 2\. Build the model in Python and use load_weights\(file\)"
+    with pytest.raises(ValueError, match=message):
         if name == "TFBertMainLayer":
             keras.models.load_model(file)
         else:  # theirs wrote a config's settings
@@ -233,7 +229,7 @@ def test_every_name_of_theirs_is_here_or_says_what_to_use():
             if name in successor.NAMES:
                 assert getattr(found, name) is getattr(successor, name)
             else:
-                with pytest.raises(ImportError, match=f"no {name}: use "):
+                with pytest.raises(ImportError, match=rf"no {name}\. \w+"):
                     getattr(found, name)
     with pytest.raises(AttributeError, match="TFGPT2Model"):
         _ = successor.TFGPT2Model
@@ -317,14 +313,14 @@ def test_what_cannot_be_says_what_to_write(file):
     model = successor.TFBertModel(CONFIG)
     outputs = model(IDS)
     for act, error, words in (
-        (lambda: model.prune_heads, AttributeError, "nothing: no head can be switched off"),
+        (lambda: model.prune_heads, AttributeError, "Pruning of heads is not supported"),
         (lambda: model.none_such, AttributeError, "^TFBertModel has no 'none_such'.$"),
         (
             lambda: successor.BertTokenizer(file).truncate_sequences,
             AttributeError,
-            "max_length= and stride= of a call",
+            "max_length= and stride= to the tokenizer",
         ),
-        (lambda: outputs.__setitem__("a", 1), TypeError, r"a dict of it, dict\(outputs.items\(\)"),
+        (lambda: outputs.__setitem__("a", 1), TypeError, r"Use dict\(outputs.items\(\)"),
         (lambda: successor.pipeline("zero-shot-classification"), ValueError, "'text_pair': "),
     ):
         with pytest.raises(error, match=words):
@@ -346,7 +342,9 @@ def test_pipelines_by_their_classes_and_without_a_model(file, monkeypatch):
     )
     successor.pipeline("ner", tokenizer=tokenizer, framework="tf")
     assert asked == ["dbmdz/bert-large-cased-finetuned-conll03-english"]
-    with pytest.raises(ValueError, match="was given NoneType as its model"):
+    with pytest.raises(
+        ValueError, match="expected a model of bert_tf.transformers, .* got NoneType"
+    ):
         successor.pipeline("fill-mask", tokenizer=tokenizer)
 
 
@@ -407,24 +405,23 @@ def test_metrics_of_several_outputs_and_of_arrays():
 def test_metrics_that_cannot_be():
     data = tf.data.Dataset.from_tensor_slices({"input_ids": IDS}).batch(1)
     for options, sentence in (
-        ({"eval_dataset": IDS}, "is no tf.data.Dataset: give batch_size with it"),
+        ({"eval_dataset": IDS}, "batch_size=None: arrays require a batch_size"),
         (
             {"eval_dataset": data},
-            "label_cols is None, and the dataset's inputs are input_ids: expected labels beside "
-            "or among them",
+            "label_cols=None: expected names of inputs, got a dataset with input_ids",
         ),
         (
             {"eval_dataset": data, "label_cols": ["y"]},
-            r"label_cols is \['y'\], and the dataset's inputs are input_ids",
+            r"label_cols=\['y'\]: expected names of inputs, got a dataset with input_ids",
         ),
-        ({"eval_dataset": data, "predict_with_generate": True}, "for models that write text"),
+        ({"eval_dataset": data, "predict_with_generate": True}, "text generation is not supported"),
     ):
         with pytest.raises(ValueError, match=sentence):
             KerasMetricCallback(dict, **options)
     pairs = tf.data.Dataset.from_tensor_slices(({"input_ids": IDS}, [0, 1])).batch(2)
     callback = KerasMetricCallback(lambda found: 0.5, pairs)
     callback.set_model(successor.TFBertForSequenceClassification(CONFIG))
-    with pytest.raises(TypeError, match="metric_fn gave 0.5: expected a dict of numbers by name"):
+    with pytest.raises(TypeError, match="metric_fn: expected to return a dict of numbers, got 0.5"):
         callback.on_epoch_end(0)
 
 
@@ -510,7 +507,7 @@ def test_tokens_that_the_slow_tokenizer_added_and_another_familys_tokenizer(file
             successor.BertTokenizer.from_pretrained(tmp_path)
     os.remove(file)
     tokenizers.Tokenizer(tokenizers.models.BPE()).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ValueError, match="is a tokenizer of BPE: expected a BERT's, of WordPiece"):
+    with pytest.raises(ValueError, match="expected a WordPiece tokenizer, got BPE"):
         successor.AutoTokenizer.from_pretrained(tmp_path)
 
 
