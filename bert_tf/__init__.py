@@ -1,7 +1,7 @@
 """BERT in TensorFlow and Keras, from raw text to served answers.
 
-The repository's top-level folders ``pipelines/`` (tf.data: strings to model features) and
-``saved_models/`` (exports for TF Serving) are this package's ``bert_tf.pipelines`` and
+The top-level folders ``pipelines/`` (tf.data: strings to model features) and ``saved_models/``
+(exports for TensorFlow Serving) are installed as ``bert_tf.pipelines`` and
 ``bert_tf.saved_models``.
 """
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name is defined. Resolved on first use, so that `--help` is quick and
-# `bert_tf.modeling` can be imported under Keras' JAX backend without loading TensorFlow.
+# The module of each public name. Names are resolved on first use, so that `--help` is fast and
+# `bert_tf.modeling` can be imported with Keras' JAX backend without loading TensorFlow.
 _PUBLIC = {
     "BertConfig": "bert_tf.config",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
@@ -53,7 +53,7 @@ _PUBLIC = {
         "bert_tf.modeling",
     ),
 }
-_ROOMS = (
+_SUBMODULES = (
     *("api", "checkpoints", "cli", "config", "evaluation", "extraction", "features", "finetuning"),
     *("io", "modeling", "pipelines", "predicting", "pretraining", "readers", "saved_models"),
     *("serving", "tasks", "training", "transformers"),
@@ -65,7 +65,7 @@ __all__ = sorted([*_PUBLIC, "__version__"])
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         value = getattr(importlib.import_module(_PUBLIC[name]), name)
-    elif name in _ROOMS:
+    elif name in _SUBMODULES:
         value = importlib.import_module(f"bert_tf.{name}")
     else:
         raise AttributeError(f"module 'bert_tf' has no attribute {name!r}")
@@ -74,14 +74,14 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC, *_ROOMS})
+    return sorted({*globals(), *_PUBLIC, *_SUBMODULES})
 
 
-# === The models can load checkpoints ===
+# === Loading of checkpoints by `modeling` ===
 
 
 def _load(path: str, **arguments: Any) -> Any:
-    # Imported on first use: it loads TensorFlow.
+    # Imported here because it loads TensorFlow.
     from .checkpoints.load import load
 
     return load(path, **arguments)
@@ -90,12 +90,11 @@ def _load(path: str, **arguments: Any) -> Any:
 load_hook.load = _load
 
 
-# === Keras knows the models ===
+# === Registration of the models with Keras ===
 
 # ``keras.saving.load_model`` finds a class by its registered name. Importing Keras takes seconds,
-# which ``--help`` should not: so the models are registered here where Keras is there already, else
-# when ``bert_tf.modeling`` is imported. A compiled model names an optimizer and a schedule, which
-# need TensorFlow.
+# so the models are registered here only if Keras is already imported, and otherwise when
+# ``bert_tf.modeling`` is imported. The optimizers and schedules of compiled models need TensorFlow.
 _REGISTERED = {
     "keras": ("bert_tf.modeling",),
     "tensorflow": ("bert_tf.training.optimizers", "bert_tf.training.schedules"),

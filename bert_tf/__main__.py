@@ -1,4 +1,4 @@
-"""Lists the commands, and runs one: ``bert-tf pretrain`` is ``python -m bert_tf.pretrain``.
+"""Lists and runs the commands; ``bert-tf pretrain`` is ``python -m bert_tf.pretrain``.
 
 bert-tf COMMAND [--name=value ...]
 bert-tf COMMAND --help
@@ -17,11 +17,11 @@ _HELP = ("--help", "-h", "-help", "--helpfull", "help")
 
 
 def commands() -> dict[str, str]:
-    """The first sentence of each command's docstring, by the command's name."""
+    """Returns the first line of each command's docstring by the command's name."""
     summaries = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         text = path.read_text(encoding="utf-8")
-        # Every command's module has this line; importing the modules would take longer.
+        # Every command has this line, and importing the modules would be slower.
         if "\n    command.run(main" in text:
             summaries[path.stem] = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
     return summaries
@@ -29,20 +29,20 @@ def commands() -> dict[str, str]:
 
 def _listing(summaries: dict[str, str]) -> str:
     width = max(map(len, summaries))
-    lines = [f"  {name:{width}}  {sentence}" for name, sentence in summaries.items()]
+    lines = [f"  {name:{width}}  {summary}" for name, summary in summaries.items()]
     return "\n".join(
         [
             "usage: bert-tf COMMAND [--name=value ...], or python -m bert_tf.COMMAND",
             "",
             *lines,
             "",
-            "bert-tf COMMAND --help lists its flags; bert-tf --version says the version.",
+            "bert-tf COMMAND --help lists the flags; bert-tf --version prints the version.",
         ]
     )
 
 
 def main() -> None:
-    """Runs the command that the first argument names, as ``python -m`` does."""
+    """Runs the command named by the first argument, like ``python -m``."""
     summaries = commands()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in _HELP:
@@ -55,7 +55,7 @@ def main() -> None:
         runpy.run_module(f"bert_tf.{name}", run_name="__main__", alter_sys=True)
     else:
         guess = did_you_mean(name.replace("-", "_"), summaries)
-        sys.exit(f"Error: {name!r} is no command{guess}; bert-tf --help lists them.")
+        sys.exit(f"Error: unknown command {name!r}{guess}. bert-tf --help lists the commands.")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""The commands as functions of Python: fine-tune, pre-train, predict, export.
+"""Python functions for the commands: fine-tune, pre-train, predict and export.
 
-A command's flags are keywords here, with the same defaults, bounds and meaning. Data are paths, as
-in the shell, or what a program has in memory: lists, columns, frames of pandas.
+The flags of a command are keyword arguments with the same defaults, bounds and meaning. Data are
+paths, as on the command line, or objects in memory: lists, columns, pandas data frames.
 
 >>> from bert_tf import api
 >>> api.fine_tune([("Fine.", "good")], task="classification", learnin_rate=1e-4)
 Traceback (most recent call last):
-TypeError: learnin_rate is no setting (did you mean learning_rate?).
+TypeError: Unknown keyword argument learnin_rate (did you mean learning_rate?).
 """
 
 import contextlib
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
-# What declares the flags of an export.
+# The dataclasses that declare the flags of an export.
 _EXPORT = (export_command.ExportSettings, ExportOptions)
-# The arguments that are data, with the flags that name files of them.
+# The arguments that are data, and the flags with their paths.
 _DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
-# The flags of all functions, which an error of any of them may name.
+# The flags of all functions, as error messages may name any of them.
 _FLAGS: set[str] = set()
 
 
@@ -49,17 +49,17 @@ _FLAGS: set[str] = set()
 
 
 def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
-    """Makes a function's ``**given`` a command's flags: in its signature, help and errors.
+    """Replaces ``**given`` by the flags of a command in a function's signature, help and errors.
 
-    Those in ``without`` are the function's own arguments, by these names or by others.
+    The flags in ``without`` are left out, because the function has arguments for them.
     """
-    declared = [field for each in settings for field in flag_fields.flags_of(each)]
+    declared = [field for table in settings for field in flag_fields.flags_of(table)]
     fields = {field.name: field for field in declared if field.name not in without}
     _FLAGS.update(field.name for field in declared)
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
 
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:
@@ -68,7 +68,7 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
                 return function(*arguments, **keywords)
             except ValueError as error:
                 if error.args and isinstance(error.args[0], str):
-                    # A kind of the user's own has other flags.
+                    # The keywords are included because a custom task type has other flags.
                     error.args = (_without_hyphens(error.args[0], keywords), *error.args[1:])
                 raise
 
@@ -81,17 +81,17 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
             for name, field in fields.items()
         ]
-        call.__dict__["__signature__"] = signature.replace(parameters=[*own, *keywords])
+        call.__dict__["__signature__"] = signature.replace(parameters=[*named, *keywords])
         return call  # type: ignore[return-value]
 
     return decorate
 
 
 def _without_hyphens(text: str, more: Iterable[str] = ()) -> str:
-    """A text with flags as keywords, but for a command's to be given in the shell.
+    """Removes the hyphens of flags in a text, except in shell commands.
 
-    Other words that begin with hyphens are the user's, as a label may be. ``more`` are flags that
-    no settings of the library declare.
+    Other words with hyphens, such as a label, are unchanged. ``more`` are the flags that no
+    settings of the library declare.
 
     >>> _without_hyphens("--seed, or python -m bert_tf.convert --model=m --output=DIR; got --odd")
     'seed, or python -m bert_tf.convert --model=m --output=DIR; got --odd'
@@ -103,9 +103,9 @@ def _without_hyphens(text: str, more: Iterable[str] = ()) -> str:
 
 @contextlib.contextmanager
 def _preserved_global_state(verbose: bool) -> Iterator[None]:
-    """Loads TensorFlow and Keras; restores the thread's arithmetic and the environment.
+    """Loads TensorFlow and Keras, and restores the thread's precision and the environment.
 
-    Progress lines and the seeds of models belong to the call.
+    Progress lines and the seeds of models apply only to the call.
     """
     with runtime.compiler_flags():
         runtime.check_backend()
@@ -116,28 +116,31 @@ def _preserved_global_state(verbose: bool) -> Iterator[None]:
             yield
 
 
-def _place(given: dict[str, Any], model_dir: Path | None, stack: contextlib.ExitStack) -> bool:
-    """Names the run's directory: without one that is temporary, and nothing is exported.
+def _set_model_dir(
+    given: dict[str, Any], model_dir: Path | None, stack: contextlib.ExitStack
+) -> bool:
+    """Sets the run's directory, by default a temporary one without an export.
 
-    Returned is whether the directory is kept.
+    Returns:
+        Whether the directory is permanent.
     """
-    other = given.pop("output_dir", None)  # Google's name
+    output_dir = given.pop("output_dir", None)  # the flag of google-research/bert
     if model_dir is None:
-        model_dir = other
-    elif other is not None:
-        raise ValueError("model_dir and output_dir are the same: give one of them.")
+        model_dir = output_dir
+    elif output_dir is not None:
+        raise ValueError("model_dir and output_dir are aliases. Pass only one of them.")
     if model_dir is not None:
         given["model_dir"] = model_dir
         return True
     if given.get("export"):
-        raise ValueError("export=True needs a model_dir, in which the SavedModel is written.")
+        raise ValueError("export=True requires model_dir, which will contain the SavedModel.")
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf-"))
     given |= {"model_dir": os.path.join(folder, "run"), "export": False}
     return False
 
 
-def _start(init: Any, stack: contextlib.ExitStack) -> Any:
-    """A checkpoint's path, of a model in memory too."""
+def _initial_path(init: Any, stack: contextlib.ExitStack) -> Any:
+    """Returns the path of a checkpoint, after saving a model that is in memory."""
     from bert_tf.checkpoints.model_directory import save
     from bert_tf.modeling.base import BertModel
 
@@ -155,10 +158,10 @@ class FineTuned:
     """Result of ``fine_tune``.
 
     Attributes:
-        model: the weights of the best evaluation, with ``preprocessor``, ``labels``,
-            ``thresholds`` and ``task``, as ``bert_tf.load`` gives them.
-        results: what ``results.json`` holds.
-        directory: the run's ``model_dir``, ``None`` where there was none.
+        model: Model with the weights of the best evaluation, with ``preprocessor``, ``labels``,
+            ``thresholds`` and ``task``, as returned by ``bert_tf.load``.
+        results: Contents of ``results.json``.
+        directory: The run's ``model_dir``, or ``None``.
     """
 
     def __init__(
@@ -167,19 +170,19 @@ class FineTuned:
         results: Mapping[str, Any],
         directory: str | None,
         settings: fine_tuning_settings.FineTuningSettings,
-        rows_given_in_python: "Mapping[str, Rows]",
+        tables: "Mapping[str, Rows]",
     ) -> None:
         self.model = model
         self.results = results
         self.directory = directory
         self._settings = settings
-        self._rows_given_in_python = rows_given_in_python
+        self._tables = tables
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:
-        """The scores of each set that has labels: ``scores["dev"]["accuracy"]``.
+        """Scores by data set and metric, such as ``scores["dev"]["accuracy"]``.
 
-        A score that the labels leave undefined is NaN; in ``results`` it is ``None``.
+        A score that is undefined for the labels is NaN; in ``results`` it is ``None``.
         """
         return {
             name: {key: math.nan if value is None else value for key, value in scores.items()}
@@ -188,16 +191,16 @@ class FineTuned:
 
     @functools.cached_property
     def predictions(self) -> dict[str, list[dict[str, Any]]]:
-        """By set (``"dev"``, ``"test"``), a record for each example, as ``predict`` gives them.
+        """Records by data set (``"dev"``, ``"test"``), as returned by ``predict``.
 
-        The model is run when they are first asked for.
+        They are computed on first access.
         """
         from bert_tf.finetuning.data import read_splits
         from bert_tf.predicting.inputs import Inputs
         from bert_tf.predicting.predictor import Predictor
         from bert_tf.readers.table_formats import in_memory_tables
 
-        with in_memory_tables(self._rows_given_in_python):
+        with in_memory_tables(self._tables):
             splits = read_splits(self._settings)
         predictor = Predictor(self.model, batch_size=self._settings.eval_batch_size)
         return {
@@ -206,17 +209,17 @@ class FineTuned:
         }
 
     def predict(self, data: Any, output: Path | None = None, **given: Any) -> Any:
-        """As ``api.predict`` with the model."""
+        """Calls ``api.predict`` with the model."""
         return predict(self.model, data, output, **given)
 
     def save(self, directory: Path) -> None:
-        """As ``bert_tf.save`` with the model."""
+        """Calls ``bert_tf.save`` with the model."""
         from bert_tf.checkpoints.model_directory import save
 
         save(self.model, directory)
 
     def export(self, output: Path, **given: Any) -> "Exported":
-        """As ``api.export`` with the model."""
+        """Calls ``api.export`` with the model."""
         return export(self.model, output, **given)
 
     def __repr__(self) -> str:
@@ -244,61 +247,63 @@ def fine_tune(
     verbose: bool = True,
     **given: Any,
 ) -> FineTuned:
-    """Fine-tunes as ``python -m bert_tf.finetune`` does, and gives the model with its scores.
+    """Fine-tunes a model, like ``python -m bert_tf.finetune``.
 
-    Data are a path, or in memory: an iterable of (text, label) tuples, of (text, text, label), or
-    of mappings; a mapping of columns; a frame of pandas or polars, a table of Arrow. Columns
-    without names are called text (or text_a, text_b) and label; words and tags; context, choices
-    and label; question, context and answers. Other names are told by ``text_columns`` and
-    ``label_column``. Examples to predict have no label.
+    Data are a path or an object in memory: an iterable of (text, label) tuples, of
+    (text, text, label) tuples or of mappings; a mapping of columns; a pandas or polars data frame;
+    or an Arrow table. Columns without names are called text (or text_a, text_b) and label; words
+    and tags; context, choices and label; or question, context and answers. For other column names,
+    pass ``text_columns`` and ``label_column``. Examples to predict have no label.
 
-    A call changes no state of the process, such as random generators. Another training at the same
-    time is possible in float32 on one device.
+    The call does not change the state of the process, such as random generators. Another training
+    can run at the same time in float32 on one device.
 
     Args:
-        train: what to train on.
-        dev: what to evaluate on; without it a part of ``train`` is held out (``dev_fraction``).
-        test: what to predict, or, where it has labels, to score too.
-        init: the weights to start from: any path that ``bert_tf.load`` takes, or a model.
-        model_dir: where everything is kept, and the run resumes from. Without it the run is in a
-            temporary directory, and what is left of it is what this returns.
-        callbacks: Keras callbacks, called as ``fit`` calls them: after each step with ``loss``,
-            after each evaluation with its scores, after each epoch with ``loss`` and ``val_SCORE``.
-            ``model.stop_training`` ends the training. Each run of several calls them anew.
-        verbose: whether to print what the command prints.
+        train: Training data.
+        dev: Evaluation data; by default ``dev_fraction`` of ``train`` is held out.
+        test: Data to predict, and to score if they have labels.
+        init: Initial weights: a path in any format of ``bert_tf.load``, or a model.
+        model_dir: Directory of the run, from which an interrupted run resumes. By default the run
+            uses a temporary directory that is deleted at the end.
+        callbacks: Keras callbacks, called as by ``fit``: after each step with ``loss``, after each
+            evaluation with its scores, after each epoch with ``loss`` and ``val_SCORE``. Setting
+            ``model.stop_training`` ends the training. With several runs (``restarts``, ``sweep``),
+            each run calls them.
+        verbose: Whether to print the output of the command.
         **given: the flags.
 
     Returns:
-        The model with the weights of the best evaluation, its scores and predictions.
+        A ``FineTuned`` with the model of the best evaluation, its scores and predictions.
 
     Raises:
-        TypeError: a keyword is no setting.
-        ValueError: what the command says in one sentence, or if another training is in progress in
-            the process and one of the two is exclusive.
-        KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
+        TypeError: If a keyword argument is unknown.
+        ValueError: If a setting or the data are invalid, or if another training is in progress and
+            one of the two is exclusive.
+        KeyboardInterrupt: If the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     with contextlib.ExitStack() as stack:
-        tables = _give_data(given, {"train": train, "dev": dev, "test": test})
-        saved_in_task_file = _place(given, model_dir, stack)
+        tables = _set_data_flags(given, {"train": train, "dev": dev, "test": test})
+        is_permanent = _set_model_dir(given, model_dir, stack)
         if init is not None:
-            given["init_checkpoint"] = _start(init, stack)
+            given["init_checkpoint"] = _initial_path(init, stack)
         parsed = flag_fields.flags_of_call(given, *fine_tuning_settings.declarations())
         settings = fine_tuning_settings.settings_from_flags(parsed)
         stack.enter_context(_preserved_global_state(verbose))
-        # Only now: wrong settings answer without loading TensorFlow.
+        # These imports load TensorFlow, so they follow the checks of the settings.
         from bert_tf.checkpoints.load import load
         from bert_tf.finetuning.run import run
         from bert_tf.readers.table_formats import in_memory_tables
 
         with in_memory_tables(tables):
-            results = run(settings, callbacks, is_temporary=not saved_in_task_file)
-        directory = settings.model_dir if saved_in_task_file else None
-        gc.collect()  # the trained model, which reference cycles contain, before the best is loaded
+            results = run(settings, callbacks, is_temporary=not is_permanent)
+        directory = settings.model_dir if is_permanent else None
+        # Free the trained model, which is part of reference cycles, before loading the best one.
+        gc.collect()
         return FineTuned(load(settings.model_dir), results, directory, settings, tables)
 
 
-def _give_data(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Rows]":
-    """Sets the flags that name data; gives the rows that are in memory, by their names."""
+def _set_data_flags(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Rows]":
+    """Sets the flags with paths of data, and returns the rows in memory by their name."""
     from bert_tf.tasks.python_data import is_data, label_column_name, parse_rows
     from bert_tf.tasks.registry import KINDS
 
@@ -307,21 +312,23 @@ def _give_data(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Row
         if value is None:
             continue
         if given.get(_DATA[argument]) is not None:
-            raise ValueError(f"{argument} and {_DATA[argument]} are the same: give one of them.")
+            raise ValueError(
+                f"{argument} and {_DATA[argument]} are aliases. Pass only one of them."
+            )
         if not is_data(value):
             given[_DATA[argument]] = value
             continue
         kind = KINDS.get(str(given.get("task")).lower())
         if kind is None:
             raise ValueError(
-                f"task={given.get('task')}: data in memory are of one of {', '.join(KINDS)}."
+                f"task={given.get('task')}: expected one of {', '.join(KINDS)} for data in memory."
             )
         label = given.get("label_column")
         rows, texts = parse_rows(value, kind, given.get("text_columns"), label, argument)
         given |= {_DATA[argument]: f"<{argument}>", "text_columns": texts}
         label = label_column_name(kind, label)
-        good = (row for row in rows if isinstance(row, Mapping))
-        if not kind.label_is_optional or any(label in row for row in good):
+        mappings = (row for row in rows if isinstance(row, Mapping))
+        if not kind.label_is_optional or any(label in row for row in mappings):
             given["label_column"] = label
         tables[f"<{argument}>"] = rows
     return tables
@@ -337,20 +344,23 @@ def _give_data(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Row
 def predict(
     model: Any, data: Any, output: Path | None = None, *, verbose: bool = False, **given: Any
 ) -> Any:
-    """Predicts as ``python -m bert_tf.predict`` does: the records that a ``Predictor`` gives.
+    """Predicts records, like ``python -m bert_tf.predict``.
 
-    A ``Predictor`` opens the model once for many calls.
+    To call a model many times, create a ``Predictor``, which loads the model once.
 
     Args:
-        model: what a ``Predictor`` takes.
-        data: what to predict: a path, or what a ``Predictor`` is called with: a list of texts for
-            example.
-        output: the file to write instead: .tsv, .csv, .jsonl, ...
-        verbose: whether to print what the command prints where it writes an ``output``.
+        model: A path, a model, or another model argument of ``Predictor``.
+        data: A path, or data in memory, such as a list of strings.
+        output: Path of a file to write instead of returning the records: .tsv, .csv, .jsonl, ...
+        verbose: Whether to print the output of the command when writing to ``output``.
         **given: the flags.
 
     Returns:
-        The records, a list of dicts; with an ``output`` its path.
+        A list of dicts, one per example; or ``output``.
+
+    Raises:
+        TypeError: If a keyword argument is unknown.
+        ValueError: If a setting or the data are invalid.
     """
     if data is None:
         raise ValueError("data=None: expected a path, or rows such as a list of texts.")
@@ -381,17 +391,21 @@ def predict(
 
 @_takes_flags(*_EXPORT, without=("model", "output"))
 def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "Exported":
-    """Exports a SavedModel for TensorFlow Serving, as ``python -m bert_tf.export`` does.
+    """Exports a SavedModel for TensorFlow Serving, like ``python -m bert_tf.export``.
 
     Args:
-        model: any path that ``bert_tf.load`` takes, a model with a ``preprocessor``, or what
-            ``fine_tune`` gave.
-        output: the version's directory, such as exports/mine/1, which must not be there yet.
-        verbose: whether to print what the command prints.
+        model: A path in any format of ``bert_tf.load``, a model with a ``preprocessor``, or a
+            result of ``fine_tune``.
+        output: New directory of the version, such as exports/mine/1.
+        verbose: Whether to print the output of the command.
         **given: the flags.
 
     Returns:
-        What was exported: its ``path``, ``signatures``, ``outputs``, ``samples``.
+        An ``Exported`` with ``path``, ``signatures``, ``outputs`` and ``samples``.
+
+    Raises:
+        TypeError: If a keyword argument is unknown.
+        ValueError: If a setting is invalid, or ``output`` exists.
     """
     is_path = model is None or isinstance(model, str | os.PathLike)
     given |= {"model": model if is_path else "memory", "output": output}
@@ -410,9 +424,9 @@ class Pretrained:
     """Result of ``pretrain``.
 
     Attributes:
-        model: the pre-trained model, with its ``preprocessor``.
-        results: what ``results.json`` holds: ``evaluation``, ``parameters``, ``step``, ...
-        directory: the run's ``model_dir``, ``None`` where there was none.
+        model: Pre-trained model, with its ``preprocessor``.
+        results: Contents of ``results.json``: ``evaluation``, ``parameters``, ``step``, ...
+        directory: The run's ``model_dir``, or ``None``.
     """
 
     model: "BertModel"
@@ -433,65 +447,65 @@ def pretrain(
     verbose: bool = True,
     **given: Any,
 ) -> Pretrained:
-    """Pre-trains as ``python -m bert_tf.pretrain`` does: raw text to a model.
+    """Pre-trains a model on raw text, like ``python -m bert_tf.pretrain``.
 
     Args:
-        input: the corpus: a path, a glob, or a list of them.
-        texts: the corpus in memory instead: an iterable of documents, each a text.
-        model_dir: where everything is kept, and the run resumes from. Without it the run is in a
-            temporary directory, and what is left of it is what this returns.
-        callbacks: Keras callbacks. An epoch is ``save_checkpoints_steps`` steps, counted from 0
-            from the run's start, in a resumed run too. Of several workers each calls its own.
+        input: Corpus: a path, a glob pattern, or a list of them.
+        texts: Corpus in memory, instead of ``input``: an iterable of documents, each a string.
+        model_dir: Directory of the run, from which an interrupted run resumes. By default the run
+            uses a temporary directory that is deleted at the end.
+        callbacks: Keras callbacks. An epoch has ``save_checkpoints_steps`` steps, and its number
+            counts from the start of the run, also after a resume. Each worker calls its own.
 
-            - ``on_train_begin`` and ``on_train_end`` are called once in a process that finds
-              something to do, the latter when everything is written; an interrupted run calls no
-              ``on_train_end``.
-            - ``on_epoch_begin`` is called before an epoch's first step of the process.
-            - ``on_train_batch_begin`` and ``on_train_batch_end`` are called round what is reported
-              together, up to 500 steps that take about 2 seconds. The batch is the first step's
-              place in its epoch and the last one's; the logs are means over these steps (``loss``,
+            - ``on_train_begin`` and ``on_train_end`` are called once, if there is something to
+              train. ``on_train_end`` follows the last output, and is not called after an
+              interrupt.
+            - ``on_epoch_begin`` is called before the first step of an epoch in the process.
+            - ``on_train_batch_begin`` and ``on_train_batch_end`` are called once for up to 500
+              steps, which take about 2 seconds. Their batch is the index of the first and of the
+              last of these steps in the epoch. The logs are means over these steps (``loss``,
               ``masked_lm_loss``, ``masked_lm_accuracy``, ``next_sentence_loss``,
-              ``next_sentence_accuracy``, ``gradient_norm``), the last ``learning_rate`` and, after
-              the first time, speeds such as ``tokens_per_second``.
-            - ``on_test_begin`` and ``on_test_end`` are called round each evaluation: after each
-              checkpoint on up to 20 batches, at the end on all. The logs are ``loss`` and the
-              figures of ``results["evaluation"]``.
-            - ``on_epoch_end`` is called after the evaluation at the epoch's end, at the run's last
-              step and where a callback ends the training. The logs are ``loss``, the mean of the
-              steps that this process made of the epoch, and that evaluation's figures as
+              ``next_sentence_accuracy``, ``gradient_norm``), the last ``learning_rate`` and, from
+              the second call on, speeds such as ``tokens_per_second``.
+            - ``on_test_begin`` and ``on_test_end`` are called for each evaluation: after each
+              checkpoint on up to 20 batches, at the end on all batches. The logs are ``loss`` and
+              the metrics of ``results["evaluation"]``.
+            - ``on_epoch_end`` is called after the evaluation at the end of an epoch, after the last
+              step, and when a callback ends the training. The logs are ``loss``, the mean over the
+              steps of the epoch in this process, and the metrics of that evaluation as
               ``val_loss``, ``val_masked_lm_accuracy`` and so on.
 
-            ``model.stop_training`` ends the training at the end of such a report or epoch, with a
-            checkpoint, an evaluation and the results: the run is finished then, and the same call
-            trains no further. Callbacks change nothing of what is trained.
-        verbose: whether to print what the command prints.
+            Setting ``model.stop_training`` ends the training after the current steps or epoch, with
+            a checkpoint, an evaluation and results. The run is then finished, and the same call
+            does not train further. Callbacks do not affect the weights.
+        verbose: Whether to print the output of the command.
         **given: the flags.
 
     Returns:
-        The model and its held-out losses and accuracies.
+        A ``Pretrained`` with the model and its held-out losses and accuracies.
 
     Raises:
-        TypeError: a keyword is no setting.
-        ValueError: what the command says in one sentence, or if another training is in progress in
-            the process and one of the two is exclusive.
-        KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
+        TypeError: If a keyword argument is unknown.
+        ValueError: If a setting or the data are invalid, or if another training is in progress and
+            one of the two is exclusive.
+        KeyboardInterrupt: If the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     if given.get("dry_run"):
         raise ValueError(
-            "dry_run is of the command alone, python -m bert_tf.pretrain: this function trains."
+            "api.pretrain does not support dry_run. Run python -m bert_tf.pretrain --dry_run."
         )
     with contextlib.ExitStack() as stack:
         if texts is not None:
             if input is not None:
-                raise ValueError("input and texts are both a corpus: give one of them.")
+                raise ValueError("input and texts both set the corpus. Pass only one of them.")
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf-"))
             input = _write_texts(os.path.join(folder, "texts.jsonl"), texts)
         if input is not None:
             paths = [input] if isinstance(input, str | os.PathLike) else input
             given["input"] = [os.fspath(path) for path in paths]
-        saved_in_task_file = _place(given, model_dir, stack)
+        is_permanent = _set_model_dir(given, model_dir, stack)
         parsed = flag_fields.flags_of_call(given, *pretraining_settings.DECLARATIONS)
-        settings, sentences = pretraining_settings.settings_from_flags(parsed=parsed)
+        settings, messages = pretraining_settings.settings_from_flags(parsed=parsed)
         stack.enter_context(_preserved_global_state(verbose))
         from bert_tf.checkpoints.load import load
         from bert_tf.io.files import read_json
@@ -499,21 +513,21 @@ def pretrain(
         from bert_tf.training.progress import print_progress
         from bert_tf.training.run_directory import RunDirectory
 
-        for sentence in sentences:
-            print_progress(sentence)
-        run(settings, callbacks, is_temporary=not saved_in_task_file)
+        for message in messages:
+            print_progress(message)
+        run(settings, callbacks, is_temporary=not is_permanent)
         results = read_json(RunDirectory(settings.model_dir).results)
-        directory = settings.model_dir if saved_in_task_file else None
+        directory = settings.model_dir if is_permanent else None
         gc.collect()  # as in `fine_tune`
         return Pretrained(load(settings.model_dir), results, directory)
 
 
 def _write_texts(path: str, texts: Iterable[Any]) -> str:
     if isinstance(texts, str):
-        raise ValueError("texts is one text: expected an iterable of documents, each a text.")
+        raise ValueError("texts: expected an iterable of strings, got a string.")
     with open(path, "w", encoding="utf-8") as file:
-        for place, text in enumerate(texts):
+        for index, text in enumerate(texts):
             if not isinstance(text, str):
-                raise ValueError(f"texts[{place}] is {text!r:.60}: expected a text.")
+                raise ValueError(f"texts[{index}]={text!r:.60}: expected a string.")
             file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
     return path

@@ -1,9 +1,9 @@
-"""Exports a model to TensorFlow Serving: strings in, answers out, the tokenizer inside.
+"""Exports a model with its tokenizer as a SavedModel for TensorFlow Serving.
 
     python -m bert_tf.export --model=runs/reviews --output=exports/reviews/1 --name=reviews
 
-It ends by printing the signatures and the commands that serve them; docs/guides/serving.md says
-what the signatures of each model answer.
+The command prints the signatures and the commands that serve them; docs/guides/exports.md
+describes the signatures of each model.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bert_tf.modeling.base import BertModel
     from bert_tf.saved_models.exporting import Exported
 
-_NEEDED = required("export needs --model and --output")
+_REQUIRED = required("export needs --model and --output")
 
 
 def _is_version(name: str, values: Values, given_flags: Given) -> str:
@@ -31,33 +31,33 @@ def _is_version(name: str, values: Values, given_flags: Given) -> str:
     if version.isascii() and version.isdecimal():
         return ""
     return (
-        f"--{name}={values[name]} does not end in a number, which TensorFlow Serving finds a "
-        f"version by: name {output}/1."
+        f"--{name}={values[name]}: expected a directory named by a version number, for "
+        f"TensorFlow Serving. Pass {output}/1."
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportSettings:
-    """The flags besides those of ``ExportOptions``."""
+    """Flags of the command other than ``ExportOptions``."""
 
     model: str = flag_fields.string(
-        None, f"Export this model: {flag_fields.MODEL}.", rules=[_NEEDED], other_name="checkpoint"
+        None, f"Model to export: {flag_fields.MODEL}.", rules=[_REQUIRED], other_name="checkpoint"
     )
     output: str = flag_fields.string(
         None,
-        "Write this new directory, whose name is a number, the version, such as exports/mine/1.",
-        rules=[_NEEDED, _is_version],
+        "New directory for the export, named by a version number, such as exports/mine/1.",
+        rules=[_REQUIRED, _is_version],
     )
     special_tokens_in_texts: bool | None = flag_fields.special_tokens("the model was trained")
     name: str = flag_fields.string(
         "bert",
-        "Give the model this name in a server, a part of the address that clients call.",
+        "Name of the model in a server, which is part of its URL.",
         rules=[names_a_model],
     )
 
 
 def main(settings: ExportSettings, user_options: Mapping[str, Any]) -> None:
-    """Exports, and prints what is where."""
+    """Exports a checkpoint."""
     paths.check_inputs(checkpoints=[settings.model])
     command.load_tensorflow()
     run(settings, user_options)
@@ -66,12 +66,11 @@ def main(settings: ExportSettings, user_options: Mapping[str, Any]) -> None:
 def run(
     settings: ExportSettings, user_options: Mapping[str, Any], model: "BertModel | None" = None
 ) -> "Exported":
-    """Exports a checkpoint, or a ``model`` in memory; prints what is where.
+    """Exports a checkpoint, or a ``model`` in memory, and prints its signatures.
 
-    ``user_options`` are the options of ``ExportOptions`` that a user named.
+    ``user_options`` are the fields of ``ExportOptions`` that the user passed.
     """
     output = settings.output.rstrip("/")
-    # TensorFlow loads here, after the flags were found good.
     from bert_tf.checkpoints import model_card
     from bert_tf.checkpoints.load import load_with_report, open_checkpoint
     from bert_tf.checkpoints.weights import to_checkpoint
@@ -89,11 +88,11 @@ def run(
             checkpoint, special_tokens_in_texts=settings.special_tokens_in_texts
         )
         if model.preprocessor is None:
-            raise ValueError(report.notes[-1])  # which says why
+            raise ValueError(report.notes[-1])  # the reason
         warn(report.notes)
         differences = model_card.differences(report.notes, checkpoint.path)
-        for sentence in report.messages(settings.model):
-            print_progress(sentence)
+        for message in report.messages(settings.model):
+            print_progress(message)
     else:
         checkpoint = to_checkpoint(model)
         options = options_of(checkpoint, user_options)
@@ -104,7 +103,7 @@ def run(
 
 
 def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "ExportOptions":
-    """The user's options, else those of the directory, else the defaults."""
+    """Returns the user's options, with those of the checkpoint as defaults."""
     from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
     from bert_tf.tasks.signatures import classes_with
     from bert_tf.tasks.task_file import export_options, load_task_file
@@ -117,22 +116,21 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
         classes = classes_with(name)
         if classes and checkpoint.model.model_class not in classes:
             raise ValueError(
-                f"--{name} means nothing to a {checkpoint.model.class_name}, which "
-                f"{checkpoint.path} holds: leave it out (it is for "
-                f"{' and '.join(model_class.__name__ for model_class in classes)})."
+                f"--{name} does not apply to {checkpoint.path}, a {checkpoint.model.class_name}. "
+                f"Remove it; it is for {' and '.join(found.__name__ for found in classes)}."
             )
     changes = dict(user_options)
     # A directory of sentence-transformers with a head is a cross-encoder, which reads pairs.
-    is_of_pairs = checkpoint.model.model_class in classes_with("pair")
-    if is_of_pairs and checkpoint.format == "sentence_transformers":
+    reads_pairs = checkpoint.model.model_class in classes_with("pair")
+    if reads_pairs and checkpoint.format == "sentence_transformers":
         changes = {"pair": True, **changes}
     if sizes := user_options.get("allowed_batch_sizes"):
         try:
             changes["allowed_batch_sizes"] = tuple(map(int, sizes))
         except ValueError:
             raise ValueError(
-                f"--allowed_batch_sizes={','.join(map(str, sizes))}: expected whole numbers such "
-                "as 8,16,32."
+                f"--allowed_batch_sizes={','.join(map(str, sizes))}: expected integers such as "
+                "8,16,32."
             ) from None
     return dataclasses.replace(export_options(load_task_file(checkpoint)), **changes)
 
@@ -146,7 +144,7 @@ def _report(exported: "Exported") -> None:
         answers = ", ".join(exported.outputs[name])
         print_progress(f"  {name}: {', '.join(signature.inputs)} -> {answers}")
     print_progress(f"{exported.path}: {total_size(exported.path) / 1e6:,.1f} MB.")
-    print_progress(f"\nWhat comes next:\n  python -m bert_tf.verify {exported.path}")
+    print_progress(f"\nNext steps:\n  python -m bert_tf.verify {exported.path}")
     if "://" not in exported.path:
         folder = os.path.dirname(os.path.abspath(exported.path))
         print_progress(
@@ -154,7 +152,7 @@ def _report(exported: "Exported") -> None:
             f"-e MODEL_NAME={exported.name} tensorflow/serving"
         )
     print_progress(f"  less {os.path.join(exported.path, 'assets.extra', 'README.md')}")
-    print_progress(f"Try it in a browser: python -m bert_tf.serve --model={exported.path}")
+    print_progress(f"  python -m bert_tf.serve --model={exported.path}  # a page in the browser")
 
 
 if __name__ == "__main__":

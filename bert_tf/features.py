@@ -1,6 +1,6 @@
-"""The batch contract: every key of a batch, its dtype and its shape.
+"""The batch contract: the key, dtype and shape of each feature of a batch.
 
-Nothing else in the library spells a key as a string. Dimension letters, here and everywhere:
+Other modules use these constants instead of strings. Dimension letters, in the whole library:
 B batch, S sequence, P masked-LM predictions, N heads, D head size, H hidden, V vocabulary,
 C classes, K choices, W words, L hidden states of one token.
 
@@ -13,20 +13,20 @@ C classes, K choices, W words, L hidden states of one token.
 | masked_lm_ids        | (B, P) int32   | the original ids, 0 where padded                  |
 | masked_lm_weights    | (B, P) float32 | 1 = real, 0 = padded                              |
 | next_sentence_labels | (B,) int32     | 0 = B follows A in the text, 1 = B is random      |
-| cursor               | (B, 3) int32   | (epoch, pool, row): where the row stands in the   |
-|                      |                | data's order; a checkpoint keeps the last row's   |
-| example_index        | (B,) int32     | which example of its data set the row is of       |
-| word_index           | (B, S) int32   | which word of its sentence is tagged here (at the |
-|                      |                | word's first piece); -1 where none is             |
-| word_states          | (B, W, L, H)   | what a frozen encoder gave at words' first        |
-|                      | floating       | pieces: L hidden states of each                   |
+| cursor               | (B, 3) int32   | (epoch, pool, row): position of the row in the    |
+|                      |                | order of the data; checkpoints store the last one |
+| example_index        | (B,) int32     | index of the row's example in its data set        |
+| word_index           | (B, S) int32   | index of the word at its first piece, -1 at other |
+|                      |                | positions                                         |
+| word_states          | (B, W, L, H)   | L hidden states of a frozen encoder at the first  |
+|                      | floating       | piece of each word                                |
 
-A causal model is trained on the same keys, with P = S - 1: nothing is masked, masked_lm_positions
-are where the predicting tokens stand, and masked_lm_ids the tokens after them (from right to left:
-before them).
+A causal model is trained on the same keys, with P = S - 1: no token is masked, masked_lm_positions
+are the positions of the predicting tokens, and masked_lm_ids are the tokens after them (from right
+to left: before them).
 
-For multiple choice the first three are (B, K, S): a row for each of K answers. Where a label is one
-for each position, (B, S), ``NO_LABEL`` stands where none is, and counts in no loss and no metric.
+For multiple choice, the first three features have shape (B, K, S), with a row for each of the K
+choices. In labels of shape (B, S), positions with ``NO_LABEL`` are ignored by losses and metrics.
 """
 
 from collections.abc import Mapping
@@ -58,19 +58,18 @@ END_LOGITS = "end_logits"
 NO_LABEL = -1
 
 
-# The names of what ``BertModel.thresholds`` may hold: "no answer" is the answer to a question where
-# its score exceeds the best text's by more than this, and of several classes that may hold at once
-# each does whose probability is at least this, by default a half. Logits are divided by the
-# temperature before they become probabilities.
+# Keys of ``BertModel.thresholds``. A question has no answer if the score of "no answer" exceeds the
+# best span's score by more than NULL_THRESHOLD. A multi-label classifier predicts each class with a
+# probability of at least PROBABILITY_THRESHOLD. Logits are divided by TEMPERATURE before softmax or
+# sigmoid.
 NULL_THRESHOLD = "null"
 PROBABILITY_THRESHOLD = "probability"
-# From this probability on a text has a class, where no dev set has decided.
-DEFAULT_THRESHOLD = 0.5
+DEFAULT_THRESHOLD = 0.5  # probability threshold without a dev set
 TEMPERATURE = "temperature"
 
 
 class Feature(NamedTuple):
-    """One row of the contract: the dtype's name and the dimension letters of the shape."""
+    """The name of a feature's dtype and the dimension letters of its shape."""
 
     dtype: str
     dimensions: str
@@ -101,12 +100,16 @@ PRETRAINING_FEATURES: dict[str, Feature] = {
 
 
 def check_batch(batch: Mapping[str, Any], contract: Mapping[str, Feature]) -> None:
-    """Checks that a batch has the contract's keys, dtypes and ranks, and that its shapes agree.
+    """Checks that a batch has the keys, dtypes and shapes of a contract.
 
-    Works on anything with ``.shape`` and ``.dtype``: NumPy arrays, tensors, ``KerasTensor``,
-    ``tf.TensorSpec``. Dimensions that are not static (``None``) agree with every size. The contract
-    is ``ENCODER_FEATURES``, ``CHOICE_FEATURES`` or ``PRETRAINING_FEATURES``; further keys of the
-    batch are ignored. What does not agree is a ``ValueError``.
+    Args:
+        batch: Mapping from keys to objects with ``shape`` and ``dtype``: NumPy arrays, tensors,
+            ``KerasTensor`` or ``tf.TensorSpec``. A dimension of ``None`` matches every size. Other
+            keys than those of the contract are ignored.
+        contract: ``ENCODER_FEATURES``, ``CHOICE_FEATURES`` or ``PRETRAINING_FEATURES``.
+
+    Raises:
+        ValueError: If a key is missing, or a dtype or shape does not match.
 
     >>> import numpy as np
     >>> ids = np.zeros((2, 12), np.int32)
@@ -115,14 +118,14 @@ def check_batch(batch: Mapping[str, Any], contract: Mapping[str, Feature]) -> No
     >>> check_batch({"input_word_ids": ids}, ENCODER_FEATURES)
     Traceback (most recent call last):
     ...
-    ValueError: The batch has no 'input_mask': expected the keys input_word_ids, input_mask, \
-input_type_ids; got input_word_ids.
+    ValueError: The batch has no key 'input_mask': expected input_word_ids, input_mask, \
+input_type_ids, got input_word_ids.
     """
     sizes: dict[str, tuple[int, str]] = {}
     for key, (dtype, dimensions) in contract.items():
         if key not in batch:
             raise ValueError(
-                f"The batch has no {key!r}: expected the keys {', '.join(contract)}; "
+                f"The batch has no key {key!r}: expected {', '.join(contract)}, "
                 f"got {', '.join(batch)}."
             )
         value = batch[key]
@@ -140,6 +143,6 @@ input_type_ids; got input_word_ids.
             first_size, first_key = sizes.setdefault(letter, (size, key))
             if size != first_size:
                 raise ValueError(
-                    f"Feature {key!r} has {letter} = {size}, but {first_key!r} has "
-                    f"{letter} = {first_size}: every feature of a batch shares its dimensions."
+                    f"Feature {key!r} has {letter}={size}, but {first_key!r} has "
+                    f"{letter}={first_size}: expected equal sizes."
                 )

@@ -1,9 +1,9 @@
-"""Verifies an export outside this library.
+"""Verifies an export in a process that does not import bert_tf.
 
     python -m bert_tf.verify exports/reviews/1
 
-A process without this library sends the export the requests that were recorded with it, and
-compares the answers; the exit status is 1 if one differs. docs/guides/serving.md has more.
+The process sends the requests that are stored in the export and compares the answers; the exit
+status is 1 if an answer differs. docs/guides/exports.md describes exports.
 """
 
 import dataclasses
@@ -16,26 +16,25 @@ from bert_tf.io import paths
 
 @dataclasses.dataclass(frozen=True)
 class VerifySettings:
-    """Every flag."""
+    """Flags of the command."""
 
     python: str | None = string(
         None,
-        "Ask in another environment, by its interpreter, with tensorflow and tensorflow_text of "
-        "any versions.",
+        "Python interpreter of another environment with tensorflow and tensorflow_text, in which "
+        "to run the verification.",
     )
     tolerance: float | None = number(
         None,
-        "Let floats differ by this much, by default 1e-4; exports that compute in bfloat16 may "
-        "need 0.05 on another machine.",
+        "Maximum difference of floats, by default 1e-4; exports in bfloat16 may need 0.05 on "
+        "another machine.",
         min_value=0.0,
     )
 
 
 def main(settings: VerifySettings, directory: str) -> None:
-    """Runs the command on an export's directory."""
+    """Verifies the export in a directory."""
     if not paths.is_folder(directory):
-        raise ValueError(f"{directory} is no directory: expected an export, such as exports/1.")
-    # Only now: --help, wrong flags and a wrong path answer without loading TensorFlow.
+        raise ValueError(f"{directory}: expected the directory of an export, such as exports/1.")
     command.load_tensorflow()
     from bert_tf.saved_models.verification import verify
 
@@ -44,15 +43,13 @@ def main(settings: VerifySettings, directory: str) -> None:
     print(f"{directory} in {versions}:")
     print(result.table())
     if not result.has_hashes:
-        print(
-            "The export has no hashes: damage to its files that changes no answer goes unnoticed."
-        )
+        print("The export has no hashes, so damage that does not change an answer is not detected.")
     for problem in result.problems:
         print(f"  {problem}")
     if result.problems:
-        print("FAILED: the answers are not as recorded.")
+        print("FAILED: the answers differ from the stored ones.")
         sys.exit(1)
-    print("Every answer is as recorded, and neither bert_tf nor Keras was needed.")
+    print("All answers match the stored ones, without bert_tf or Keras.")
 
 
 if __name__ == "__main__":

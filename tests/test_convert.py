@@ -32,8 +32,8 @@ def test_what_is_said(source, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"Reading {source}.",
         "46 weights are equal.",
-        "Largest difference of masked_lm_logits: 0",
-        "Largest difference of next_sentence_logits: 0",
+        "Maximum difference of masked_lm_logits: 0",
+        "Maximum difference of next_sentence_logits: 0",
         f"{target}: BertPretrainer, {size / 1e6:.1f} MB, verified against {source}.",
     ]
 
@@ -52,10 +52,10 @@ def test_what_is_left_out_and_unused(tmp_path, capsys, monkeypatch):
     run("--model=gs://s", f"--output={tmp_path}/t", "--format=huggingface")
     assert capsys.readouterr().out.splitlines() == [
         "Reading gs://s.",
-        "Left out, as huggingface has no place for them: pooler/dense/kernel, pooler/dense/bias.",
-        "In gs://s, but no weights of the model: a, b, c, d, e, f, g, h and 3 more.",
+        "Omitted, not part of huggingface: pooler/dense/kernel, pooler/dense/bias.",
+        "Unused tensors of gs://s: a, b, c, d, e, f, g, h and 3 more.",
         f"{len(checkpoint.tensors) - 2} weights are equal.",
-        "Largest difference of start_logits: 1.5e-06",
+        "Maximum difference of start_logits: 1.5e-06",
         f"{tmp_path}/t: BertSpanPredictor, 0.0 MB, verified against gs://s.",
     ]
 

@@ -112,7 +112,7 @@ def _serve(folder, arguments, text):
         assert host == "localhost:8501" and served.ask(f"/{path}", body), address
     served.process.send_signal(signal.SIGINT)
     out, err = served.process.communicate(timeout=60)
-    assert asked and (served.process.returncode, out, err) == (0, "Ended.\n", ""), text
+    assert asked and (served.process.returncode, out, err) == (0, "Stopped.\n", ""), text
 
 
 def _run_python(shown, folder):

@@ -30,10 +30,10 @@ def test_a_batch_as_the_table_has_it():
         ({"masked_lm_ids": np.zeros((2,), np.int32)},
          r"'masked_lm_ids': expected dtype int32 and shape \(B, P\), got dtype int32 and shape "),
         ({"input_type_ids": np.zeros((2, 11), np.int32)},
-         "'input_type_ids' has S = 11, but 'input_word_ids' has S = 12"),
+         "'input_type_ids' has S=11, but 'input_word_ids' has S=12"),
         ({"next_sentence_labels": np.zeros((3,), np.int32)},
-         "'next_sentence_labels' has B = 3, but 'input_word_ids' has B = 2"),
-        ({"masked_lm_weights": None}, "The batch has no 'masked_lm_weights'"),
+         "'next_sentence_labels' has B=3, but 'input_word_ids' has B=2"),
+        ({"masked_lm_weights": None}, "The batch has no key 'masked_lm_weights'"),
     ],
 )  # fmt: skip
 def test_errors(change, message):

@@ -39,16 +39,19 @@ def test_a_command_is_the_same_either_way(tmp_path):
 @pytest.mark.parametrize(
     ("name", "guess"),
     [
-        ("pretrian", " (did you mean pretrain?);"),
-        ("create-pretraining-data", " (did you mean create_pretraining_data?);"),
-        ("qqq", ";"),
+        ("pretrian", " (did you mean pretrain?)."),
+        ("create-pretraining-data", " (did you mean create_pretraining_data?)."),
+        ("qqq", "."),
     ],
 )
 def test_an_unknown_command_is_refused_in_a_sentence(name, guess, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["bert-tf", name])
     with pytest.raises(SystemExit) as error:
         listing.main()
-    assert error.value.code == f"Error: {name!r} is no command{guess} bert-tf --help lists them."
+    assert (
+        error.value.code
+        == f"Error: unknown command {name!r}{guess} bert-tf --help lists the commands."
+    )
 
 
 def test_the_version_is_told(monkeypatch, capsys):

@@ -51,19 +51,20 @@ def test_refusals(tmp_path, monkeypatch):
         run("--model=tiny", "--name=my model")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        taken = rf"--host=127.0.0.1 --port={port} cannot be listened at \(Address already in use\)"
-        sentence = f"{taken}: name another port, or --port=0 for any free one"
+        taken = f"Cannot listen on --host=127.0.0.1 --port={port}: Address already in use"
+        sentence = f"{taken}. Use another port, or --port=0 for a free one"
         with pytest.raises(ValueError, match=sentence):
             run("--model=tiny", f"--port={port}")
     with pytest.raises(
         ValueError,
-        match=r"--host=no.such.host.invalid --port=8501 cannot be listened at \(.*\): name another "
-        "port, or --port=0 for any free one",
+        match=r"Cannot listen on --host=no.such.host.invalid --port=8501: .*\. Use another port, "
+        "or --port=0 for a free one",
     ):
         run("--model=tiny", "--host=no.such.host.invalid")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        ImportError, match=r"needs orjson and uvicorn.*: run pip install 'bert_tf\[serve\]'"
+        ImportError,
+        match=r"needs the packages orjson and uvicorn\. Run pip install 'bert_tf\[serve\]'",
     ):
         run("--model=tiny")
 
@@ -107,5 +108,5 @@ def test_a_checkpoint_is_served_until_a_signal(tmp_path, monkeypatch):
     slow.close()
     connection.close()
     out, err = served.process.communicate(timeout=120)
-    assert (served.process.returncode, out, err) == (0, "Ended.\n", "")
+    assert (served.process.returncode, out, err) == (0, "Stopped.\n", "")
     assert left() == set()

@@ -37,7 +37,7 @@ def test_as_recorded(run, capsys):
         "exports/1 in TensorFlow 2.14.1, tensorflow_text 2.14.0:\n"
         "signature  samples  largest difference  result\n"
         "tokens           2             2.5e-07  as recorded\n"
-        "Every answer is as recorded, and neither bert_tf nor Keras was needed.\n"
+        "All answers match the stored ones, without bert_tf or Keras.\n"
     )
 
 
@@ -50,8 +50,8 @@ def test_another_answer_and_no_hashes(run, capsys):
         "signature        samples  largest difference  result\n"
         "serving_default        3             5.0e-01  DIFFERENT\n"
         "tokens                 2             2.5e-07  as recorded\n"
-        "The export has no hashes: damage to its files that changes no answer goes unnoticed.\n"
+        "The export has no hashes, so damage that does not change an answer is not detected.\n"
         "  serving_default: serving_default.0.json: bad\n"
         "  serving_default: x: worse\n"
-        "FAILED: the answers are not as recorded.\n"
+        "FAILED: the answers differ from the stored ones.\n"
     )

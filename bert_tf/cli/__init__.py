@@ -1,1 +1,1 @@
-"""Shared parts of the commands: flags, errors in a sentence."""
+"""Command-line parsing, flags and error reporting shared by all commands."""

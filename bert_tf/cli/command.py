@@ -1,7 +1,7 @@
-"""Runs a command: parses its flags, prints an error in one sentence, sets the exit status.
+"""Runs a command: parses its flags, prints errors as one line, and sets the exit status.
 
-A command's module has a dataclass of its flags and a ``main(settings)``, imports nothing heavy at
-its top (so that ``--help`` is quick), and ends with ``command.run(main, Settings)``.
+The module of a command defines a dataclass of its flags and a ``main(settings)``. It imports
+nothing heavy at its top, so that ``--help`` is fast, and ends with ``command.run(main, Settings)``.
 """
 
 import _thread
@@ -36,67 +36,67 @@ from bert_tf.io.wording import (
 )
 
 from . import flag_fields
-from .other_scripts import instead
+from .foreign_flags import foreign_flag_hints
 
-_WIDTH = 80  # of help
+_HELP_WIDTH = 80
 _HELP = re.compile("-h|--?help(?P<more>full|=(?P<which>.*))?")
-INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
-# How Python and absl refuse a flag's value, and what the flag expects.
+INTERRUPTED = 130  # a shell's exit status for a program that Ctrl-C ended
+# Errors of Python and absl for an invalid value of a flag, and their replacements.
 _EXPECTED = {
-    r": invalid literal for int\(\) .*": ": expected a whole number",
+    r": invalid literal for int\(\) .*": ": expected an integer",
     r": could not convert string to float.*": ": expected a number",
     r": \('Non-boolean argument .*": ": expected true or false",
 }
-_OTHER_RECORD = (
-    "this record has other values than the first of its file; write all of them anew, with one "
-    "--max_seq_length and --max_predictions_per_seq"
+_REWRITE_RECORDS = (
+    "the shapes of this record differ from the first record of its file. Write all records with "
+    "the same --max_seq_length and --max_predictions_per_seq"
 )
-# Remedies for errors of the operating system and of TensorFlow that name none.
+# Remedies for errors of the operating system and of TensorFlow that do not state one.
 _REMEDIES = {
-    "No space left on device": "make room there, and give the command again",
-    "File system scheme": "copy it to this machine, and name that path",
-    "Permission denied": "let this user read or write there, or name another place",
-    "values != expected": _OTHER_RECORD,
-    "Data types don't match": _OTHER_RECORD,
+    "No space left on device": "free disk space, then run the command again",
+    "File system scheme": "copy the file to this machine and pass its local path",
+    "Permission denied": "grant this user access or use another path",
+    "values != expected": _REWRITE_RECORDS,
+    "Data types don't match": _REWRITE_RECORDS,
 }
 
 
 @dataclasses.dataclass
 class _Settings:
-    """The flag of every command."""
+    """The flag that every command has."""
 
     debug: bool = flag_fields.switch(
         False,
-        "Show the Python traceback of an error instead of its one sentence.",
+        "Print the Python traceback of an error instead of a one-line message.",
         heading="Errors",
         advanced=True,
     )
 
 
 def help_text(
-    program: str, values: flags.FlagValues = flags.FLAGS, *, is_whole: bool = False
+    program: str, values: flags.FlagValues = flags.FLAGS, *, with_advanced: bool = False
 ) -> str:
-    """The program's docstring and its flags, or those that are not rare, with defaults and bounds.
+    """Returns the program's docstring and its flags with defaults and bounds.
 
-    The flags are those of the module that is run, and of ``run``.
+    The flags are those of the program's main module and of ``run``.
     """
-    found = [
+    listed_flags = [
         flag
         for module in (sys.argv[0], __name__)
         for flag in values.get_key_flags_for_module(module)
-        if flag.help  # else it is another's other name
+        if flag.help  # an alias has no help
     ]
     parts, heading = [(sys.modules["__main__"].__doc__ or "").strip()], "Flags"
-    for flag in found:
+    for flag in listed_flags:
         heading = getattr(flag, "heading", "") or heading
-        if not is_whole and getattr(flag, "advanced", False):
+        if not with_advanced and getattr(flag, "advanced", False):
             continue
         if heading:
             parts.append(f"\n{heading}:\n")
             heading = ""
         parts.append(_paragraph(flag))
-    if not is_whole:
-        parts.append(f"\n{program} --help=all lists all {len(found)} flags.")
+    if not with_advanced:
+        parts.append(f"\n{program} --help=all lists all {len(listed_flags)} flags.")
     return "\n".join(parts)
 
 
@@ -106,7 +106,7 @@ def _paragraph(flag: flags.Flag) -> str:
     more = "; ".join(filter(None, (default and f"default: {default}", flag.parser.syntactic_help)))
     text = f"{name}: {flag.help}" + (f" ({more})" if more else "")
     return textwrap.fill(
-        text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+        text, _HELP_WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
     )
 
 
@@ -116,37 +116,37 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
         program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
     try:
         for word in argv[1:]:
-            if asked := _HELP.fullmatch(word):
-                if asked["which"] not in (None, "all"):
-                    sys.exit(f"Error: {quote(word)}: expected --help, or --help=all.")
-                print(help_text(program, is_whole=bool(asked["more"])))
+            if match := _HELP.fullmatch(word):
+                if match["which"] not in (None, "all"):
+                    sys.exit(f"Error: {quote(word)}: expected --help or --help=all.")
+                print(help_text(program, with_advanced=bool(match["more"])))
                 sys.exit(0)
         matches = (re.match("--?([A-Za-z_0-9-]+)", word) for word in argv[1:])
-        if left := instead([match[1] for match in matches if match], flags.FLAGS):
-            sys.exit(f"Error: this command has no {'; and no '.join(left)}.")
+        if hints := foreign_flag_hints([found[1] for found in matches if found], flags.FLAGS):
+            sys.exit(f"Error: unknown flag {'; unknown flag '.join(hints)}.")
         rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.UnrecognizedFlagError as error:
         guess = did_you_mean(error.flagname, flags.FLAGS, prefix="--")
         sys.exit(
-            f"Error: --{one_line(error.flagname)} is no flag of this command{guess}; {program} "
-            "--help=all lists the flags."
+            f"Error: unknown flag --{one_line(error.flagname)}{guess}. "
+            f"{program} --help=all lists the flags."
         )
     except flags.Error as error:
         message = reason(error).rstrip(".")
-        for refused, expected in _EXPECTED.items():
-            message = re.sub(refused, expected, message)
-        sys.exit(f"Error: {message}; {program} --help=all lists the flags.")
+        for python_message, expected in _EXPECTED.items():
+            message = re.sub(python_message, expected, message)
+        sys.exit(f"Error: {message}. {program} --help=all lists the flags.")
     words = [argument for argument in rest[1:] if not (passes_on and argument.startswith("--"))]
     if words and not arguments:
         sys.exit(
-            f"Error: {quote(words[0])} is no flag: every argument has the form --name=value, "
-            "and a list of files is one argument with commas."
+            f"Error: {quote(words[0])}: expected arguments of the form --name=value. "
+            "Pass several files as one argument, separated by commas."
         )
     if len(words) != len(arguments):
         names = " ".join(arguments)
         sys.exit(
-            f"Error: expected {names}, got {one_line(' '.join(words)) or 'none'}: "
-            f"{program} {names} [--name=value ...] is the whole command."
+            f"Error: expected {names}, got {one_line(' '.join(words)) or 'no argument'}. "
+            f"Run {program} {names} [--name=value ...]."
         )
     return rest
 
@@ -154,33 +154,32 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
 def _is_user_error(error: Exception) -> bool:
     if isinstance(error, ValueError | OSError | ImportError | MemoryError | ArithmeticError):
         return True
-    # TensorFlow's file and resource errors, without importing TensorFlow to know them.
+    # Compare names, because importing TensorFlow takes seconds.
     return any(base.__name__ == "OpError" for base in type(error).__mro__)
 
 
 def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
-    """Repeats a Ctrl-C that came while a finalizer ran, where Python drops every exception.
+    """Repeats a Ctrl-C that arrived during a finalizer, where Python ignores exceptions.
 
-    JAX, which Keras imports where it is installed, and TensorFlow run Python code with the garbage
-    collection, so that this is not rare.
+    This is common, because TensorFlow and JAX run Python code during garbage collection.
     """
     if not issubclass(dropped.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)
         return
-    # Not at once: it would be raised in this function, and dropped again.
+    # With a delay: raised in this function, the interrupt would be ignored again.
     timer = threading.Timer(0.01, _thread.interrupt_main)
     timer.daemon = True
     timer.start()
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow with a quiet screen, which ``main`` does when the flags are found good."""
+    """Imports TensorFlow without its log messages; ``main`` calls it after checking the flags."""
     if "tensorflow" not in sys.modules and not flags.FLAGS.debug:
         load_quietly()
 
 
 def define_flags(*declarations: type) -> None:
-    """Defines the flags of a command: the fields of some dataclasses, and its own."""
+    """Defines the flags of a command: the fields of dataclasses, and ``--debug``."""
     flag_fields.define_flags(flags.FLAGS, *declarations, _Settings)
 
 
@@ -193,18 +192,19 @@ def run(
 ) -> None:
     """Parses the flags, runs ``main`` and exits the process.
 
-    Exit status: 0 when ``main`` returns, and after ``--help``; 1 after an error, which is one
-    sentence on standard error (``--debug`` shows the traceback); 130 after Ctrl-C or
-    SIGTERM; 141 where nobody reads standard output any more.
+    The exit status is 0 when ``main`` returns and after ``--help``; 1 after an error, which is
+    printed as one line on standard error (``--debug`` prints the traceback); 130 after Ctrl-C or
+    SIGTERM; 141 if standard output was closed.
 
     Args:
-        main: takes the settings, and then the arguments left after the flags. It says what a
-            user did wrong by ``ValueError`` or ``OSError``.
-        *declarations: the dataclasses whose fields are the flags.
-        read: makes the settings of the parsed flags, by default ``flag_fields.settings_of``.
-        arguments: the names of what the command takes besides flags, such as ``("DATA",)``; all
-            of them must be given. Its module's docstring, which is its ``--help``, shows them.
-        passes_on: ``main`` takes the flags that the command does not have, too: another program's.
+        main: Function of the settings and of the arguments that follow the flags. It raises
+            ``ValueError`` or ``OSError`` for mistakes of the user.
+        *declarations: Dataclasses with the flags as fields.
+        read: Function that builds the settings from the parsed flags; by default
+            ``flag_fields.settings_of``.
+        arguments: Names of the required positional arguments, such as ``("DATA",)``. The docstring
+            of the command's module, which is its ``--help``, describes them.
+        passes_on: Whether ``main`` also receives flags that the command does not define.
     """
 
     def guarded(argv: list[str]) -> None:
@@ -226,8 +226,8 @@ def run(
                 if sign in message and remedy.split()[0] not in message:
                     message = f"{message.rstrip('.')}: {remedy}."
             print(f"Error: {message}", file=sys.stderr, flush=True)
-            # Known by its name, too. What TensorFlow still holds of a lost worker would take Python
-            # up to minutes to clean up, in which a scheduler waits.
+            # After a lost worker, a regular exit would wait up to minutes for TensorFlow's
+            # connections to that worker. The class is compared by name, without an import.
             if type(error).__name__ == "LostWorkerError":
                 print(end="", flush=True)
                 os._exit(1)
@@ -236,10 +236,10 @@ def run(
     define_flags(*declarations)
     set_environment()
     parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean-up
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     is_stopped = False
-    # The first of such functions is called last. Python would end by SIGINT, where the interrupt
-    # had come within an exec.
+    # Registered first, so it is called last. Without it, Python would end by SIGINT if the
+    # interrupt arrived within an exec.
     atexit.register(lambda: os._exit(INTERRUPTED) if is_stopped else None)
     try:
         with exit_quietly_on_broken_pipe():

@@ -1,7 +1,7 @@
-"""A command's flags as the fields of a dataclass: name, default, rules and help are said once.
+"""Flags of commands, declared as fields of a dataclass with a default, rules and help.
 
-Both the command line and a call from Python start from the fields. A dataclass with a class
-variable ``other_names``, from names to those of fields, gives flags these names, too.
+Both the command line and calls from Python read these fields. The class variable ``other_names``
+of a dataclass maps further names of flags to names of fields.
 """
 
 import copy
@@ -20,120 +20,122 @@ from bert_tf.choices import PRECISIONS
 from bert_tf.io.untrusted import check_model_name
 from bert_tf.io.wording import did_you_mean, quote
 
-from .other_scripts import instead
+from .foreign_flags import foreign_flag_hints
 
-_LARGEST = 2**31 - 1  # that TensorFlow's int32 holds
-# A flag is listed in --help under the module that calls ``define_flags``.
+_MAX_INT32 = 2**31 - 1
+# --help lists a flag under the module that calls ``define_flags``.
 flags.disclaim_key_flags()
-_NONE: Mapping[str, Any] = MappingProxyType({})
+_NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 
-MODEL = "a run, a checkpoint of any format that bert_tf.load takes, hf://OWNER/NAME, or tiny"
+MODEL = "a run, a checkpoint in any format of bert_tf.load, hf://OWNER/NAME, or tiny"
 WEIGHTS = (
-    "a directory of this library, Hugging Face, Google, Model Garden or KerasHub, a .keras file, "
-    "hf://OWNER/NAME of the Hugging Face hub, or tiny, which bert_tf ships"
+    "a directory of bert_tf, Hugging Face, Google, Model Garden or KerasHub, a .keras file, "
+    "hf://OWNER/NAME, or tiny, which is installed with bert_tf"
 )
 STRATEGY = (
-    "Share each batch among all GPUs of this machine (mirrored), or use the first GPU, or else the "
-    "CPU, alone (one_device); auto is mirrored where there are several GPUs."
+    "Distribution strategy: mirrored splits each batch across all GPUs of this machine, one_device "
+    "uses the first GPU or else the CPU, and auto selects mirrored if there are several GPUs."
 )
-_BFLOAT16 = "bfloat16 computes matrix products in bfloat16, and keeps weights and sums in float32."
+_PRECISION = "Precision of matrix products; weights, sums and all other operations stay in float32."
 REMAT = (
-    "Keep only each layer's input, and compute the rest again for the backward pass: less than "
-    "half the memory, about a third more time."
+    "Recompute the activations of each block in the backward pass, which takes less than half the "
+    "memory and about a third more time."
 )
-JIT_COMPILE = (
-    "Compile the step with XLA, by default on a GPU and not on a CPU, where nothing is gained"
-)
+JIT_COMPILE = "Compile the training step with XLA; by default on a GPU and not on a CPU"
 
 # === Rules ===
 
-# A rule looks at a flag by its name, all values, and which flags are given, and returns what is
-# wrong in a sentence, or "".
+# A rule maps the name of a flag, the values of all flags and the names of the flags that the user
+# passed to an error message, or "" if the value is valid.
 Values = Mapping[str, Any]
 Given = Collection[str]
 Rule = Callable[[str, Values, Given], str]
 Rules = Sequence[Rule]
 
 
-def rule(broken: Callable[[Any, Values], bool], says: str, *, only_if_named: bool = False) -> Rule:
-    """The rule that is ``broken`` by the flag's value among all values.
+def rule(
+    is_invalid: Callable[[Any, Values], bool], message: str, *, only_if_named: bool = False
+) -> Rule:
+    """Returns a rule that rejects values for which ``is_invalid(value, values)`` is true.
 
-    ``says`` is the sentence for the ``{flag}``, its ``{value}``, and other flags' values by their
-    names. ``only_if_named``: only what a user named breaks it, no default and no run's kept value.
+    Args:
+        is_invalid: Function of the flag's value and the values of all flags.
+        message: Error message; a format string with ``{flag}``, ``{value}`` and the names of flags.
+        only_if_named: Whether to check only a value that the user passed, and neither a default
+            nor a value saved by a run.
     """
 
     def problem(name: str, values: Values, given: Given) -> str:
         value = values[name]
-        if (only_if_named and name not in given) or not broken(value, values):
+        if (only_if_named and name not in given) or not is_invalid(value, values):
             return ""
-        return says.format(**{**values, "flag": name, "value": value})
+        return message.format(**{**values, "flag": name, "value": value})
 
     return problem
 
 
-def required(what: str) -> Rule:
-    """The flag has a value; ``what`` says which, or what else the command needs."""
-    return rule(lambda value, _: not value, f"--{{flag}} is missing: {what}.")
+def required(hint: str) -> Rule:
+    """Rejects a missing value; ``hint`` is the end of the message."""
+    return rule(lambda value, _: not value, f"--{{flag}} is missing: {hint}.")
 
 
 def names_a_model(name: str, values: Values, given: Given) -> str:
-    """Refuses what cannot be a model's name, in an address and as a folder."""
+    """Rejects a name that cannot be part of a URL and the name of a directory."""
     if values[name] is not None:
         check_model_name(values[name])
     return ""
 
 
-def within(holds: Callable[[Any], bool], expected: str) -> Rule:
-    """A number keeps to a condition, which ``expected`` says."""
+def within(is_valid: Callable[[Any], bool], expected: str) -> Rule:
+    """Rejects numbers for which ``is_valid`` is false; ``expected`` describes the range."""
     return rule(
-        lambda value, _: value is not None and not holds(value),
+        lambda value, _: value is not None and not is_valid(value),
         f"--{{flag}}={{value}}: expected a number {expected}.",
     )
 
 
-# Of an optimizer whose updates are about as large as the rate, whatever the gradients are. Weights
-# are about 0.02, and in float32 take no update below a 1e-8th of that.
+# Adam and LAMB change a weight by about the learning rate, whatever the gradient is. Weights are
+# about 0.02, and float32 loses updates that are smaller by a factor of 1e8.
 IS_RATE = within(
-    lambda rate: 1e-12 <= rate < 1,
-    "from 1e-12 to below 1, about what a step changes a weight by; 5e-5 and 1e-3 are usual",
+    lambda rate: 1e-12 <= rate < 1, "from 1e-12 to below 1, typically between 5e-5 and 1e-3"
 )
 
 
-def requires_flag(other: str, says: str = "") -> Rule:
-    """A user names the flag only where the other has a value."""
+def requires_flag(other: str, message: str = "") -> Rule:
+    """Rejects a flag that a user passed if the other flag has no value."""
     return rule(
         lambda value, values: value is not None and not values[other],
-        says or f"--{{flag}} is for --{other}, which is not given: leave it out.",
+        message or f"--{{flag}} requires --{other}. Pass --{other} or remove --{{flag}}.",
         only_if_named=True,
     )
 
 
 def divided_by(other: str) -> Rule:
-    """The number is a multiple of another flag's."""
+    """Rejects a number that is not a multiple of another flag's value."""
     return rule(
         lambda value, values: value % values[other] != 0,
         f"--{{flag}}={{value}} is not a multiple of --{other}={{{other}}}.",
     )
 
 
-def conflicts_with(*others: str, says: str) -> Rule:
-    """Where the flag has a value, none of the others is given.
+def conflicts_with(*others: str, message: str) -> Rule:
+    """Rejects other flags that a user passed together with this flag.
 
-    ``says`` is the sentence for the ``{flag}``, its ``{value}``, and the ``{other}`` flag.
+    ``message`` is a format string with ``{flag}``, ``{value}`` and ``{other}``.
     """
 
     def problem(name: str, values: Values, given: Given) -> str:
-        wrong = (other for other in others if other in given and values[other] is not None)
-        other = next(wrong, "") if values[name] else ""
-        return other and says.format(flag=name, value=values[name], other=other)
+        conflicting = (other for other in others if other in given and values[other] is not None)
+        other = next(conflicting, "") if values[name] else ""
+        return other and message.format(flag=name, value=values[name], other=other)
 
     return problem
 
 
-def mutually_exclusive(what: str, *others: str) -> Rule:
-    """The flag and the others set the same thing: only one of them may be given."""
+def mutually_exclusive(effect: str, *others: str) -> Rule:
+    """Rejects several flags with the same ``effect``, a verb phrase."""
     return conflicts_with(
-        *others, says=f"--{{flag}} and --{{other}} both {what}: give one of them."
+        *others, message=f"--{{flag}} and --{{other}} both {effect}. Pass only one of them."
     )
 
 
@@ -143,7 +145,7 @@ def mutually_exclusive(what: str, *others: str) -> Rule:
 def _field(
     define: Callable[..., Any] | None,
     expected: str,
-    is_good: Callable[[Any], bool],
+    is_valid: Callable[[Any], bool],
     default: Any,
     help: str,
     *,
@@ -154,16 +156,24 @@ def _field(
     saved_in_task_file: bool = False,
     advanced: bool = False,
 ) -> Any:
-    """A field of any type, whose good values are ``expected``; ``help`` is one sentence.
+    """Returns a field of any type.
 
-    ``rules`` are what its value keeps to. ``heading`` stands above it, and what follows, in
-    ``--help``, which does not show its ``other_name``, and only as ``--help=all`` what is rare. Of
-    a fine-tuning ``only`` names the data that have the option: ``tables`` of a user, ``published``
-    data, or ``files`` of either except ``glue``. With ``saved_in_task_file`` it is stored in
-    ``task.json`` for predictions and exports.
+    Args:
+        define: Function of absl that defines the flag; ``None`` for a field that is not a flag.
+        expected: Description of valid values.
+        is_valid: Whether a value from a file is valid.
+        default: Default value.
+        help: One sentence for ``--help``.
+        rules: Rules for the value.
+        heading: Heading above this flag and the following ones in ``--help``.
+        other_name: Alias that ``--help`` does not show.
+        only: Data that have the option, of a fine-tuning task: ``tables`` (a user's own),
+            ``published`` data, or ``files`` (both, except ``glue``).
+        saved_in_task_file: Whether ``task.json`` stores the value for predictions and exports.
+        advanced: Whether only ``--help=all`` shows the flag.
     """
     metadata = {
-        **{"define": define, "check": (expected, is_good), "help": help, "heading": heading},
+        **{"define": define, "check": (expected, is_valid), "help": help, "heading": heading},
         **{
             "rules": tuple(rules),
             "other_name": other_name,
@@ -180,36 +190,36 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 
 def string(default: str | None, help: str, **more: Any) -> Any:
-    """A field of text; ``more`` is as in ``_field``."""
-    return _field(flags.DEFINE_string, "a text", _is(str), default, help, **more)
+    """Returns a field for a string; ``more`` is as in ``_field``."""
+    return _field(flags.DEFINE_string, "a string", _is(str), default, help, **more)
 
 
 def switch(default: bool | None, help: str, **more: Any) -> Any:
-    """A field that is true or false."""
+    """Returns a field for a Boolean."""
     return _field(flags.DEFINE_bool, "true or false", _is(bool), default, help, **more)
 
 
 def from_data() -> Any:
-    """A switch that is no flag: the examples of a training set it, and ``task.json`` keeps it."""
+    """Returns a Boolean field that the training data set and ``task.json`` stores; not a flag."""
     return _field(None, "true or false", _is(bool), None, "", saved_in_task_file=True)
 
 
 def words(default: Sequence[str] | None, help: str, **more: Any) -> Any:
-    """A field of texts that commas separate."""
+    """Returns a field for strings separated by commas."""
 
-    def are_texts(value: Any) -> bool:
+    def are_strings(value: Any) -> bool:
         return type(value) is list and all(map(_is(str), value))
 
-    return _field(flags.DEFINE_list, "a list of texts", are_texts, default, help, **more)
+    return _field(flags.DEFINE_list, "a list of strings", are_strings, default, help, **more)
 
 
-# absl checks bounds of flags itself, but for NaN: the rules are for callers in Python.
+# absl checks the bounds of flags, except for NaN. The rules are for calls from Python.
 
 
 def choice(
     default: str | None, choices: Sequence[str], help: str, *, rules: Rules = (), **more: Any
 ) -> Any:
-    """A field of one of some texts."""
+    """Returns a field for one of several strings."""
     expected = f"one of {', '.join(choices)}"
     is_choice = rule(
         lambda value, _: value is not None and value not in choices,
@@ -231,10 +241,10 @@ def integer(
     rules: Rules = (),
     **more: Any,
 ) -> Any:
-    """A field of a whole number."""
-    low, high = min_value or 0, max_value or _LARGEST
+    """Returns a field for an integer."""
+    low, high = min_value or 0, max_value or _MAX_INT32
 
-    def is_good(value: Any) -> bool:
+    def is_valid(value: Any) -> bool:
         return type(value) is int and low <= value <= high
 
     at_least = rule(
@@ -242,8 +252,8 @@ def integer(
         f"{{flag}} is {{value}}: expected {min_value} or more.",
     )
     define = functools.partial(flags.DEFINE_integer, lower_bound=min_value, upper_bound=max_value)
-    expected, rules = f"a whole number from {low} to {high:,}", [*rules, at_least]
-    return _field(define, expected, is_good, default, help, rules=rules, **more)
+    expected, rules = f"an integer from {low} to {high:,}", [*rules, at_least]
+    return _field(define, expected, is_valid, default, help, rules=rules, **more)
 
 
 def number(
@@ -255,7 +265,7 @@ def number(
     rules: Rules = (),
     **more: Any,
 ) -> Any:
-    """A field of any number; ``within`` is for bounds that exclude an end."""
+    """Returns a field for a float; use ``within`` for bounds that exclude an end."""
     is_number = rule(
         lambda value, _: value is not None and math.isnan(value),
         "--{flag}={value}: expected a number.",
@@ -268,49 +278,49 @@ def number(
 # === Fields of several commands ===
 
 
-def special_tokens(otherwise: str) -> Any:
-    """The field of what becomes of special tokens that are written in texts."""
+def special_tokens(default: str) -> Any:
+    """Returns the field that controls special tokens in texts; ``default`` ends its help."""
     return switch(
         None,
-        "Find special tokens that are written in a text, such as [SEP], as one token each, or part "
-        f"them like other text; by default as {otherwise}.",
+        "Read special tokens in a text, such as [SEP], as one token each instead of splitting them "
+        f"like other text; by default as {default}.",
         advanced=True,
     )
 
 
-def precision(help: str = _BFLOAT16, **more: Any) -> Any:
-    """The field of the arithmetic's precision, whose default is the same for every command."""
+def precision(help: str = _PRECISION, **more: Any) -> Any:
+    """Returns the field for the precision, with the same default for every command."""
     return choice("float32", PRECISIONS, help, **more)
 
 
-def delimiter(of: str, **more: Any) -> Any:
-    """The field of what separates the columns of a table."""
-    help = f"Split the columns of {of} .csv or .tsv at this character, such as ';', or at tab."
+def delimiter(files: str, **more: Any) -> Any:
+    """Returns the field for the column separator of a table."""
+    help = f"Character that separates the columns of {files} .csv or .tsv, such as ';', or tab."
     return string(None, help, **more)
 
 
-def encoding(of: str, **more: Any) -> Any:
-    """The field of a table's encoding."""
-    return string("utf-8", f"Read {of} in this encoding.", **more)
+def encoding(files: str, **more: Any) -> Any:
+    """Returns the field for the encoding of a table."""
+    return string("utf-8", f"Encoding of {files}.", **more)
 
 
-def fault(field: "dataclasses.Field[Any]", value: Any) -> str:
-    """The form that a field expects of a file's value, where the value has another; else ""."""
-    expected, is_good = field.metadata["check"]
+def expected_value(field: "dataclasses.Field[Any]", value: Any) -> str:
+    """Describes the values that a field accepts if it does not accept ``value``; else ""."""
+    expected, is_valid = field.metadata["check"]
     if field.default is None:
         expected += " or null"
-    is_right = is_good(value) or (value is None and field.default is None)
-    return "" if is_right else str(expected)
+    is_accepted = is_valid(value) or (value is None and field.default is None)
+    return "" if is_accepted else str(expected)
 
 
 # === Flags ===
 
 
 def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
-    """The fields that are flags, with the flags' defaults: a dataclass may have other fields.
+    """Returns the fields that are flags, with the defaults of the flags.
 
-    Flags of a dataclass that ``follows_model`` have no defaults: one that is not given is as the
-    model's directory says. There what ``task.json`` keeps is no flag.
+    The flags of a dataclass with ``follows_model`` have no defaults: without a flag, the model's
+    directory decides. Fields that ``task.json`` stores are then not flags.
     """
     fields = [copy.copy(f) for f in dataclasses.fields(settings) if f.metadata.get("define")]
     if hasattr(settings, "follows_model"):
@@ -321,9 +331,9 @@ def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
 
 
 def define_flags(values: flags.FlagValues, *declarations: type) -> None:
-    """Defines a flag for each field of some dataclasses that is one and has none yet.
+    """Defines a flag for each field of dataclasses that is a flag and is not defined yet.
 
-    The ``other_names`` of a dataclass come after its fields.
+    Aliases in ``other_names`` follow the fields of their dataclass.
     """
     for declaration in declarations:
         for field in flags_of(declaration):
@@ -337,26 +347,29 @@ def define_flags(values: flags.FlagValues, *declarations: type) -> None:
             flag: Any = values[field.name]
             flag.heading, flag.advanced = field.metadata["heading"], field.metadata["advanced"]
         heading = "Other names"
-        for other_name, name in getattr(declaration, "other_names", _NONE).items():
+        for other_name, name in getattr(declaration, "other_names", _NO_NAMES).items():
             flags.DEFINE_alias(other_name, name, flag_values=values)
             flag = values[other_name]
             flag.heading, flag.advanced = heading, True
-            heading = ""  # it stands above the first
+            heading = ""
 
 
 def flags_of_call(given: Mapping[str, Any], *declarations: type) -> flags.FlagValues:
-    """The flags of dataclasses that a call from Python gives, parsed and checked as in the shell.
+    """Parses the keyword arguments of a call from Python as the flags of dataclasses.
 
-    ``None`` is a flag that is not given. A name that is none is a ``TypeError``, a value that a
-    flag cannot have a ``ValueError``.
+    ``None`` means that a flag is not passed.
+
+    Raises:
+        TypeError: If a name is not a flag.
+        ValueError: If a value is invalid.
     """
     values = flags.FlagValues()
     define_flags(values, *declarations)
     for name, value in given.items():
         if name not in values:
-            others = instead([name], values)
-            unknown = f"{name} is no setting{did_you_mean(name, values)}"
-            raise TypeError(f"{others[0].replace('--', '') if others else unknown}.")
+            hints = foreign_flag_hints([name], values)
+            hint = hints[0].replace("--", "") if hints else f"{name}{did_you_mean(name, values)}"
+            raise TypeError(f"Unknown keyword argument {hint}.")
         if value is None:
             continue
         if isinstance(value, tuple | set | frozenset):
@@ -367,22 +380,22 @@ def flags_of_call(given: Mapping[str, Any], *declarations: type) -> flags.FlagVa
             value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's
             values[name].parse(os.fspath(value) if isinstance(value, os.PathLike) else value)
         except (flags.Error, TypeError, ValueError) as error:
-            what = str(error).removeprefix(f"flag --{name}={value}: ").rstrip(".")
-            raise ValueError(f"{name}={quote(value)} cannot be: {what}.") from error
+            problem = str(error).removeprefix(f"flag --{name}={value}: ").rstrip(".")
+            raise ValueError(f"{name}={quote(value)} is invalid: {problem}.") from error
     values.mark_as_parsed()
     return values
 
 
 def defaults(settings: type) -> dict[str, Any]:
-    """Every flag's default by its name."""
+    """Returns the default of each flag by its name."""
     return {field.name: field.default for field in dataclasses.fields(settings)}
 
 
 def check(settings: type, values: Values, given: Given = ()) -> None:
-    """Refuses values that break a rule of a flag; ``given`` are the flags that a user named.
+    """Checks the values against the rules; ``given`` are the flags that the user passed.
 
     Raises:
-        ValueError: the sentence of the first rule that is broken.
+        ValueError: If a value is invalid, with the message of the first such rule.
     """
     for field in dataclasses.fields(settings):
         for find_problem in field.metadata.get("rules", ()):
@@ -391,9 +404,9 @@ def check(settings: type, values: Values, given: Given = ()) -> None:
 
 
 def settings_of(values: flags.FlagValues, *declarations: type) -> list[Any]:
-    """The settings that parsed flags ask for, one of each dataclass, which are checked.
+    """Returns an instance of each dataclass with the values of parsed flags, after checking them.
 
-    Of a dataclass that ``follows_model`` they are the values that a user named.
+    For a dataclass with ``follows_model`` it returns a dict of the flags that the user passed.
     """
     settings: list[Any] = []
     for declaration in declarations:

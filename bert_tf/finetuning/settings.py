@@ -131,7 +131,7 @@ class FineTuningSettings:
         "Evaluate on this file, in the same form, instead of on a part held out of --train_file.",
         rules=[
             flag.conflicts_with(
-                "dev_fraction", says="--{flag} is what is evaluated on: leave --{other} out."
+                "dev_fraction", message="--{flag} is what is evaluated on: leave --{other} out."
             )
         ],
         only="files",
@@ -287,7 +287,7 @@ class FineTuningSettings:
             NEEDS_DEV_SET,
             flag.conflicts_with(
                 *("train_batch_size", "learning_rate", "num_train_epochs"),
-                says="--{flag}={value} chooses --{other} itself: leave it out.",
+                message="--{flag}={value} chooses --{other} itself: leave it out.",
             ),
         ],
     )

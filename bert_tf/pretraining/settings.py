@@ -136,7 +136,7 @@ class PretrainingSettings:
         rules=[
             flag.conflicts_with(
                 *("bert_config", "vocab_size"),
-                says="--{flag} sets --{other}. Remove --{other}.",
+                message="--{flag} sets --{other}. Remove --{other}.",
             )
         ],
     )
@@ -172,7 +172,7 @@ class PretrainingSettings:
         "Vocabulary file, one piece per line, to use instead of learning a vocabulary.",
         rules=[
             flag.conflicts_with(
-                "vocab_size", says="--{flag} defines the vocabulary size. Remove --{other}."
+                "vocab_size", message="--{flag} defines the vocabulary size. Remove --{other}."
             )
         ],
     )

@@ -128,7 +128,7 @@ def _find_value_problems(
     for key, value in values.items():
         if key not in fields:
             yield f"{quote(key)} is not known", ", ".join(fields) or "nothing"
-        elif expected := flag_fields.fault(fields[key], value):
+        elif expected := flag_fields.expected_value(fields[key], value):
             yield f"{key} is {quote(value)}", expected
 
 

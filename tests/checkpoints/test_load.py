@@ -74,11 +74,11 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
 THERE_IS_NONE = (
     r"There is no checkpoint at {}: expected a directory, the prefix of a TensorFlow checkpoint "
     r"\(DIR/bert_model\.ckpt\), a \.keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, "
-    r"which bert_tf ships; docs/weights\.md says where released weights are\.$"
+    r"which bert_tf ships; docs/guides/weights\.md says where released weights are\.$"
 )
 MEANT = (
     r".* Face hub \(did you mean hf://google-bert/bert-base-cased\?\), or tiny, which bert_tf "
-    r"ships; docs/weights\.md says where released weights are\.$"
+    r"ships; docs/guides/weights\.md says where released weights are\.$"
 )
 UNKNOWN = "{} is not a checkpoint of a known format: .*; it is "
 IS_NONE = "{} is no checkpoint that is read: its "

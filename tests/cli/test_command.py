@@ -12,7 +12,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from bert_tf.cli import command, other_scripts
+from bert_tf.cli import command, foreign_flags
 from bert_tf.export import ExportSettings
 from bert_tf.finetuning.settings import fields as fine_tuning_flags
 from bert_tf.predicting.settings import PredictionSettings
@@ -48,7 +48,7 @@ PROGRAM = textwrap.dedent(
             "Key: input_ids, Index: 1.  Number of int64 values != expected.  Values size: 5"
         ),
         "full": OSError(28, "No space left on device", "a.txt"),
-        "room": OSError("No space left on device: make room, and start again."),
+        "room": OSError("No space left on device: free disk space, then rerun."),
         "lost": type("LostWorkerError", (ConnectionError,), {})("Another worker ended."),
         "socket": BrokenPipeError(32, "Broken pipe", "a socket"),
         "denied": PermissionError(13, "Permission denied", "a.txt"),
@@ -127,7 +127,7 @@ def test_text_that_standard_output_cannot_encode_is_escaped(program, encoding, s
 
 HELP_OF_IT = "python -m bert_tf.program --help=all lists the flags.\n"
 TWO = "DATA PREDICTIONS"
-WHOLE = f"python -m bert_tf.program {TWO} [--name=value ...] is the whole command.\n"
+USAGE = f"Run python -m bert_tf.program {TWO} [--name=value ...].\n"
 
 
 # Arguments, those that the program takes, its exit status, standard output and error.
@@ -136,37 +136,37 @@ ENDS = (
     (["--kind=value"], "", 1, "", "Error: The kind must not be 'value'.\n"),
     (["--kind=graph"], "", 1, "", "Error: /no/such/file; No such file or directory\n"),
     (["--kind=records"], "", 1, "", "Error: Key: input_ids, Index: 1.  Number of int64 values != "
-     "expected.  Values size: 5: this record has other values than the first of its file; write "
-     "all of them anew, with one --max_seq_length and --max_predictions_per_seq.\n"),
-    (["--kind=full"], "", 1, "", "Error: [Errno 28] No space left on device: 'a.txt': make "
-     "room there, and give the command again.\n"),
+     "expected.  Values size: 5: the shapes of this record differ from the first record of its "
+     "file. Write all records with the same --max_seq_length and --max_predictions_per_seq.\n"),
+    (["--kind=full"], "", 1, "", "Error: [Errno 28] No space left on device: 'a.txt': free "
+     "disk space, then run the command again.\n"),
     (["--kind=room"], "", 1, "",
-     "Error: No space left on device: make room, and start again.\n"),
-    (["--kind=denied"], "", 1, "", "Error: [Errno 13] Permission denied: 'a.txt': let this "
-     "user read or write there, or name another place.\n"),
+     "Error: No space left on device: free disk space, then rerun.\n"),
+    (["--kind=denied"], "", 1, "", "Error: [Errno 13] Permission denied: 'a.txt': grant "
+     "this user access or use another path.\n"),
     (["--kind=socket"], "", 1, "", "Error: [Errno 32] Broken pipe: 'a socket'\n"),
     (["--kind=lost"], "", 1, "of before\n", "Error: Another worker ended.\n"),
     (["--kind=hostile"], "", 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
      "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n"),
-    (["stray"], "", 1, "", "Error: 'stray' is no flag: every argument has the form --name=va"
-     "lue, and a list of files is one argument with commas.\n"),
-    ([], TWO, 1, "", f"Error: expected {TWO}, got none: {WHOLE}"),
-    (["one"], TWO, 1, "", f"Error: expected {TWO}, got one: {WHOLE}"),
+    (["stray"], "", 1, "", "Error: 'stray': expected arguments of the form --name=value. Pass "
+     "several files as one argument, separated by commas.\n"),
+    ([], TWO, 1, "", f"Error: expected {TWO}, got no argument. {USAGE}"),
+    (["one"], TWO, 1, "", f"Error: expected {TWO}, got one. {USAGE}"),
     (["one", "--kind=value", "two", "three"], TWO, 1, "",
-     f"Error: expected {TWO}, got one two three: {WHOLE}"),
+     f"Error: expected {TWO}, got one two three. {USAGE}"),
     (["one", "--kind=none", "two"], TWO, 0, "done one two\n", ""),
     (["one", "--", "--kind=value"], TWO, 0, "done one --kind=value\n", ""),
-    (["--tpu=local"], "", 1, "", "Error: this command has no --tpu: pretrain alone runs on a "
-     "TPU, other commands on the CPU or the GPUs; leave it out.\n"),
-    (["--nodo_train", "--no_cuda", "--save-steps", "3", "--steps=1"], "", 1, "", "Error: this "
-     "command has no --do_train: finetune and pretrain always train; leave it out; and no "
-     "--no_cuda: an environment with CUDA_VISIBLE_DEVICES=-1 hides the GPUs; leave it out; and no "
-     "--save_steps: the command decides that itself; leave it out.\n"),
-    (["--kinds=value"], "", 1, "", "Error: --kinds is no flag of this command (did you mean "
-     f"--kind?); {HELP_OF_IT}"),
-    (["--help=kind"], "", 1, "", "Error: '--help=kind': expected --help, or --help=all.\n"),
-    *(([f"--{flag}"], "", 1, "", f"Error: flag --{flag}: expected {expected}; {HELP_OF_IT}")
-      for flag, expected in (("steps=ten", "a whole number"), ("rate=fast", "a number"),
+    (["--tpu=local"], "", 1, "", "Error: unknown flag --tpu: only pretrain runs on a TPU; remove "
+     "it.\n"),
+    (["--nodo_train", "--no_cuda", "--save-steps", "3", "--steps=1"], "", 1, "", "Error: unknown "
+     "flag --do_train: finetune and pretrain always train; remove it; unknown flag --no_cuda: set "
+     "CUDA_VISIBLE_DEVICES=-1 in the environment; unknown flag --save_steps: this is automatic; "
+     "remove it.\n"),
+    (["--kinds=value"], "", 1, "", "Error: unknown flag --kinds (did you mean --kind?). "
+     f"{HELP_OF_IT}"),
+    (["--help=kind"], "", 1, "", "Error: '--help=kind': expected --help or --help=all.\n"),
+    *(([f"--{flag}"], "", 1, "", f"Error: flag --{flag}: expected {expected}. {HELP_OF_IT}")
+      for flag, expected in (("steps=ten", "an integer"), ("rate=fast", "a number"),
                              ("export=maybe", "true or false"))),
 )  # fmt: skip
 
@@ -186,8 +186,8 @@ ENDS = (
         (["batch_size", "model"], ["batch_size", "model"], []),
     ],
 )  # fmt: skip
-def test_flags_of_other_scripts_are_told_with_those_of_this_library(names, known, clauses):
-    assert other_scripts.instead(names, known) == clauses
+def test_foreign_flags_get_hints(names, known, clauses):
+    assert foreign_flags.foreign_flag_hints(names, known) == clauses
 
 
 def test_flags_that_are_proposed_are_flags():
@@ -199,7 +199,7 @@ def test_flags_that_are_proposed_are_flags():
             for field in dataclasses.fields(of)
         ),
     }
-    assert {flag.split("=")[0] for flag in other_scripts._HERE} <= of_commands
+    assert {flag.split("=")[0] for flag in foreign_flags.FOREIGN_NAMES} <= of_commands
 
 
 # Of the first program, too.
@@ -230,7 +230,7 @@ def test_tensorflows_errors_are_a_users():
 def test_help_bugs_and_errors_of_finalizers_are_shown(ended):
     short, long, asked, bug, dropped, whole = (ended[words] for words in OTHERS)
     assert (short.returncode, short.stdout) == (0, long.stdout)
-    assert "--[no]debug: Show the" in whole.stdout and "debug" not in long.stdout
+    assert "--[no]debug: Print the" in whole.stdout and "debug" not in long.stdout
     assert "--kind: What goes wrong." in long.stdout
     assert asked.returncode == 1 and "Traceback" in asked.stderr
     # A bug is not dressed as a user's error.
@@ -334,18 +334,17 @@ def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
 REFUSED = {
     "finetune --task=mrcp": "--task=mrcp is unknown (did you mean mrpc?)",
     "predict --model=.": "--input is missing: predict needs --model and --input.",
-    "verify": "expected DIR, got none: python -m bert_tf.verify DIR [--name=value ...] is the "
-    "whole command.",
+    "verify": "expected DIR, got no argument. Run python -m bert_tf.verify DIR [--name=value ...].",
     "verify 1 --tolerance=-1": "flag --tolerance=-1: -1.0 is not a non-negative number",
     "verify 1 --tolerance=nan": "--tolerance=nan: expected a number.",
     "vocab --output=v.txt": "--input is missing: pass --input=FILES and --output=FILE.",
     "create_pretraining_data --input=a.txt": "--vocab_file is missing: pass a file, such as one "
     "that python -m bert_tf.vocab creates.",
     "convert --model=s --output=t --format=onnx": "flag --format=onnx: value should be one of "
-    "<bert_tf|huggingface|google_tf1>; python -m bert_tf.convert --help=all lists the flags.",
+    "<bert_tf|huggingface|google_tf1>. python -m bert_tf.convert --help=all lists the flags.",
     "convert --model=s --output=t": "--format is missing: convert needs --model, --output and "
     "--format.",
-    "serve --port=65536": "flag --port=65536: 65536 is not an integer in the range [0, 65535]; "
+    "serve --port=65536": "flag --port=65536: 65536 is not an integer in the range [0, 65535]. "
     "python -m bert_tf.serve --help=all lists the flags.",
     "serve": "--model is missing: serve needs a run, an export or a checkpoint.",
     "serve --model=nowhere": "There is no checkpoint at nowhere: expected a directory, the prefix "

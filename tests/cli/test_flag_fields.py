@@ -61,9 +61,9 @@ def test_each_rule_refuses_with_its_sentence():
     assert sentence(rate=math.nan) == "--rate=nan: expected a number above 0."
     assert sentence(rate=None) == ""
     assert sentence(size=5) == "--size=5 is not a multiple of --parts=2."
-    both = "--steps and --days both set the time: give one of them."
+    both = "--steps and --days both set the time. Pass only one of them."
     assert sentence(("days",), steps=3, days=4) == both
-    lonely = "--hours is for --name, which is not given: leave it out."
+    lonely = "--hours requires --name. Pass --name or remove --hours."
     assert sentence(("hours",), hours=1, name="") == lonely
     assert sentence(("hours",), hours=1) == sentence(("hours",), name="") == ""
     # A default, or what a run has kept, contradicts nothing.
@@ -129,5 +129,5 @@ def test_the_model_has_another_name_that_help_does_not_show(settings, other_name
     values(["p", f"--{other_name}=runs/a"])
     assert values["model"].value == "runs/a" and values["model"].present
     monkeypatch.setattr(sys, "argv", [__name__])  # whose flags --help shows
-    shown = help_text("p", values, is_whole=True)
+    shown = help_text("p", values, with_advanced=True)
     assert "--model: " in shown and f"--{other_name}: " not in shown

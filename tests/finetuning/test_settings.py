@@ -91,9 +91,8 @@ TEXTS = "classification"
         ("ax", {}, "--task=ax has no examples to train on: train --task=mnli, which predicts it "
          "too where --data_dir has its file"),
         ("mrpc", {"init_checkpoint": None}, "--init_checkpoint is missing: name the weights to "
-         "start from, a directory of this library, Hugging Face, Google, Model Garden or "
-         r"KerasHub, a \.keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, which "
-         "bert_tf ships"),
+         "start from, a directory of bert_tf, Hugging Face, Google, Model Garden or "
+         r"KerasHub, a \.keras file, hf://OWNER/NAME, or tiny"),
         ("mrpc", {"data_dir": None}, "--data_dir=FOLDER or by --tfds=glue/mrpc: give one of them"),
         ("mrpc", {"data_dir": None, "tfds": "glue/rte"},
          "rte contradicts --task=mrpc: expected --tfds=glue/mrpc"),
@@ -158,7 +157,8 @@ TEXTS = "classification"
          "--few_shot learns from the beginnings of texts: leave --long_text=windows out"),
         (TEXTS, {"few_shot": True, "text_columns": "a,c"},
          r"--few_shot is for single texts, and here are two \(a, c"),
-        (TEXTS, {"few_shot_pairs": 3}, "--few_shot_pairs is for --few_shot, which is not given"),
+        (TEXTS, {"few_shot_pairs": 3}, "--few_shot_pairs requires --few_shot. Pass --few_shot or "
+         "remove --few_shot_pairs"),
         # Several runs.
         (TEXTS, {"dev_fraction": 0, "restarts": 2},
          "--restarts keeps the best on a dev set: give --dev_file, or a --dev_fraction above 0"),
@@ -172,7 +172,7 @@ def test_wrong_flags_are_refused(task, flags, sentence):
 
 
 @pytest.mark.parametrize(
-    ("task", "usual", "others", "sentence"),
+    ("task", "default", "others", "sentence"),
     [
         ("mrpc", {},
          {"dev_file": "a", "test_file": "a", "dev_fraction": 0.2, "text_columns": "a",

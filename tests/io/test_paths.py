@@ -45,7 +45,7 @@ COMMANDS = {
     "convert --output=run --format=bert_tf --model=no": CHECKPOINT,
     "export --output=run/1 --model=no": CHECKPOINT,
     "export --output=run/1 --model=tiny/": CHECKPOINT.replace("at no:", "at tiny/:"),
-    "verify no": "no is no directory: expected an export, such as exports/1.",
+    "verify no": "no: expected the directory of an export, such as exports/1.",
     f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": NONE,
     "predict --model=. --input=there.csv": NONE,
     "pretrain --model_dir=run --input=there.csv --init_checkpoint=.": NONE,

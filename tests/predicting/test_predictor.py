@@ -119,10 +119,10 @@ def test_the_first_calls_of_several_threads_load_and_trace_once(classifier, monk
 @pytest.mark.parametrize(
     ("model", "given", "sentence"),
     [
-        ("tiny", {"batch_size": 0}, "batch_size=0 cannot be: 0 is not a positive integer"),
-        ("tiny", {"batch_size": "x"}, "batch_size='x' cannot be: invalid literal for int"),
-        ("tiny", {"top_k": np.int64(0)}, "top_k=.* cannot be: 0 is not a positive integer"),
-        ("tiny", {"max_seq_length": 1.5}, "max_seq_length=1.5 cannot be: Expect argument to be a "
+        ("tiny", {"batch_size": 0}, "batch_size=0 is invalid: 0 is not a positive integer"),
+        ("tiny", {"batch_size": "x"}, "batch_size='x' is invalid: invalid literal for int"),
+        ("tiny", {"top_k": np.int64(0)}, "top_k=.* is invalid: 0 is not a positive integer"),
+        ("tiny", {"max_seq_length": 1.5}, "max_seq_length=1.5 is invalid: Expect argument to be a "
          "string or int, found <class 'float'>"),
         (None, {}, "The model is of the type NoneType: expected a path, hf://OWNER/NAME of the "
          "Hugging Face hub, or a model of bert_tf"),

@@ -422,7 +422,7 @@ def test_max_steps_stops_early(evaluated):
     ("change", "shares", "message"),
     [
         (lambda batches: batches.map(lambda batch: {k: batch[k] for k in batch if k != "cursor"}),
-         (1, 1), "The batch has no 'cursor'"),
+         (1, 1), "The batch has no key 'cursor'"),
         (lambda batches: batches.unbatch().batch(8), (1, 1),
          r"Feature '\w+': expected a static shape, got \(None, .*drop_remainder=True, or pad the "
          "last batch"),

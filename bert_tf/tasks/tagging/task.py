@@ -107,8 +107,8 @@ class _Options(ClassWeights):
             NEEDS_DEV_SET,
             conflicts_with(
                 *("hidden_dropout_prob", "freeze", "pooling", "sweep"),
-                says="--{other} is for fine-tuning, and with --{flag} the whole encoder is frozen: "
-                "leave it out.",
+                message="--{other} is for fine-tuning, and with --{flag} the whole encoder is "
+                "frozen: leave it out.",
             ),
         ],
         advanced=True,

@@ -58,7 +58,7 @@ class _Options(ClassWeights, LongTexts):
             requires_single_texts,
             conflicts_with(
                 *("class_weights", "label_smoothing"),
-                says="--{flag} fits its own head, and --{other} is for a head that is trained: "
+                message="--{flag} fits its own head, and --{other} is for a head that is trained: "
                 "leave one of the two out.",
             ),
         ],

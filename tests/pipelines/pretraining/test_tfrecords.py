@@ -192,7 +192,7 @@ NO_MASK = {"input_word_ids": np.zeros((1, S), np.int32)}
     [
         ([], [], "files: expected one path at least to write to; got none"),
         ([], ["x", "x"], "files: expected each file once; got .*x"),
-        ([NO_MASK], ["x"], "The batch has no 'input_mask'"),
+        ([NO_MASK], ["x"], "The batch has no key 'input_mask'"),
     ],
 )
 def test_nothing_is_written(tmp_path, batches, names, message):
