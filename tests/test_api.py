@@ -123,7 +123,7 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         ({"learning_rate": 0.0}, ValueError, "^learning_rate=0.0: expected a number from 1e-12 "
          "to below 1, typically between 5e-5 and 1e-3"),
         ({"class_weights": {"a, b": np.float32(2)}}, ValueError,
-         '^class_weights={"a, b": 2.0}: expected each class once .* got .a, b., and the '
+         '^class_weights={"a, b": 2.0}: expected each class once .* got .a, b.. The '
          "classes are neg, pos"),
         ({"class_weights": {"--odd": 2.0}}, ValueError,
          "got .--odd., and the classes are neg, pos"),
@@ -138,30 +138,31 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         ({"train_file": "a.csv"}, ValueError, "train and train_file are aliases. Pass only one "
          "of them"),
         ({"train": []}, ValueError, "train is empty: expected at least one example"),
-        ({"train": 7}, ValueError, "train is of the type int: expected a path, a list of "
-         "examples or a frame"),
+        ({"train": 7}, ValueError, "train has the type int: expected a path, a list of "
+         "examples or a data frame"),
         ({"train": [("a", "x"), 3]}, ValueError,
-         "^<train>, row 1: expected a text, a tuple of texts and a label, or a mapping, got "
+         "^<train>, row 1: expected a string, a tuple of texts and a label, or a mapping, got "
          "3. Correct the row, or skip bad rows with skip_bad_rows"),
         ({"train": [("a", "b", "c", "d")]}, ValueError,
          r"row 0: expected .text, label. or .text_a, text_b, label., got \('a', 'b', 'c', 'd'\)\."),
         ({"train": [("a", "b"), ("c", "d", "e")], "task": "similarity"}, ValueError,
-         r"row 1: expected .text_a, text_b, label., got \('c', 'd', 'e'\) .for 3 texts give "
+         r"row 1: expected .text_a, text_b, label., got \('c', 'd', 'e'\) .for 3 texts, pass "
          r"text_columns=ANCHOR,POSITIVE,NEGATIVE\)"),
         ({"train": [("a", "b", "c")], "task": "similarity"}, ValueError,
-         "row 0: .*for 3 texts give text_columns=ANCHOR,POSITIVE,NEGATIVE.. Correct the row, or "
+         "row 0: .*for 3 texts, pass text_columns=ANCHOR,POSITIVE,NEGATIVE.. Correct the row, or "
          "skip bad rows with skip_bad_rows"),
         ({"train": [("a", "b", "well--made", "d")]}, ValueError, "got .'a', 'b', 'well--made', "
          r"'d'\)"),
         ({"train": [("a", b"\xff")]}, ValueError, "<train>, row 0: expected UTF-8 text, got "
          "b'.xff'"),
         ({"train": {"text": "a", "label": None}}, ValueError, r"train\['text'\] is 'a': expected "
-         "a column's values"),
+         "a list of values"),
         ({"train": [{"review": "a"}], "text_columns": "words"}, ValueError,
-         "call them words, or pass text_columns"),
-        ({"train": [{"review": "a"}]}, ValueError, "the columns review, and none is known to be "
-         "the text"),
-        ({"train": {"text": ["a"], "label": []}}, ValueError, "differ in length: text 1, label 0"),
+         "expected words, got review. Rename the columns or pass text_columns"),
+        ({"train": [{"review": "a"}]}, ValueError, "no text column: expected text or text_a, "
+         "text_b, got review"),
+        ({"train": {"text": ["a"], "label": []}}, ValueError,
+         "have different lengths: text 1, label 0"),
         ({"train": [("", "x")]}, ValueError, "<train>, row 0: expected non-empty text in column "
             "'text', "
          "got ''"),
@@ -210,17 +211,17 @@ def test_data_that_only_look_like_rows_are_refused_with_what_to_pass():
     two, three = ["a", "b"], ["a", "b", "c"]
     words = tf.ragged.constant([["so", "it"], ["is"]])
     sentences = {
-        "train is 2 lists, as (X, y) is: pass rows, list(zip(X, y)), or columns, "
+        "train consists of 2 lists, such as (X, y). Pass rows, list(zip(X, y)), or columns, "
         '{"text": X, "label": y}': [
             (two, two), (three, [1, 2, 3]), [[*"abcd"], [*"xyzw"]],
             (np.array(two), np.array([0, 1])), (tf.constant(two), tf.constant([0, 1])),
         ],
-        "train is 3 lists, as (X, y) is": [(two, two, two)],
-        "train is batched: pass its elements, train.unbatch().": [
+        "train consists of 3 lists, such as (X, y).": [(two, two, two)],
+        "train is batched. Pass its elements, train.unbatch().": [
             tf.data.Dataset.from_tensor_slices((three, [1, 2, 3])).batch(2),
             tf.data.Dataset.from_tensor_slices({"text": three, "label": three}).batch(2, True),
         ],
-        "train holds the tables a, b, as a DatasetDict does: pass one of them, data['a'].": [
+        "train contains the tables a, b. Pass one of them, such as data['a'].": [
             dict.fromkeys("ab", types.SimpleNamespace(column_names=two)),
             dict.fromkeys("ab", types.SimpleNamespace(columns=two)),
         ],
@@ -301,7 +302,7 @@ def test_data_of_words_and_choices_and_what_is_missing():
         ("classification", None, ("a", "b", "c"), {"text_a": "a", "text_b": "b", "label": "c"}),
         ("similarity", ["q", "a"], "so", "expected (q, a), got 'so'"),
         ("similarity", ["q", "a"], ("a", "b", "c"), "expected (q, a), got ('a', 'b', 'c') (for 3 "
-         "texts give text_columns=ANCHOR,POSITIVE,NEGATIVE)"),
+         "texts, pass text_columns=ANCHOR,POSITIVE,NEGATIVE)"),
         ("similarity", "a,p,n", ("x", "y", "z"), {"a": "x", "p": "y", "n": "z"}),
         ("squad", None, ("a", "b", "c"), {"question": "a", "context": "b", "answers": "c"}),
     ],

@@ -87,7 +87,7 @@ def test_what_is_refused(stars):
     with pytest.raises(ValueError, match="^most_stars means nothing to task=regression"):
         api.fine_tune([("good", 5)] * 4, task="regression", most_stars=4, init="tiny")
     with pytest.raises(
-        ValueError, match="The kind stars is there already: give StarsTask another name"
+        ValueError, match="The task type stars is already registered. Give StarsTask another name"
     ):
         register(stars.StarsTask)
 

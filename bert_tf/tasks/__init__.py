@@ -1,7 +1,7 @@
-"""Kinds of task: a folder each, or a file of ``texts``; ``registry`` lists them.
+"""Task types: a subpackage per type; ``registry`` lists them.
 
-``Task`` is what a kind of one's own derives from, and ``register`` adds it to all commands of the
-process: ``examples/star_ratings.py`` is one.
+To add a task type, derive a class from ``Task`` and pass it to ``register``;
+``examples/star_ratings.py`` is an example.
 """
 
 from .registry import register as register

@@ -1,6 +1,6 @@
-"""The squared error; cross-entropies with smoothed labels and weighted classes.
+"""Losses: cross-entropies with label smoothing and class weights, and the squared error.
 
-Letters: B batch, S sequence length, C classes.
+Dimensions: B batch, S sequence length, C classes, K choices.
 """
 
 from collections.abc import Sequence
@@ -11,19 +11,25 @@ from keras import ops
 
 from bert_tf import features
 
-# The logit of a choice that an example does not have: finite, so that nothing becomes NaN.
+# Logit of padding among the choices of an example, finite to avoid NaN.
 NO_CHOICE = -1e9
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SmoothedCrossEntropy(keras.losses.Loss):
-    """The mean cross-entropy of a softmax over the last axis, (B, C) or (B, S, C), with labels.
+    """Softmax cross-entropy with label smoothing and class weights.
 
-    With ``smoothing`` e the target of the right class is 1 - e + e / C and that of every other
-    e / C. ``class_weights`` are what a label's loss counts, by its class; the mean still divides by
-    the number of labels. ``features.NO_LABEL`` is no label and counts nothing.
+    With smoothing ``e``, the target is ``1 - e + e / C`` for the true class and ``e / C`` for every
+    other class. Labels equal to ``features.NO_LABEL`` are ignored.
 
     Source: Szegedy et al. 2016, "Rethinking the Inception Architecture", section 7.
+
+    Args:
+        smoothing: Label smoothing, at least 0 and below 1.
+        class_weights: Weight of the loss of each class, C of them. The weighted losses are averaged
+            over the number of labels, not over the sum of the weights.
+        name: Name of the loss.
+        **kwargs: Further arguments of ``keras.losses.Loss``.
     """
 
     default_name = "smoothed_cross_entropy"
@@ -40,7 +46,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.class_weights = None if class_weights is None else list(class_weights)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The losses, (B,) or (B, S); their mean is that of the labels that there are."""
+        """Returns losses, (B,) or (B, S), whose mean is the mean over the labels."""
         is_label = ops.not_equal(y_true, features.NO_LABEL)
         labels = ops.cast(ops.where(is_label, y_true, 0), "int32")
         logs = ops.log_softmax(y_pred)
@@ -54,24 +60,24 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return losses * mask / share
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Returns the arguments of the constructor."""
         own = {"smoothing": self.smoothing, "class_weights": self.class_weights}
         return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class ChoiceCrossEntropy(SmoothedCrossEntropy):
-    """The mean cross-entropy of a softmax over each example's own choices.
+    """Softmax cross-entropy over a variable number of choices per example.
 
-    Labels are (B, 2): the right choice's place, and how many choices there are; logits are (B, K),
-    and what is behind an example's choices counts nothing. ``smoothing`` is as in
-    ``SmoothedCrossEntropy``, with the example's own number of choices; no class has a weight.
+    Labels have the shape (B, 2): the index of the correct choice and the number of choices. Logits
+    have the shape (B, K); entries after the choices of an example are ignored. Label smoothing uses
+    the number of choices of the example. Class weights are not supported.
     """
 
     default_name = "choice_cross_entropy"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of each of B examples, (B,)."""
+        """Returns the loss of each example, shape (B,)."""
         labels, counts = ops.cast(y_true[:, 0], "int32"), ops.cast(y_true[:, 1:], "int32")
         is_choice = ops.arange(ops.shape(y_pred)[1], dtype="int32")[None, :] < counts
         logs = ops.log_softmax(ops.where(is_choice, y_pred, NO_CHOICE))
@@ -83,16 +89,16 @@ class ChoiceCrossEntropy(SmoothedCrossEntropy):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SmoothedClasses(SmoothedCrossEntropy):
-    """The mean of the classes' cross-entropies, each a sigmoid's: logits and labels (B, C).
+    """Mean of the sigmoid cross-entropies of the classes; logits and labels have shape (B, C).
 
-    With ``smoothing`` e the targets are 1 - e / 2 and e / 2. ``class_weights`` multiply the loss of
-    the examples that have the class, as ``pos_weight`` does in PyTorch.
+    With smoothing ``e``, the targets are ``1 - e / 2`` and ``e / 2``. ``class_weights`` multiply
+    the losses of positive labels, like ``pos_weight`` in PyTorch.
     """
 
     default_name = "smoothed_classes"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of each of B examples, (B,)."""
+        """Returns the loss of each example, shape (B,)."""
         holds = ops.cast(y_true, y_pred.dtype)
         targets = holds * (1 - self.smoothing) + self.smoothing / 2
         weight: Any = 1.0
@@ -105,9 +111,9 @@ class SmoothedClasses(SmoothedCrossEntropy):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 def squared_error(labels: Any, predictions: Any) -> Any:
-    """The squared error of each example, (B,) and (B,) -> (B,).
+    """Returns the squared error of each example, shape (B,).
 
-    Keras' own ``MeanSquaredError`` takes the mean over the last axis, which is here the batch:
-    what a sample weight is multiplied with would be the mean of the whole batch.
+    Keras' ``MeanSquaredError`` averages over the last axis, here the batch, so that sample weights
+    would multiply the mean of the batch.
     """
     return ops.square(predictions - ops.cast(labels, predictions.dtype))

@@ -1,16 +1,16 @@
-"""Data that a caller in Python has in memory, as rows: lists, columns, frames.
+"""Conversion of Python data to rows: lists, columns and data frames.
 
-| data                                    | a row is                                              |
-|-----------------------------------------|-------------------------------------------------------|
-| an iterable of texts                    | the text                                              |
-| an iterable of tuples or lists          | the texts, and then the label                         |
-| an iterable of mappings                 | its columns by their names                            |
-| a mapping of columns                    | an item of each                                       |
-| a frame of pandas or polars, a table of | its columns by their names; a missing value is None   |
-| Arrow, a ``datasets.Dataset``           |                                                       |
-| a ``tf.data.Dataset``, not batched      | an element: a tuple, or a dict, or a dict and a label |
-| an array of NumPy (N, 2), or tf.data of | as a tuple                                            |
-| such rows                               |                                                       |
+| data                                   | row                                                |
+|----------------------------------------|----------------------------------------------------|
+| iterable of strings                    | the text                                           |
+| iterable of tuples or lists            | the texts, followed by the label                   |
+| iterable of mappings                   | columns by name                                    |
+| mapping of columns                     | an item of each column                             |
+| pandas or polars data frame,           | columns by name, with missing values as ``None``   |
+| Arrow table, ``datasets.Dataset``      |                                                    |
+| unbatched ``tf.data.Dataset``          | an element: a tuple, a dict, or a dict and a label |
+| NumPy array (N, 2), or a               | like a tuple                                       |
+| ``tf.data.Dataset`` of such rows       |                                                    |
 """
 
 import math
@@ -24,7 +24,7 @@ from bert_tf.readers.table_formats import RowOrError, check_unique_columns, clas
 from .task import Task
 
 _LABEL = "label"
-_PYTHON_FORMATS = (None, "custom")  # of a datasets.Dataset that gives rows as they are meant
+_PYTHON_FORMATS = (None, "custom")  # formats in which a datasets.Dataset yields Python values
 
 
 def parse_rows(
@@ -36,12 +36,14 @@ def parse_rows(
     *,
     is_label: Callable[[str], bool] | None = None,
 ) -> tuple[list[RowOrError], list[str]]:
-    """The rows of some data, and which columns have the texts; in place of a bad row its error.
+    """Converts data to rows; a bad row becomes its error.
 
-    ``text_columns`` and ``label_column`` are how columns without names are called, the kind's own
-    names where they are ``None``; ``argument`` is the argument, for errors. Data to predict have an
-    ``is_label``, whether a text behind an example's texts is its label, and no text too many; there
-    a list of words is a sentence.
+    ``argument`` is the name of the data in error messages. If ``is_label`` is given, the data are
+    to be predicted: it decides whether a string after the texts is a label, and a list of strings
+    is a tagging example.
+
+    Returns:
+        The rows and the names of the text columns.
     """
     label = label_column_name(kind, label_column)
     if isinstance(text_columns, str):
@@ -64,19 +66,19 @@ def parse_rows(
     if texts is None:
         forms = " or ".join(", ".join(columns) for columns in names)
         raise ValueError(
-            f"{argument} has the columns {', '.join(map(str, first))}, and none is known to be the "
-            f"text: call them {forms}, or pass text_columns."
+            f"{argument} has no text column: expected {forms}, got {', '.join(map(str, first))}. "
+            "Rename the columns or pass text_columns."
         )
     return rows, texts
 
 
 def label_column_name(kind: type[Task], label_column: str | None) -> str:
-    """Name of the column of labels."""
+    """Returns the name of the label column."""
     return label_column or kind.default_label or _LABEL
 
 
 def is_number(text: str) -> bool:
-    """True if a text is a label that is a number."""
+    """Returns whether a string is a numeric label."""
     try:
         number(text, "the label")
     except BadRowError:
@@ -85,37 +87,39 @@ def is_number(text: str) -> bool:
 
 
 def is_data(value: Any) -> bool:
-    """True if a value is data, not a path."""
+    """Returns whether a value is data rather than a path."""
     return value is not None and not isinstance(value, str) and not hasattr(value, "__fspath__")
 
 
 def _check_form(data: Any, kind: type[Task], argument: str, *, to_predict: bool) -> None:
-    """Refuses columns apart, (X, y), tables by name, and batches, which look like rows."""
+    """Rejects data that only look like rows: (X, y), mappings of tables, and batches."""
     parts = [part for part in data if _is_column(part)] if isinstance(data, list | tuple) else []
     apart = 2 <= len(parts) == len(data) <= 3 and len({*map(len, parts)}) == 1
-    # A tuple's may be two rows as well, and are where there is no y; a list's if they are short.
+    # A tuple of two lists could also be two rows: this is assumed for data to predict, which have
+    # no y. For a list, it is assumed if the lists are short.
     is_long = apart and len(parts[0]) > kind.num_texts[1] + 1 and not kind.reads_words
     if apart and (is_long or (isinstance(data, tuple) and not to_predict)):
         raise ValueError(
-            f"{argument} is {len(parts)} lists, as (X, y) is: pass rows, list(zip(X, y)), or "
-            'columns, {"text": X, "label": y}; if each is a row, pass a list of tuples.'
+            f"{argument} consists of {len(parts)} lists, such as (X, y). Pass rows, list(zip(X, "
+            'y)), or columns, {"text": X, "label": y}. If each list is a row, pass a list of '
+            "tuples."
         )
     tables = data.values() if isinstance(data, Mapping) else ()
     if tables and all(hasattr(t, "columns") or hasattr(t, "column_names") for t in tables):
         raise ValueError(
-            f"{argument} holds the tables {listed(data)}, as a DatasetDict does: pass one of them, "
+            f"{argument} contains the tables {listed(data)}. Pass one of them, such as "
             f"data[{next(iter(data))!r}]."
         )
-    if hasattr(data, "element_spec"):  # tf.data's
+    if hasattr(data, "element_spec"):
         import tensorflow as tf
 
         specs = tf.nest.flatten(data.element_spec)
         ranks = [spec.shape.rank or 0 for spec in specs if spec.dtype == tf.string]
-        # Elements that are no dict and no tuple have the texts of a row where these are few.
+        # A string vector is a row, not a batch, if it has no more entries than a row has texts.
         is_row = specs == [data.element_spec] and ranks == [1]
         is_row = is_row and (specs[0].shape[0] or math.inf) <= kind.num_texts[1]
         if ranks and min(ranks) > kind.reads_words and not is_row:
-            raise ValueError(f"{argument} is batched: pass its elements, {argument}.unbatch().")
+            raise ValueError(f"{argument} is batched. Pass its elements, {argument}.unbatch().")
 
 
 def _is_column(value: Any) -> bool:
@@ -127,33 +131,33 @@ def _items(data: Any, argument: str) -> Iterator[Any]:
         hasattr(data, "with_format")
         and getattr(data, "format", {}).get("type") not in _PYTHON_FORMATS
     ):
-        data = data.with_format(None)  # rows of tensors or frames, of datasets
-    if hasattr(data, "as_numpy_iterator"):  # tf.data's
+        data = data.with_format(None)  # the format yields tensors or frames
+    if hasattr(data, "as_numpy_iterator"):
         return iter(data.as_numpy_iterator())
     names = getattr(data, "column_names", None) or getattr(data, "columns", None)
-    if not isinstance(data, Mapping) and names is not None:  # a frame, which may have one twice
+    if not isinstance(data, Mapping) and names is not None:  # a frame can have duplicate columns
         check_unique_columns([name for name in names if isinstance(name, Hashable)], argument)
-    for method in ("to_pylist", "to_dicts"):  # Arrow's, polars'
+    for method in ("to_pylist", "to_dicts"):  # Arrow, polars
         if hasattr(data, method):
             return iter(getattr(data, method)())
-    if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas'
+    if hasattr(data, "columns") and hasattr(data, "to_dict"):
         return iter(data.to_dict("records"))
     if isinstance(data, Mapping):
         for name, column in data.items():
             if isinstance(column, str) or not isinstance(column, Iterable):
                 raise ValueError(
-                    f"{argument}[{name!r}] is {quoted(column)}: expected a column's values."
+                    f"{argument}[{name!r}] is {quoted(column)}: expected a list of values."
                 )
         names, columns = list(data), [list(column) for column in data.values()]
         if len({len(column) for column in columns}) > 1:
             sizes = ", ".join(f"{name} {len(c)}" for name, c in zip(names, columns, strict=True))
-            raise ValueError(f"The columns of {argument} differ in length: {sizes}.")
+            raise ValueError(f"The columns of {argument} have different lengths: {sizes}.")
         return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
     if isinstance(data, Iterable) and not isinstance(data, bytes):
         return iter(data)
     raise ValueError(
-        f"{argument} is of the type {type(data).__name__}: expected a path, a list of examples or "
-        "a frame."
+        f"{argument} has the type {type(data).__name__}: expected a path, a list of examples or a "
+        "data frame."
     )
 
 
@@ -166,19 +170,19 @@ def _row(
 ) -> dict[str, Any]:
     if isinstance(item, Mapping):
         return {str(name): plain_value(value) for name, value in item.items()}
-    item = item.tolist() if getattr(item, "ndim", 0) == 1 else item  # a row of an array
+    item = item.tolist() if getattr(item, "ndim", 0) == 1 else item
     if kind.reads_words:
         is_list = is_label and isinstance(item, list)
         if is_list and all(isinstance(word, str | bytes) for word in item):
             item = (item,)
     elif isinstance(item, Sequence) and len(item) == 2 and isinstance(item[0], tuple):
-        item = (*item[0], item[1])  # a pair and a label
+        item = (*item[0], item[1])  # ((text_a, text_b), label)
     items: Any = (item,) if isinstance(item, str | bytes) else item
     if not isinstance(items, Sequence):
         error = NoTextError if plain_value(item) is None else BadRowError
         raise error(
-            f"expected a text, a tuple of texts{'' if is_label else ' and a label'}, or a mapping, "
-            f"got {quoted(item)}"
+            f"expected a string, a tuple of texts{'' if is_label else ' and a label'}, or a "
+            f"mapping, got {quoted(item)}"
         )
     if len(items) == 2 and isinstance(items[0], Mapping):
         columns, value = items
@@ -187,37 +191,37 @@ def _row(
     _, max_texts = kind.num_texts
     check = is_label or (is_number if kind.label_is_optional else None)
     for texts in names:
-        # A text and a label, not two texts: the shorter names come first.
+        # The columns with fewer texts come first, so (text, label) takes precedence over two texts.
         if not 0 <= len(values) - len(texts) <= 1:
             continue
         last = values[-1] if len(texts) < len(values) <= max_texts else None
-        if not (check and isinstance(last, str)) or check(last):  # else it is another text
+        if not (check and isinstance(last, str)) or check(last):  # otherwise it is a text
             return dict(zip((*texts, label), values, strict=False))
     forms = " or ".join(f"({', '.join(texts if is_label else (*texts, label))})" for texts in names)
     hint = ""
     if kind.label_is_optional and len(values) == max_texts:
         columns = kind.text_form.split(" or ")[-1]
-        hint = f" (for {len(values)} texts give text_columns={columns})"
+        hint = f" (for {len(values)} texts, pass text_columns={columns})"
     raise BadRowError(f"expected {forms}, got {quoted(item)}{hint}")
 
 
 def plain_value(value: Any) -> Any:
-    """A value as JSON has it; what stands for a missing one is ``None``."""
-    value = value.numpy() if hasattr(value, "numpy") else value  # TensorFlow's and torch's
+    """Converts a value to a JSON type; missing values become ``None``."""
+    value = value.numpy() if hasattr(value, "numpy") else value  # TensorFlow, PyTorch
     if isinstance(value, bytes):
         try:
             return value.decode()
         except UnicodeDecodeError as error:
             raise BadRowError(f"expected UTF-8 text, got {quoted(value)}") from error
-    if isinstance(value, float):  # a NumPy float is one, too
+    if isinstance(value, float):  # includes NumPy floats
         return None if math.isnan(value) else float(value)
     if isinstance(value, str | int | None):
         return value
-    if type(value).__name__ in ("NAType", "NaTType"):  # pandas'
+    if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(value, Mapping):
         return {str(name): plain_value(item) for name, item in value.items()}
-    if hasattr(value, "tolist"):  # NumPy's arrays and scalars
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars
         return plain_value(value.tolist())
     if isinstance(value, Sequence):
         return [plain_value(item) for item in value]

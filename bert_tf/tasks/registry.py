@@ -1,4 +1,4 @@
-"""Every kind of task: those of the library, a line each, and those that a program registers."""
+"""Registry of task types: those of the library, and those registered by a program."""
 
 from typing import TypeVar
 
@@ -14,27 +14,33 @@ from .task import Task
 
 KindT = TypeVar("KindT", bound=type[Task])
 
-#: Every kind by its name, which ``task.json`` has and ``--task`` of a user's own tables.
+#: Task types by name, the value of ``kind`` in ``task.json`` and of ``--task`` for user data.
 KINDS: dict[str, type[Task]] = {}
 
 
 def register(kind: KindT) -> KindT:
-    """Adds a kind of task, for all commands of this process; returns the class.
+    """Registers a task type for all commands of this process.
+
+    Args:
+        kind: Class derived from ``Task``.
+
+    Returns:
+        The class, so that ``register`` can be used as a decorator.
 
     Raises:
-        ValueError: another kind or published task has the name.
+        ValueError: If another task type or published task has the same name.
     """
     for name in (kind.kind, *kind.published):
         if name in tasks():
             raise ValueError(
-                f"The kind {name} is there already: give {kind.__name__} another name."
+                f"The task type {name} is already registered. Give {kind.__name__} another name."
             )
     KINDS[kind.kind] = kind
     return kind
 
 
 def tasks() -> dict[str, type[Task]]:
-    """Every ``--task`` with its kind: published data, then the kinds, of a user's own tables."""
+    """Returns the task type of each ``--task``: published tasks, then the types for user data."""
     published = {name: kind for kind in KINDS.values() for name in kind.published}
     return {**published, **KINDS}
 

@@ -1,4 +1,4 @@
-"""Signatures of an export: the inputs by the model's class, the answers by its task."""
+"""Export signatures: inputs by model class, answers by task."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from .texts import answer as texts
 
 @dataclasses.dataclass(frozen=True)
 class ClassSignatures:
-    """How the models of a class are served.
+    """Signatures of a model class.
 
     Attributes:
-        signatures: takes a served model and its task, ``None`` for a class that no task trains;
-            returns the signatures by name, among them ``serving_default`` and ``tokens``. Two names
-            of one function are one ``Signature`` object.
-        options: the fields of ``ExportOptions`` that apply to these models, and not to all.
-        transformers: takes a served model and features of ids by name; returns the outputs that
-            SavedModels of transformers' class had. ``None``: there was no such class.
+        signatures: Function of a served model and its task (``None`` if no task trains the class)
+            that returns signatures by name, including ``serving_default`` and ``tokens``. Aliases
+            must be the same ``Signature`` object.
+        options: Fields of ``ExportOptions`` that apply to this class but not to all classes.
+        transformers: Function of a served model and features by name that returns the outputs of
+            the corresponding transformers class; ``None`` if there is no such class.
     """
 
     signatures: Callable[[Served, Any], Signatures]
@@ -67,41 +67,50 @@ _CLASSES: dict[type[BertModel], ClassSignatures] = {
 }
 
 
-def register_signatures(model_class: type[BertModel], how: ClassSignatures) -> None:
-    """Has the models of a class from elsewhere exported, in this process.
+def register_signatures(model_class: type[BertModel], entry: ClassSignatures) -> None:
+    """Registers the signatures of a custom model class for exports in this process.
+
+    Args:
+        model_class: Model class.
+        entry: Its signatures.
 
     Raises:
-        ValueError: the class is registered already.
+        ValueError: If the class is already registered.
     """
     if model_class in _CLASSES:
-        raise ValueError(
-            f"{model_class.__name__} has signatures already: register a class of its own."
-        )
-    _CLASSES[model_class] = how
+        raise ValueError(f"{model_class.__name__} is already registered. Register a subclass.")
+    _CLASSES[model_class] = entry
 
 
 def classes_with(option: str) -> list[type[BertModel]]:
-    """The classes of models that an export option applies to; none if it does to all."""
+    """Returns the model classes that an export option applies to; empty if it applies to all."""
     if option == "transformers_signature":
-        return [model_class for model_class, how in _CLASSES.items() if how.transformers]
-    return [model_class for model_class, how in _CLASSES.items() if option in how.options]
+        return [model_class for model_class, entry in _CLASSES.items() if entry.transformers]
+    return [model_class for model_class, entry in _CLASSES.items() if option in entry.options]
 
 
 def model_signatures(served: Served) -> Signatures:
-    """Signatures of a served model, by name, ``serving_default`` first.
+    """Returns the signatures of a served model by name, ``serving_default`` first.
 
-    Their functions take the inputs alone.
+    Their functions take only the inputs.
     """
     model_class = type(served.model)
-    how = next((_CLASSES[one] for one in model_class.__mro__ if one in _CLASSES), None)
-    if how is None:
-        known = ", ".join(one.__name__ for one in _CLASSES)
+    entry = next(
+        (_CLASSES[known_class] for known_class in model_class.__mro__ if known_class in _CLASSES),
+        None,
+    )
+    if entry is None:
+        known = ", ".join(known_class.__name__ for known_class in _CLASSES)
         raise ValueError(f"{model_class.__name__} cannot be served: expected one of {known}.")
-    return bind_all(how.signatures(served, _task_of(served)), served, how.transformers)
+    return bind_all(
+        entry.signatures(served, _served_task(served)),
+        served,
+        entry.transformers,
+    )
 
 
-def _task_of(served: Served) -> Task | None:
-    """The task without data whose answers a model has; ``None`` if no kind trains its class."""
+def _served_task(served: Served) -> Task | None:
+    """Returns the task of a model, without data, or ``None`` if no task type trains its class."""
     model = served.model
     kinds = kinds_for_class(type(model), embeds=False)
     if not kinds:

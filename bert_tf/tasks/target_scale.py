@@ -1,4 +1,4 @@
-"""Numbers to learn, brought near 0 for the training and back for what is kept."""
+"""Standardization of regression targets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 
 class TargetScale(NamedTuple):
-    """The scale of the numbers to learn: a regressor is trained on ``(number - mean) / std``.
+    """Scale of regression targets: a model is trained on ``(target - mean) / std``.
 
-    Weights and learning rates are made for numbers near 0. The head of the weights that are kept,
-    ``kernel * std`` and ``bias * std + mean``, answers in the numbers' own units. The default
-    changes nothing, not even a rounding.
+    Initial weights and learning rates suit targets near 0. Saved weights have the scale folded into
+    the head, ``kernel * std`` and ``bias * std + mean``, and predict in the original units. The
+    default leaves weights and targets unchanged.
     """
 
     mean: float = 0.0
@@ -22,7 +22,7 @@ class TargetScale(NamedTuple):
 
     @contextlib.contextmanager
     def folded(self, model: Any) -> Iterator[None]:
-        """Makes a model in training answer in the numbers' own units within the context."""
+        """Makes a model in training predict in the original units within the context."""
         if self == TargetScale():
             yield
             return
@@ -36,7 +36,7 @@ class TargetScale(NamedTuple):
             head.bias.assign(bias)
 
     def unfold(self, model: Any) -> None:
-        """Makes of a regressor that answers in the numbers' own units one to train."""
+        """Converts a regressor that predicts in the original units to one for training."""
         if self != TargetScale():
             self._assign(model.regressor, 1 / self.std, -self.mean / self.std)
 
@@ -47,7 +47,7 @@ class TargetScale(NamedTuple):
         head.bias.assign(np.float32(bias * factor + shift))
 
     def scaled(self, batches: Any) -> Any:
-        """A dataset of features and numbers, (B,) float32, with the numbers to train on."""
+        """Scales the targets, (B,) float32, of a dataset of features and targets."""
         if self == TargetScale():
             return batches
 

@@ -1,7 +1,7 @@
-"""``task.json``: what a fine-tuned model's directory says of its task, for ``predict``.
+"""``task.json``: the task settings of a fine-tuned model, read for prediction and export.
 
-The model, its vocabulary, labels and thresholds (``checkpoints.model_directory``) are next to it:
-the directory is all that predictions need.
+The directory of the model also contains the weights, vocabulary, labels and thresholds
+(``checkpoints.model_directory``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FORMAT_VERSION = 1
 
 @dataclasses.dataclass
 class _Columns:
-    """The columns that every kind of table may have."""
+    """Columns common to all tables."""
 
     text_columns: Sequence[str] | None = flag_fields.words(None, "")
     label_column: str | None = flag_fields.string(None, "")
@@ -40,11 +40,15 @@ _COLUMNS = {field.name: field for field in dataclasses.fields(_Columns)}
 
 @dataclasses.dataclass(frozen=True)
 class TaskFile:
-    """A task's settings.
+    """Settings of a task.
 
-    ``name`` is for messages. ``columns`` are ``text_columns``, ``label_column``, ``id_column`` and
-    the kind's options of tables, {} for a task that was read from files of its own form;
-    ``options`` are the kept ones of the kind.
+    Attributes:
+        kind: Name of the task type.
+        name: Name of the task for messages.
+        max_seq_length: Maximum number of tokens per row.
+        columns: Options for reading tables: ``text_columns``, ``label_column``, ``id_column`` and
+            those of the task type. Empty for files in a published format.
+        options: Saved options of the task type.
     """
 
     kind: str
@@ -55,50 +59,50 @@ class TaskFile:
 
 
 def to_json(task: TaskFile) -> dict[str, Any]:
-    """Contents of ``task.json``."""
+    """Returns the contents of ``task.json``."""
     return {"format_version": _FORMAT_VERSION, **dataclasses.asdict(task)}
 
 
 def load_task_file(checkpoint: Checkpoint) -> TaskFile | None:
-    """Contents of a checkpoint's ``task.json``; ``None`` without one."""
+    """Returns the task settings of a checkpoint, or ``None`` if it has none."""
     task = checkpoint.task
     return None if task is None else read_task_file(task, checkpoint.path)
 
 
 def read_task_file(contents: Mapping[str, Any], directory: str) -> TaskFile:
-    """Contents of ``task.json``, checked."""
+    """Validates the contents of ``task.json``."""
     from bert_tf.checkpoints.model_directory import TASK
 
     path, values = os.path.join(directory, TASK), dict(contents)
     if values.pop("format_version", None) != _FORMAT_VERSION:
         raise ValueError(
-            f"{path}: format_version is not {_FORMAT_VERSION}: it was written by another version "
-            "of this library; fine-tune again."
+            f"{path}: format_version is not {_FORMAT_VERSION}, so another version of bert_tf "
+            "wrote the file. Fine-tune again."
         )
     expected = {field.name for field in dataclasses.fields(TaskFile)}
     if values.keys() != expected:
         raise ValueError(
             f"{path}: expected the keys {', '.join(sorted(expected))}, got "
-            f"{listed(sorted(values))}; fine-tune again."
+            f"{listed(sorted(values))}. Fine-tune again."
         )
     name = values["kind"]
     if not isinstance(name, str) or name not in KINDS:
         raise ValueError(
-            f"{path}: kind is {quote(name)}, expected one of {', '.join(KINDS)}: give the command "
-            "to the program that registers it, or fine-tune again."
+            f"{path}: kind is {quote(name)}, expected one of {', '.join(KINDS)}. Run the command "
+            "from the program that registers the task type, or fine-tune again."
         )
     for key, expectation in _find_problems(KINDS[name], values):
-        raise ValueError(f"{path}: {key}, expected {expectation}; fine-tune again.")
+        raise ValueError(f"{path}: {key}, expected {expectation}. Fine-tune again.")
     return TaskFile(**values)
 
 
 def _find_problems(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields each value that is wrong, and the expected form."""
+    """Yields each invalid value and the expected form."""
     length = values["max_seq_length"]
     if not isinstance(values["name"], str):
-        yield f"name is {quote(values['name'])}", "a text"
+        yield f"name is {quote(values['name'])}", "a string"
     if type(length) is not int or not 1 <= length < 2**31:
-        yield f"max_seq_length is {quote(length)}", f"a whole number from 1 to {2**31 - 1:,}"
+        yield f"max_seq_length is {quote(length)}", f"an integer from 1 to {2**31 - 1:,}"
     for key in ("columns", "options"):
         if not isinstance(values[key], dict):
             yield f"{key} is {quote(values[key])}", "an object"
@@ -111,7 +115,7 @@ def _find_problems(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tupl
     ):
         yield (
             f"text_columns is {quote(texts)}",
-            f"a list of {minimum} to {maximum:,} columns' names",
+            f"a list of {minimum} to {maximum:,} column names",
         )
     fields = option_fields(kind)
     table_fields = {name: fields[name] for name in table_options(kind)}
@@ -127,24 +131,24 @@ def _find_value_problems(
 ) -> Iterator[tuple[str, str]]:
     for key, value in values.items():
         if key not in fields:
-            yield f"{quote(key)} is not known", ", ".join(fields) or "nothing"
+            yield f"{quote(key)} is unknown", ", ".join(fields) or "nothing"
         elif expected := flag_fields.expected_value(fields[key], value):
             yield f"{key} is {quote(value)}", expected
 
 
 def kinds_for_class(model_class: type[BertModel], *, embeds: bool) -> list[type[Task]]:
-    """The kinds that may have trained a model; ``embeds``: it has a ``sentence_embedding``."""
+    """Returns the task types that can train a model class; ``embeds`` includes embedding tasks."""
     kinds = (kind for kind in KINDS.values() if trains(kind, model_class))
     return [kind for kind in kinds if embeds or not kind.embeds]
 
 
 def default_kind(kinds: Sequence[type[Task]], *, multi_label: bool) -> type[Task]:
-    """The kind of a model without a ``task.json``."""
+    """Returns the task type of a model without a ``task.json``."""
     return next((kind for kind in kinds if kind.multi_label == multi_label), kinds[0])
 
 
 def export_options(task: TaskFile | None) -> ExportOptions:
-    """Options to serve a model as it was trained; ``None`` if its directory has none."""
+    """Returns options to serve a model as it was trained, or the defaults without a task."""
     if task is None:
         return ExportOptions()
     known = {field.name for field in dataclasses.fields(ExportOptions)}

@@ -67,8 +67,8 @@ def order_of_words(*outputs):
     return StandIn(compute)
 
 
-SENTENCES = {"head": "they are cut.", "head_tail": "their middle is left out.",
-        "windows": "they are read in windows, at most 16."}  # fmt: skip
+SENTENCES = {"head": "and are truncated.", "head_tail": "their middle is ignored.",
+        "windows": "and are read in up to 16 windows."}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])

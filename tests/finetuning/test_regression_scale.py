@@ -32,7 +32,7 @@ def regression(inputs, folder):
 def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
     run(regression(inputs, tmp_path))
     printed = capsys.readouterr().out
-    assert "The numbers to learn: mean 79.5" in printed and "COLLAPSED" not in printed
+    assert "Training targets: mean 79.5" in printed and "COLLAPSED" not in printed
     scores = results_of(tmp_path / "run")["scores"]["dev"]
     assert scores["pearson"] > 0.99 and scores["r2"] > 0.9
     texts, true = zip(*sentences(60, seed=1), strict=True)

@@ -121,8 +121,8 @@ TEXTS = "classification"
          "answer_start_column, the column of a.csv.gz with the character of the context where "
          r"the answer begins \(a \.jsonl may have SQuAD's lists of answers instead\)"),
         ("squad", {"label_column": "b"}, "--label_column names a column, and a.json is no table"),
-        ("mrpc", {"long_text": "windows"}, "--long_text=windows is for single texts, and here "
-         r"are two \(#1 String, #2 String\)"),
+        ("mrpc", {"long_text": "windows"}, "--long_text=windows is only for single texts, but "
+         r"there are two text columns: #1 String, #2 String"),
         # Training.
         (TEXTS, {"num_train_epochs": 2.5}, "epochs=2.5: expected a whole number of 1 or more"),
         (TEXTS, {"max_steps": 5, "num_train_epochs": 2}, "--max_steps and --num_train_epochs "
@@ -131,10 +131,10 @@ TEXTS = "classification"
          "schedule"),
         (TEXTS, {"train_batch_size": 8, "gradient_accumulation_steps": 3},
          "=8 is not a multiple of --gradient_accumulation_steps=3"),
-        ("similarity", {"train_batch_size": 1}, "^--train_batch_size=1: a pair of "
-         "--task=similarity is compared with the others of its step, and alone teaches nothing"),
-        ("similarity", {"gradient_accumulation_steps": 2}, "steps=2: the loss compares the rows "
-         "of a batch with each other, which parts cannot"),
+        ("similarity", {"train_batch_size": 1}, "^--train_batch_size=1: expected at least 2, "
+         "because --task=similarity compares the pairs of a batch"),
+        ("similarity", {"gradient_accumulation_steps": 2}, "steps=2 is not supported, because "
+         "the loss compares the examples of a batch"),
         (TEXTS, {"jit_compile": "true", "long_text": "windows"},
          "--jit_compile=true: XLA cannot compile --long_text=windows or --feature_based"),
         ("ner", {"jit_compile": "true", **LAST}, "--jit_compile=true: XLA cannot compile "
@@ -150,13 +150,13 @@ TEXTS = "classification"
          "is not asked for"),
         # Few examples.
         (TEXTS, {"few_shot": True, "pooling": "cls"},
-         "--few_shot reads the mean or the maximum over a text's tokens"),
+         "--few_shot requires mean or maximum pooling. Remove --pooling=cls"),
         (TEXTS, {"few_shot": True, "class_weights": "balanced"},
-         "its own head, and --class_weights is for a head that is trained"),
+         "--class_weights is not supported with --few_shot, which fits its own head"),
         (TEXTS, {"few_shot": True, "long_text": "windows"},
-         "--few_shot learns from the beginnings of texts: leave --long_text=windows out"),
+         "--few_shot reads only the beginnings of texts. Remove --long_text=windows"),
         (TEXTS, {"few_shot": True, "text_columns": "a,c"},
-         r"--few_shot is for single texts, and here are two \(a, c"),
+         "--few_shot is only for single texts, but there are two text columns: a, c"),
         (TEXTS, {"few_shot_pairs": 3}, "--few_shot_pairs requires --few_shot. Pass --few_shot or "
          "remove --few_shot_pairs"),
         # Several runs.
@@ -186,9 +186,9 @@ def test_wrong_flags_are_refused(task, flags, sentence):
          {"freeze": 2, "pooling": "max", "sweep": "paper", "hidden_dropout_prob": 0},
          "--{} is for fine-tuning, and with --feature_based the whole encoder is frozen"),
         (TEXTS, {"dev_fraction": 0}, {"metric": "loss", "early_stopping_epochs": 1,
-         "sweep": "paper"}, "--{} needs something to evaluate on: give --dev_file, or a "
+         "sweep": "paper"}, "--{} requires evaluation data. Pass --dev_file or a "
          "--dev_fraction above 0"),
-        ("ner", {"dev_fraction": 0}, LAST, "--{} needs something to evaluate on: give --dev_file"),
+        ("ner", {"dev_fraction": 0}, LAST, "--{} requires evaluation data. Pass --dev_file"),
     ],
 )  # fmt: skip
 def test_flags_that_mean_nothing_are_refused(task, default, others, sentence):

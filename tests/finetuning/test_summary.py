@@ -29,7 +29,7 @@ def test_the_data_in_words():
     assert training_summary(task, task.training_examples(TOKENIZER, 5), TOKENIZER) == [
         "Task: own, 5 examples to train on, labels x, a, b, c, d, e, f, g, h, i and 2 more; "
         "evaluated on: dev; predicted: test.",
-        "2 of the training examples have more than 5 tokens (--max_seq_length): they are cut.",
+        "2 of the training examples have more than 5 tokens (--max_seq_length) and are truncated.",
         "In the training set: a 3, x 2 of 5.",
         "To beat: always saying 'a', the most frequent, has an accuracy of 0.600 on dev.",
     ]
@@ -37,7 +37,7 @@ def test_the_data_in_words():
     task = text_task("own", numbers, {}, {}, kind="regression")
     assert training_summary(task, task.training_examples(TOKENIZER, 5), TOKENIZER) == [
         "Task: own, 2 examples to train on; evaluated on: nothing.",
-        "The numbers to learn: mean 1.5, standard deviation 1.",
+        "Training targets: mean 1.5, standard deviation 1.",
     ]
 
 

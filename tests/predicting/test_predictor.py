@@ -32,14 +32,14 @@ def test_texts_of_every_form_are_answered_alike(classifier):
     assert predictor([TEXTS[0], None, 3], skip_bad_rows=True) == [
         about(expected[0]),  # a batch of another size: other bits on some processors
         *(
-            {**bad, "id": str(row), "error": f"<data>, row {row}: expected a text, a tuple of "
+            {**bad, "id": str(row), "error": f"<data>, row {row}: expected a string, a tuple of "
              f"texts, or a mapping, got {what}."}
             for row, what in ((1, None), (2, 3))
         ),
     ]  # fmt: skip
     (none,) = predictor([None])
     assert none["error"].startswith(
-        "<data>, row 0: expected a text, a tuple of texts, or a mapping, got None"
+        "<data>, row 0: expected a string, a tuple of texts, or a mapping, got None"
     )
     assert predictor([{"said": "so"}], text_columns="said") == predictor(["so"])
 
@@ -137,8 +137,8 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
     predictor = bert_tf.Predictor(classifier[0])
     for data, sentence in (
         ([], "data is empty: expected at least one example"),
-        ([{"other": "so"}], "data has the columns other, and none is known to be the text"),
-        (7, "data is of the type int: expected a path, a list of examples or a frame"),
+        ([{"other": "so"}], "data has no text column: expected text or text_a, text_b, got other"),
+        (7, "data has the type int: expected a path, a list of examples or a data frame"),
         (
             ["so", 3],
             "<data>, row 1: expected a text, .*, got 3. Correct the row, or skip bad rows with "
@@ -149,7 +149,7 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
             r"<data>, row 0: expected \(text\), got \('good', 'film'\). Correct the row, or skip "
             r"bad rows with --skip_bad_rows \(in Python skip_bad_rows=True\)",
         ),
-        ({"text": 3}, r"data\['text'\] is 3: expected a column's values"),
+        ({"text": 3}, r"data\['text'\] is 3: expected a list of values"),
     ):
         with pytest.raises(ValueError, match=sentence):
             predictor(data)

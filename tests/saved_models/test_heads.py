@@ -297,7 +297,7 @@ def test_a_model_class_from_elsewhere_is_registered(monkeypatch):
     )
     monkeypatch.setattr(of_classes, "_CLASSES", dict(of_classes._CLASSES))
     register_signatures(Ranker, own)
-    with pytest.raises(ValueError, match="^Ranker has signatures already"):
+    with pytest.raises(ValueError, match="^Ranker is already registered"):
         register_signatures(Ranker, own)
     (signature,) = model_signatures(serve(model)).values()
     assert set(signature.function(**features_of([2, 5, 3]))) == {"logits"}

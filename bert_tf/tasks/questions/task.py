@@ -301,8 +301,8 @@ class QuestionTask(Task):
             name = items[index].id
             losses[index] = _loss(outputs.n_best[name], gold[name], version)
 
-        def show(at: int) -> tuple[dict[str, str], str, str]:
-            item = items[at]
+        def show(index: int) -> tuple[dict[str, str], str, str]:
+            item = items[index]
             expected = " | ".join(dict.fromkeys(gold[item.id])) or _NO_ANSWER
             return self.display_texts(item), expected, answers[item.id] or _NO_ANSWER
 

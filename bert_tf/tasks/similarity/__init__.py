@@ -1,1 +1,1 @@
-"""Embeddings, by pairs of texts with a score and by texts that belong together."""
+"""Task type for embedding models: similarity of texts."""

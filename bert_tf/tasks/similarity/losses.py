@@ -1,8 +1,8 @@
-"""Losses of models of embeddings: similar texts get vectors at small angles.
+"""Losses of embedding models, based on the cosines of vectors.
 
-Labels come as floats of the vectors' dtype, as Keras has it: whole numbers are exact up to 2**24.
+Labels are floats of the vectors' dtype, as Keras casts them; integers are exact up to 2**24.
 
-Letters: B batch, K texts of an example, D numbers of a vector, C candidates, B * (K - 1).
+Dimensions: B batch, K texts per example, D vector, C candidates, B * (K - 1).
 """
 
 from typing import Any
@@ -13,40 +13,45 @@ from keras import ops
 from bert_tf.choices import BOTH_WAYS, COSENT, COSINE
 from bert_tf.modeling.layers import normalize
 
-# The logarithm of a probability that counts for 0: finite, so that nothing becomes NaN.
+# Logarithm of a negligible probability, finite to avoid NaN.
 _NEVER = -1e9
-# Cosines are multiplied by it: the inverse of a temperature of 0.05.
+# Factor for cosines, the inverse of a temperature of 0.05.
 SCALE = 20.0
 
 
 class _VectorLoss(keras.losses.Loss):
-    """A loss of vectors, (B, K, D), by the cosines of their angles."""
+    """Base class of losses of vectors, (B, K, D), that depend only on their directions."""
 
-    # True if an example's loss depends on the other examples of the batch.
+    # Whether the loss of an example depends on the rest of the batch.
     compares_rows = True
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The losses, (B,), or (1,) where a batch has one."""
+        """Returns losses of shape (B,), or (1,) if there is one for the batch."""
         return self.compute_loss(y_true, normalize(y_pred))
 
     def compute_loss(self, labels: Any, vectors: Any) -> Any:
-        """The losses of vectors of length 1."""
+        """Returns the losses of unit vectors."""
         raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class InBatchNegatives(_VectorLoss):
-    """The cross-entropy of an anchor's own text among all texts of the batch.
+    """Cross-entropy of an anchor's text among all texts of the batch.
 
-    ``scale`` times the cosines are the logits. Labels (B, K) are numbers of texts: the anchor, what
-    belongs to it and, where K is 3, what does not. Equal numbers are equal texts, so that no text
-    counts as wrong for an anchor which the batch shows to be right for it: it is the anchor's, or
-    stands next to it in some row. With ``both_ways`` the mean of this and of each
-    text's own anchor among all anchors.
+    The logits are the cosines times ``scale``. Labels, (B, K), are numbers of texts: the anchor, a
+    text that belongs to it and, if K is 3, a text that does not. Equal numbers denote equal texts.
+    A text that is the anchor's own, or is paired with it in another row of the batch, is not used
+    as a negative.
 
     Sources: Henderson et al. 2017, "Efficient Natural Language Response Suggestion", section 4;
-    sentence-transformers ``MultipleNegativesRankingLoss`` and its symmetric form, which have no
-    such care for duplicates.
+    sentence-transformers ``MultipleNegativesRankingLoss`` and its symmetric form, which do not
+    handle duplicates.
+
+    Args:
+        scale: Factor for the cosines.
+        both_ways: Whether to average the loss with that of each text's anchor among all anchors.
+        name: Name of the loss.
+        **kwargs: Further arguments of ``keras.losses.Loss``.
     """
 
     def __init__(
@@ -60,13 +65,13 @@ class InBatchNegatives(_VectorLoss):
         self.scale, self.both_ways = scale, both_ways
 
     def compute_loss(self, labels: Any, vectors: Any) -> Any:
-        """The labels (B, K) and directions (B, K, D) of texts -> the loss of each anchor, (B,)."""
+        """Returns the loss of each anchor, (B,), for labels (B, K) and unit vectors (B, K, D)."""
         anchors, own = vectors[:, 0], vectors[:, 1]
-        # (C, D), the texts that belong to the anchors first, and their numbers (C,).
+        # (C, D), starting with the anchors' texts, and their numbers (C,).
         texts = ops.reshape(ops.swapaxes(vectors[:, 1:], 0, 1), (-1, ops.shape(vectors)[2]))
         numbers = ops.reshape(ops.transpose(labels[:, 1:]), (-1,))
-        # (B, B): of the same anchor; (B, C): the same text. A text is right for an anchor where
-        # some row has the two, or it is the anchor's.
+        # (B, B): whether anchors are equal; (B, C): whether texts are equal. A text is positive for
+        # an anchor if some row contains both, or if it equals the anchor.
         same_anchor = ops.cast(labels[:, 0][:, None] == labels[:, 0][None], vectors.dtype)
         is_text = ops.cast(labels[:, 1][:, None] == numbers[None], vectors.dtype)
         is_right = ops.matmul(same_anchor, is_text) > 0
@@ -78,7 +83,10 @@ class InBatchNegatives(_VectorLoss):
         return losses
 
     def _cross_entropy(self, anchors: Any, texts: Any, is_right: Any) -> Any:
-        """(B, D), (C, D), (B, C) -> (B,): text i is that of anchor i."""
+        """Returns the loss of each anchor: (B, D), (C, D), (B, C) -> (B,).
+
+        Text i belongs to anchor i.
+        """
         logits = self.scale * ops.matmul(anchors, ops.transpose(texts))
         is_own = ops.eye(ops.shape(anchors)[0], ops.shape(texts)[0], dtype="bool")
         own = ops.sum(ops.where(is_own, logits, 0.0), axis=1)
@@ -86,13 +94,13 @@ class InBatchNegatives(_VectorLoss):
         return ops.logsumexp(others, axis=1) - own
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "scale": self.scale, "both_ways": self.both_ways}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class CosineError(_VectorLoss):
-    """The squared difference of two texts' cosine, (B, 2, D), and a score from 0 to 1, (B,).
+    """Squared difference between the cosine of two texts, (B, 2, D), and a score (B,) in 0 to 1.
 
     Source: Reimers and Gurevych 2019, "Sentence-BERT", section 3, the regression objective.
     """
@@ -103,16 +111,16 @@ class CosineError(_VectorLoss):
         super().__init__(name=name, **kwargs)
 
     def compute_loss(self, labels: Any, vectors: Any) -> Any:
-        """The scores (B,) and directions (B, 2, D) of pairs -> the loss of each, (B,)."""
+        """Returns the loss of each pair, (B,), for scores (B,) and unit vectors (B, 2, D)."""
         return ops.square(ops.sum(vectors[:, 0] * vectors[:, 1], axis=1) - labels)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class CosineOrder(_VectorLoss):
-    """CoSENT: for every two pairs of the batch, the more similar one is to have the greater cosine.
+    """CoSENT: of every two pairs, the one with the higher score should have the higher cosine.
 
-    log(1 + the sum of exp(scale * (cosine of the pair of the lower score - that of the other))),
-    over all two pairs whose scores, (B,), differ. Only the order of the scores counts.
+    The loss is log(1 + sum(exp(scale * (cosine of the lower-scored pair - cosine of the other)))),
+    summed over all two pairs with different scores, (B,). Only the order of the scores matters.
 
     Source: Su 2022, "CoSENT"; sentence-transformers ``CoSENTLoss``.
     """
@@ -122,9 +130,9 @@ class CosineOrder(_VectorLoss):
         self.scale = scale
 
     def compute_loss(self, labels: Any, vectors: Any) -> Any:
-        """The scores (B,) and directions (B, 2, D) of pairs -> the loss of all, (1,)."""
+        """Returns the loss of the batch, (1,), for scores (B,) and unit vectors (B, 2, D)."""
         cosines = self.scale * ops.sum(vectors[:, 0] * vectors[:, 1], axis=1)
-        # (B, B): how far the cosine of the row's pair is above that of the column's.
+        # (B, B): cosine of the row's pair minus that of the column's pair.
         above = cosines[:, None] - cosines[None]
         is_wrong_way = labels[:, None] < labels[None]
         terms = ops.where(is_wrong_way, above, ops.cast(_NEVER, above.dtype))
@@ -132,12 +140,12 @@ class CosineOrder(_VectorLoss):
         return ops.logsumexp(with_one)[None]
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "scale": self.scale}
 
 
 def similarity_loss(name: str) -> _VectorLoss:
-    """The loss of ``--similarity_loss``."""
+    """Returns the loss named by ``--similarity_loss``."""
     if name in (COSENT, COSINE):
         return CosineOrder() if name == COSENT else CosineError()
     return InBatchNegatives(both_ways=name == BOTH_WAYS)

@@ -1,9 +1,10 @@
-"""Documents that are found for queries: exact search in blocks, and how good the rankings are.
+"""Exact retrieval of documents in chunks, and scores of rankings.
 
 Sources: Järvelin and Kekäläinen 2002 (nDCG); Thakur et al. 2021, "BEIR", and trec_eval, whose
-conventions these are: the gain of a document is its relevance, a rank's discount log2(rank + 1).
+conventions are used: the gain of a document is its relevance, the discount of a rank log2(rank +
+1).
 
-Letters: Q queries, N documents, D numbers of a vector, K ranks.
+Dimensions: Q queries, N documents, D vector, K ranks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,20 +15,23 @@ from numpy.typing import NDArray
 
 from bert_tf.evaluation.scores import Comparison
 
-# How many documents of each query are ranked, as BEIR does.
+# Number of ranked documents per query, as in BEIR.
 _RANKS = 1000
-# A block of this many scores takes 32 MB.
+# Number of scores per chunk: 32 MB.
 _SCORES_CHUNK_SIZE = 1 << 23
 
 
 def search(
     queries: NDArray[Any], documents: NDArray[Any], count: int = _RANKS + 1
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """The documents of the greatest inner products with each query, exact, the best first.
+    """Returns the documents with the largest inner products for each query, the best first.
 
-    Vectors are (Q, D) and (N, D), taken in blocks, so that the memory does not grow with Q times N.
-    Returns the documents' numbers and the products, (Q, K) each, K the smaller of ``count`` and N;
-    documents of equal products are in the order of their numbers.
+    The search is exact and processes queries, (Q, D), in chunks, so memory does not grow with Q
+    times the number of documents, (N, D). Ties are in the order of the documents.
+
+    Returns:
+        Indices of the documents and inner products, shape (Q, K) each, with K the minimum of
+        ``count`` and N.
     """
     blocks = []
     size = max(1, _SCORES_CHUNK_SIZE // len(documents))
@@ -44,7 +48,7 @@ def search(
 
 
 def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
-    """True at the ``count`` greatest scores of each row; of equal ones the first."""
+    """Returns a mask of the ``count`` largest scores per row; ties keep the first."""
     if scores.shape[1] <= count:
         return np.ones(scores.shape, bool)
     minimum = -np.partition(-scores, count - 1, axis=1)[:, count - 1 : count]
@@ -54,7 +58,10 @@ def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
 
 
 def drop_own_text(ranked: NDArray[np.intp], own: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Rankings (Q, K) without each query's own document, (Q,) numbers or -1; -1 stands behind."""
+    """Removes each query's own document, given by (Q,) indices or -1, from rankings (Q, K).
+
+    The rankings are padded with -1.
+    """
     is_own = ranked == own[:, None]
     order = np.argsort(is_own, axis=1, kind="stable")
     return np.where(np.take_along_axis(is_own, order, 1), -1, np.take_along_axis(ranked, order, 1))
@@ -78,8 +85,8 @@ def _reciprocal_rank(gains: NDArray[Any]) -> NDArray[np.float64]:
     return ((gains > 0) / np.arange(1, gains.shape[1] + 1)).max(1, initial=0.0)
 
 
-# Each score, (Q,), is of the relevances of the ranked documents, (Q, K), of the ten greatest
-# relevances, (Q, 10), and of how many documents are relevant, (Q,).
+# Functions from the relevance of the ranked documents, (Q, K), the ten highest relevances, (Q, 10),
+# and the number of relevant documents, (Q,), to scores, (Q,).
 RANKING_SCORES: Mapping[str, Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[Any]]] = {
     "ndcg@10": lambda gains, ideal, counts: _gain_at_10(gains) / _gain_at_10(ideal),
     "mrr@10": lambda gains, ideal, counts: _reciprocal_rank(gains[:, :10]),
@@ -93,12 +100,12 @@ RANKING_SCORES: Mapping[str, Callable[[NDArray[Any], NDArray[Any], NDArray[Any]]
 def compare_rankings(
     ranked: NDArray[np.intp], relevant: Sequence[Mapping[int, float]]
 ) -> Comparison:
-    """Rankings compared with what is relevant; a row is a query.
+    """Compares rankings with the relevant documents; a row is a query.
 
-    ``ranked`` (Q, K) has documents' numbers, the best first, -1 behind a shorter ranking;
-    ``relevant`` has of each query the documents' relevance by their numbers, one above 0 at least.
-    ``map`` is the mean average precision of the first 1,000; ``accuracy`` the share of queries
-    whose first document is relevant.
+    ``ranked``, (Q, K), contains indices of documents, the best first, padded with -1. ``relevant``
+    contains the relevance of documents by index for each query, at least one above 0. ``map`` is
+    the mean average precision at 1,000 and ``accuracy`` the fraction of queries whose first
+    document is relevant.
     """
     ranked = ranked[:, :_RANKS]
     gains, ideal = np.zeros(ranked.shape), np.zeros([len(ranked), 10])

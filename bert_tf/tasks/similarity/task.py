@@ -1,8 +1,8 @@
-"""Texts that are similar: a model of embeddings, judged by their cosines or as a search is.
+"""Task type for embedding models, evaluated by cosine similarities or by retrieval.
 
-Sources: Reimers and Gurevych 2019, "Sentence-BERT"; the losses have theirs.
+Source: Reimers and Gurevych 2019, "Sentence-BERT".
 
-Letters: N examples, K texts of an example, U different texts, D numbers of a vector.
+Dimensions: N examples, K texts per example, D vector.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bert_tf.readers.examples import (
 )
 from bert_tf.readers.tables import Row, TableFile, read_columns
 
-# === A user's own tables to compare: pairs with a score, or that belong together, and triples ===
+# === Tables of pairs, scored pairs and triples ===
 
 
 def read_similarity(
@@ -49,16 +49,17 @@ def read_similarity(
     id_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[SimilarityExample]:
-    """Reads pairs of texts with a score, pairs that belong together, or triples.
+    """Reads text pairs with a score, pairs that belong together, or triples.
 
-    ``text_columns`` are those of two texts, or of an anchor, a text that belongs to it and one that
-    does not. ``label_column`` has a pair's score, a finite number; without it the two belong
-    together, or are to be predicted.
+    ``text_columns`` are two texts, or an anchor, a text that belongs to it and one that does not.
+    ``label_column`` contains the score of a pair, a finite number. Without it, the texts belong
+    together or are to be predicted.
     """
     if label_column is not None and len(text_columns) > 2:
         raise ValueError(
-            f"The column {label_column!r} has a score, and a score is of two texts: name two text "
-            f"columns, not {', '.join(text_columns)}; or no column of scores."
+            f"The column {label_column!r} contains scores, which require two text columns, but "
+            f"there are more: {', '.join(text_columns)}. Use two text columns or remove the label "
+            "column."
         )
     bad = BadRows.from_option(str(path), skip_bad_rows)
     what = [f"column {name!r}" for name in text_columns]
@@ -75,26 +76,25 @@ def read_similarity(
     return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
 
 
-# Of so few different cosines a model says nothing.
+# Below this spread of the cosines, the run has collapsed.
 _MIN_SPREAD = 1e-3
 
 
 def _check_batch_size(name: str, values: Values, given_flags: Given) -> str:
-    """Refuses steps and parts in which a pair has nothing to be compared with."""
+    """Rejects batches in which a pair is not compared with others."""
     size, parts = values["train_batch_size"], values["gradient_accumulation_steps"]
-    if values[name] == COSINE:  # the error of a cosine is that of one pair
+    if values[name] == COSINE:  # this loss does not compare pairs
         return ""
-    # A triple has a wrong text of its own.
+    # A triple contains a negative text.
     if size == 1 and len(values["text_columns"] or ()) < 3:
         return (
-            f"--train_batch_size={size}: a pair of --task={values['task']} is compared with the "
-            "others of its step, and alone teaches nothing: expected 2 or more."
+            f"--train_batch_size={size}: expected at least 2, because --task={values['task']} "
+            "compares the pairs of a batch."
         )
     if parts > 1:
         return (
-            f"--gradient_accumulation_steps={parts}: the loss compares the rows of a batch with "
-            "each other, which parts cannot: leave it out, and give a --train_batch_size that "
-            "fits, or --remat."
+            f"--gradient_accumulation_steps={parts} is not supported, because the loss compares "
+            "the examples of a batch. Remove it and use a smaller --train_batch_size or --remat."
         )
     return ""
 
@@ -103,29 +103,28 @@ def _check_batch_size(name: str, values: Values, given_flags: Given) -> str:
 class _Options:
     normalize: bool | None = flag_fields.switch(
         None,
-        "similarity: scale vectors to length 1, by default as --init_checkpoint does, else true.",
-        heading="Vectors of texts",
+        "similarity: scale vectors to length 1; by default as in --init_checkpoint, else true.",
+        heading="Text embeddings",
         advanced=True,
     )
     similarity_loss: str | None = flag_fields.choice(
         None,
         SIMILARITY_LOSSES,
-        "similarity: learn from scores their order (cosent, the default) or their values "
-        "(cosine), and without scores each anchor's own text (one_way, the default) or also each "
-        "text's own anchor (both_ways).",
+        "similarity: loss. With scores: cosent (the default) learns their order, cosine their "
+        "values. Without scores: one_way (the default) predicts the text of each anchor, "
+        "both_ways also the anchor of each text.",
         rules=[_check_batch_size],
         advanced=True,
     )
 
 
 class SimilarityTask(Task):
-    """Pairs of texts with scores, pairs that belong together, or triples.
+    """Embedding of texts, trained on scored pairs, pairs that belong together, or triples.
 
-    Of ``embedding`` the task reads the texts' prefixes.
-
-    Pairs with scores are judged by the rank correlation of the scores with the cosines. Of the
-    others each anchor is a query, and every other text of the set that is not only an anchor a
-    document, of which those are relevant that belong to it.
+    ``embedding`` provides the prefixes of the texts. Scored pairs are evaluated by the rank
+    correlation of the scores and the cosines. For other data, each anchor is a query, all texts of
+    the set except those that are only anchors are documents, and the texts paired with the anchor
+    are relevant.
     """
 
     kind = "similarity"
@@ -138,12 +137,12 @@ class SimilarityTask(Task):
     metrics = (*CORRELATIONS, *RANKING_SCORES)
     embeds = True
     read = staticmethod(read_similarity)
-    # No pooler: the vectors are of the last states.
+    # Vectors are pooled from the last hidden states.
     model_arguments = {"pooler": False}  # noqa: RUF012
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Pairs of the same texts with scores; without, pairs that share a text."""
+        """Groups scored pairs of equal texts, and other pairs that share a text."""
         if items[0].label is not None:
             return (lambda item: tuple(sorted(item.texts))), RANDOM_SPLIT
         groups = _group_by_shared_text(items)
@@ -151,7 +150,7 @@ class SimilarityTask(Task):
 
     @property
     def _prefixes(self) -> tuple[str, str]:
-        """Prefixes of the first text of an example, the query, and of the others."""
+        """Prefixes of queries, the first text of an example, and of documents, the other texts."""
         embedding = self.embedding
         return (embedding.query_prefix, embedding.document_prefix) if embedding else ("", "")
 
@@ -162,56 +161,56 @@ class SimilarityTask(Task):
 
     @property
     def default_metric(self) -> str:
-        """Spearman correlation for pairs with scores, else NDCG@10 of the search."""
+        """Spearman correlation for scored pairs, else NDCG@10."""
         return "spearman" if self._has_scores else "ndcg@10"
 
     @property
     def unavailable_metrics(self) -> Sequence[str]:
-        """Scores of the search for pairs with scores, and of cosines for other pairs."""
+        """Retrieval scores for scored pairs, and correlations for other data."""
         return [*(RANKING_SCORES if self._has_scores else CORRELATIONS)]
 
     def describe_constant_targets(self) -> str:
-        """Sentence if all scores are equal, or if no text is wrong for any anchor; else ""."""
+        """Returns a message if all scores are equal or no text is a negative, else ""."""
         items = self.training_items()
         scores = {item.label for item in items}
         if self._has_scores:
             return f"Every pair has the score {scores.pop():.6g}" if len(scores) == 1 else ""
-        right: dict[str, set[str]] = {item.texts[0]: {item.texts[0]} for item in items}
+        positives: dict[str, set[str]] = {item.texts[0]: {item.texts[0]} for item in items}
         for item in items:
-            right[item.texts[0]].add(item.texts[1])
-        others = {text for item in items for text in item.texts[1:]}
-        has_wrong = any(not others <= own for own in right.values())
-        return "" if has_wrong else "Every text is a right one for every anchor"
+            positives[item.texts[0]].add(item.texts[1])
+        texts = {text for item in items for text in item.texts[1:]}
+        has_negatives = any(not texts <= positive for positive in positives.values())
+        return "" if has_negatives else "Every text belongs to every anchor"
 
     def loss(self) -> Any:
-        """The named loss, by default the first that suits the pairs."""
+        """Returns the named loss, by default the first one suitable for the data."""
         from .losses import similarity_loss
 
         names = (COSENT, COSINE) if self._has_scores else (ONE_WAY, BOTH_WAYS)
         name = self.options.similarity_loss or names[0]
         if name not in names:
-            have = "scores (--label_column)" if self._has_scores else "no scores (--label_column)"
+            data = "with" if self._has_scores else "without"
             raise ValueError(
-                f"--similarity_loss={name}: the texts have {have}: expected one of "
-                f"{', '.join(names)}."
+                f"--similarity_loss={name}: expected one of {', '.join(names)} for texts {data} "
+                "scores (--label_column)."
             )
         return similarity_loss(name)
 
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
-        """Rows of K texts to train on, or each different text once to run a model on."""
+        """Tokenizes K texts per example for training, or each distinct text once for inference."""
         from bert_tf.pipelines.classification import similarity_examples
 
         if not labelled:
             texts, _ = self._numbered(items)
             return similarity_examples(tokenizer, [texts], max_seq_length=max_seq_length)
-        # Equal texts have equal labels, whatever prefix stands before them.
+        # Labels are assigned before prefixes are added, so that equal texts have equal labels.
         _, labels = _numbered(item.texts for item in items)
         if self._has_scores:
             labels = np.array([item.label for item in items], np.float64)
             lowest, highest = labels.min(), labels.max()
-            # Cosines are learned as 0 to 1, whatever the scores' units.
+            # Scores are scaled to 0 to 1, the range of the cosines to learn.
             labels = (labels - lowest) / max(highest - lowest, np.finfo(np.float32).tiny)
         columns = zip(*(prefixed(item.texts, self._prefixes) for item in items), strict=True)
         return similarity_examples(
@@ -219,7 +218,7 @@ class SimilarityTask(Task):
         )
 
     def _numbered(self, items: Items) -> tuple[list[str], np.ndarray]:
-        """The different texts to embed, as ``_numbered`` has them."""
+        """Returns the distinct texts with their prefixes, and their indices."""
         return _numbered(prefixed(item.texts, self._prefixes) for item in items)
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
@@ -233,8 +232,8 @@ class SimilarityTask(Task):
         cosines = (vectors[numbers[:, 0]] * vectors[numbers[:, 1]]).sum(1).astype(np.float64)
         errors = ((ranks(true) - ranks(cosines)) / len(items)) ** 2
 
-        def show(at: int) -> tuple[Mapping[str, str], str, str]:
-            return self.display_texts(items[at]), f"{true[at]:.6g}", f"{cosines[at]:.3f}"
+        def show(index: int) -> tuple[Mapping[str, str], str, str]:
+            return self.display_texts(items[index]), f"{true[index]:.6g}", f"{cosines[index]:.3f}"
 
         comparison = compare(CORRELATIONS, true, cosines)
         return Evaluation(
@@ -248,36 +247,37 @@ class SimilarityTask(Task):
     def _score_search(
         self, items: Items, texts: Sequence[str], numbers: np.ndarray, vectors: np.ndarray
     ) -> Evaluation:
-        """Judges how each anchor ranks all texts that are not only anchors."""
+        """Scores the ranking of documents for each anchor."""
         from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
 
         queries, first = np.unique(numbers[:, 0], return_index=True)
         documents = np.unique(numbers[:, 1:])
-        column = {number: at for at, number in enumerate(documents.tolist())}
+        column = {number: index for index, number in enumerate(documents.tolist())}
         relevant: dict[int, dict[int, float]] = {query: {} for query in queries.tolist()}
         for query, document in numbers[:, :2].tolist():
             relevant[query][column[document]] = 1.0
         ranked, scores = search(vectors[queries], vectors[documents])
-        column_of_text = {texts[n].removeprefix(self._prefixes[1]): at for n, at in column.items()}
-        own = np.full(len(queries), -1)  # the document that is the query's own text
+        _, prefix = self._prefixes
+        column_of_text = {texts[n].removeprefix(prefix): index for n, index in column.items()}
+        own_documents = np.full(len(queries), -1)  # index of the document that equals the query
         for row, (item, matches) in enumerate(zip(first, relevant.values(), strict=True)):
-            at = column_of_text.get(items[item].texts[0], -1)
-            if at not in matches:
-                own[row] = at
-        ranked = drop_own_text(ranked, own)
+            index = column_of_text.get(items[item].texts[0], -1)
+            if index not in matches:
+                own_documents[row] = index
+        ranked = drop_own_text(ranked, own_documents)
         comparison = compare_rankings(ranked, [*relevant.values()])
         first_relevant = [
-            next((rank for rank, at in enumerate(row) if at in matches), len(documents))
+            next((rank for rank, index in enumerate(row) if index in matches), len(documents))
             for row, matches in zip(ranked.tolist(), relevant.values(), strict=True)
         ]
-        anchors = [items[at] for at in first]
+        anchors = [items[index] for index in first]
 
-        def show(at: int) -> tuple[Mapping[str, str], str, str]:
+        def show(index: int) -> tuple[Mapping[str, str], str, str]:
             query_prefix, document_prefix = self._prefixes
-            first = next(iter(relevant[int(queries[at])]))
-            query = texts[queries[at]].removeprefix(query_prefix)
+            first = next(iter(relevant[int(queries[index])]))
+            query = texts[queries[index]].removeprefix(query_prefix)
             expected = texts[documents[first]].removeprefix(document_prefix)
-            best = texts[documents[ranked[at, 0]]].removeprefix(document_prefix)
+            best = texts[documents[ranked[index, 0]]].removeprefix(document_prefix)
             return {"": query}, expected, best
 
         losses = np.log2(1.0 + np.array(first_relevant))
@@ -296,28 +296,28 @@ class SimilarityTask(Task):
     def answers(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[Mapping[str, Any]]:
-        """The cosines of each example's first text and its others."""
+        """Yields the cosines of the first text of each example with the others."""
         _, numbers = self._numbered(items)
         vectors = normalize_rows(outputs[:, 0])
         for row in numbers:
             yield {"similarity": (vectors[row[1:]] @ vectors[row[0]]).tolist()}
 
     def record(self, item: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """The cosine of the first text and the second, and of three that with the third."""
+        """Returns the cosines of the first text with the second and, for triples, the third."""
         return dict(zip(("prediction", "third"), answer["similarity"], strict=False))
 
     @classmethod
     def record_columns(
         cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
     ) -> Record:
-        """Columns of predictions, ``third`` among them where there are three texts."""
+        """Adds the column ``third`` if there are triples."""
         record = super().record_columns(labels, items, columns, options)
         has_third = any(len(item.texts) > 2 for item in items)
         return {**record, "third": None} if has_third else record
 
 
 def normalize_rows(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (N, D) at length 1; zeros stay zeros.
+    """Scales vectors, (N, D), to unit length; zero vectors are unchanged.
 
     >>> normalize_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
     array([[0.6, 0.8],
@@ -328,7 +328,7 @@ def normalize_rows(vectors: np.ndarray) -> np.ndarray:
 
 
 def prefixed(texts: Sequence[str], prefixes: tuple[str, str]) -> tuple[str, ...]:
-    """An example's texts as they are embedded.
+    """Returns the texts of an example with their prefixes.
 
     >>> prefixed(["a", "b", "c"], ("query: ", "passage: "))
     ('query: a', 'passage: b', 'passage: c')
@@ -338,7 +338,7 @@ def prefixed(texts: Sequence[str], prefixes: tuple[str, str]) -> tuple[str, ...]
 
 
 def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
-    """Every different text, in the order of its first place, and (N, K) int32, each one's number.
+    """Returns the distinct texts in order of occurrence, and indices, shape (N, K) int32.
 
     >>> _numbered([("a", "b"), ("b", "a")])
     (['a', 'b'], array([[0, 1],
@@ -350,9 +350,9 @@ def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
 
 
 def _group_by_shared_text(items: Sequence[SimilarityExample]) -> dict[str, str]:
-    """The least text of a pair's group, which shares texts, by the pair's second text.
+    """Returns the smallest text of a pair's group by its second text; groups share texts.
 
-    A question's other answers, and an answer's other questions, are known once one was trained on.
+    Other answers to a question, and other questions with an answer, must not be held out.
 
     >>> pairs = [("q", "b"), ("q", "a"), ("r", "b"), ("s", "c")]
     >>> from bert_tf.readers.examples import SimilarityExample
@@ -360,16 +360,16 @@ def _group_by_shared_text(items: Sequence[SimilarityExample]) -> dict[str, str]:
     {'b': 'a', 'a': 'a', 'c': 'c'}
     """
     root_of: dict[str, str] = {}
-    second_of: dict[str, str] = {}  # by text, the second text of the first pair that has it
+    second_of: dict[str, str] = {}  # second text of the first pair with a text
 
-    def group(own: str) -> str:
-        while root_of.setdefault(own, own) != own:
-            root_of[own] = own = root_of[root_of[own]]
-        return own
+    def group(key: str) -> str:
+        while root_of.setdefault(key, key) != key:
+            root_of[key] = key = root_of[root_of[key]]
+        return key
 
     for item in items:
         for text in item.texts[:2]:
-            own = item.texts[1]
-            first, second = sorted((group(own), group(second_of.setdefault(text, own))))
+            key = item.texts[1]
+            first, second = sorted((group(key), group(second_of.setdefault(text, key))))
             root_of[second] = first
-    return {own: group(own) for own in root_of}
+    return {key: group(key) for key in root_of}

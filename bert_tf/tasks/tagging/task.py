@@ -338,8 +338,8 @@ class TaggingTask(Task):
         show = self._show_entities if self._has_entities else _show_differences
         comparison = self._compare(items, tags, losses)
 
-        def describe(at: int) -> tuple[dict[str, str], str, str]:
-            return self.display_texts(items[at]), *show(items[at], tags[at])
+        def describe(index: int) -> tuple[dict[str, str], str, str]:
+            return self.display_texts(items[index]), *show(items[index], tags[index])
 
         return Evaluation(
             **fields,

@@ -1,1 +1,1 @@
-"""Classes, numbers and choices, of a text or two."""
+"""Task types for single texts and text pairs: classes, numbers and choices."""

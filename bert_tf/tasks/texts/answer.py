@@ -1,9 +1,9 @@
-"""Texts, or pairs of texts, to classes or numbers; the choice, of several, that fits a context.
+"""Answers and signatures for classification, regression and multiple choice.
 
-``answer_class``, ``answer_classes`` and ``answer_choice`` compute answers from a model's outputs;
-the signatures compute these outputs from strings.
+``answer_class``, ``answer_classes`` and ``answer_choice`` convert the model's outputs to answers;
+the signatures compute the outputs from strings.
 
-Letters: B examples, C classes, K choices.
+Dimensions: B examples, C classes, K choices.
 """
 
 from __future__ import annotations
@@ -54,13 +54,15 @@ if TYPE_CHECKING:
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
 
-# === From outputs to answers ===
+# === Answers ===
 
 
 def answer_class(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
-    """The class of each example, of logits (B, C).
+    """Converts single-label logits, (B, C), to answers.
 
-    Returns ``label`` and ``score`` (B,), its probability, and ``probabilities`` (B, C).
+    Returns:
+        ``label``, class ids of shape (B,); ``score``, their probabilities, (B,); ``probabilities``,
+        (B, C).
     """
     probabilities = class_probabilities.probabilities(logits, _temperature(thresholds))
     return {
@@ -71,10 +73,11 @@ def answer_class(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
 
 
 def answer_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
-    """The classes of each example, of logits (B, C).
+    """Converts multi-label logits, (B, C), to answers.
 
-    Returns ``chosen_labels`` (B, C), the most probable first, then -1; ``counts`` (B,), how many
-    are chosen; and ``probabilities`` (B, C).
+    Returns:
+        ``chosen_labels``, class ids of shape (B, C), the most likely first, padded with -1;
+        ``counts``, the number of chosen classes, (B,); ``probabilities``, (B, C).
     """
     probabilities = class_probabilities.multilabel_probabilities(logits, _temperature(thresholds))
     threshold = thresholds.get(features.PROBABILITY_THRESHOLD, features.DEFAULT_THRESHOLD)
@@ -89,9 +92,11 @@ def answer_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
 
 
 def answer_choice(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
-    """The choice of each example, of logits (B, K), ``NO_CHOICE`` where there is none.
+    """Converts logits of choices, (B, K), ``NO_CHOICE`` at padding, to answers.
 
-    Returns ``choice`` (B,), its index or -1, and ``probabilities`` (B, K).
+    Returns:
+        ``choice``, the index of the most likely choice or -1, shape (B,); ``probabilities``, (B,
+        K).
     """
     best, probabilities = class_probabilities.choose(
         logits, logits > NO_CHOICE, _temperature(thresholds)
@@ -107,11 +112,11 @@ def _temperature(thresholds: Thresholds) -> float:
 
 
 def text_signatures(served: Served, task: Task) -> Signatures:
-    """Signatures of a ``BertClassifier`` or a ``BertRegressor``, with the answers of a task."""
+    """Returns the signatures of a ``BertClassifier`` or ``BertRegressor``."""
     if isinstance(served.model, BertRegressor):
-        found, api, tokens = "the number", "Regress", id_signature(served, function=_regress_ids)
+        result, api, tokens = "the number", "Regress", id_signature(served, function=_regress_ids)
     else:
-        found = "the classes that hold" if served.model.multi_label else "the class"
+        result = "the classes" if served.model.multi_label else "the class"
         api, tokens = "Classify", id_signature(served)
 
     def answer(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
@@ -122,9 +127,9 @@ def text_signatures(served: Served, task: Task) -> Signatures:
             answers["labels"] = tf.tile(tf.constant([task.labels]), [tf.size(text), 1])
         return {**answers, "truncated": truncated}
 
-    text = text_signature(served, answer, f"Finds {found} of a text.")
-    pair = text_signature(served, answer, f"Finds {found} of a pair of texts.", "text", "text_pair")
-    examples = _example_signature(served, answer, found, api)
+    text = text_signature(served, answer, f"Predicts {result} of a text.")
+    pair = text_signature(served, answer, f"Predicts {result} of a text pair.", "text", "text_pair")
+    examples = _example_signature(served, answer, result, api)
     default = pair if served.options.pair else text
     by_input = {"text": text, "pair": pair, "tokens": tokens, api.lower(): examples}
     return {"serving_default": default, **by_input}
@@ -133,7 +138,7 @@ def text_signatures(served: Served, task: Task) -> Signatures:
 def _outputs(
     served: Served, text: tf.Tensor, text_pair: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The model's outputs for texts or pairs, (B, ...), and whether they were cut, (B,)."""
+    """Returns the outputs for texts or pairs, (B, ...), and whether texts were cut, (B,)."""
     form = served.options.long_text
     if form == LONG_TEXTS[0] or text_pair is not None:
         texts = [text] if text_pair is None else [text, text_pair]
@@ -152,12 +157,12 @@ def _outputs(
 
 
 def regressor_logits(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """Outputs of a ``BertRegressor`` on ids, (B, S) int32, as transformers has them: (B, 1)."""
+    """Returns outputs of a ``BertRegressor`` on ids, (B, S) int32, in transformers' shape."""
     return {"logits": model_outputs(served, **inputs)["logits"][:, None]}
 
 
 def _regress_ids(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """The number of each row of ids, (B, S) int32: ``value`` (B,)."""
+    """Returns the number ``value``, (B,), for each row of ids, (B, S) int32."""
     return {"value": served.model.activated(model_outputs(served, **inputs)["logits"])}
 
 
@@ -165,9 +170,9 @@ def _regress_ids(served: Served, **inputs: tf.Tensor) -> Outputs:
 
 
 def _example_signature(
-    served: Served, answer: Callable[..., Outputs], found: str, api: str
+    served: Served, answer: Callable[..., Outputs], result: str, api: str
 ) -> Signature:
-    """Signature of serialized ``tf.Example``s, (B,), with the texts as features."""
+    """Returns a signature for serialized ``tf.Example`` strings, (B,), with texts as features."""
     names = ["text", "text_pair"] if served.options.pair else ["text"]
     outputs = {"Classify": {"classes": "labels", "scores": "probabilities"}}
     returned = outputs.get(api, {"outputs": "value"})
@@ -182,14 +187,14 @@ def _example_signature(
         on_examples,
         {"inputs": STRINGS},
         [{"inputs": _serialized(columns)} for columns in text_requests(served, names)],
-        f"For TensorFlow Serving's {api}: finds {found} of serialized tf.Examples with the "
+        f"For TensorFlow Serving's {api}: predicts {result} of serialized tf.Examples with the "
         f"feature{'s' if len(names) > 1 else ''} {' and '.join(names)}.",
         reports_invalid_bytes=False,
     )
 
 
 def _serialized(columns: Mapping[str, list[Any]]) -> list[Any]:
-    """A request of texts as serialized ``tf.Example``s."""
+    """Converts a request of texts to serialized ``tf.Example`` strings."""
     examples = []
     for row in zip(*columns.values(), strict=True):
         example = tf.train.Example()
@@ -203,8 +208,8 @@ def _serialized(columns: Mapping[str, list[Any]]) -> list[Any]:
 # === Signatures of choices ===
 
 _CONTEXTS = ["She put the kettle on.", "The dog heard the bell."]
-# No two of a context's are of one length: a vocabulary without their words would make them equal,
-# and rounding would choose.
+# The choices of a context differ in length, so that they differ even if the vocabulary has none of
+# their words.
 _CHOICES = [
     [
         "She poured the tea.",
@@ -217,10 +222,10 @@ _CHOICES = [
 
 
 def choice_signatures(served: Served, task: Task) -> Signatures:
-    """Signatures of a ``BertMultipleChoice``."""
+    """Returns the signatures of a ``BertMultipleChoice``."""
 
     def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
-        """Of (B,) contexts and (B, K) choices, "" for none. Source: the paper's section 4.4."""
+        """Chooses among (B, K) texts for (B,) contexts (paper, section 4.4); "" is padding."""
         context, choices = check_equally_many(context, choices)
         logits, truncated = _choice_logits(served, context, choices)
         answers = name_labels(task.answer(logits, served.model.thresholds), task.labels)
@@ -234,7 +239,7 @@ def choice_signatures(served: Served, task: Task) -> Signatures:
             {"context": _CONTEXTS, "choices": _CHOICES},
             {"context": odd, "choices": [[text, "It ran home."] for text in odd[::-1]]},
         ),
-        'Finds which of several texts fits a context; "" is none of them.',
+        'Predicts which of several texts follows a context; "" is padding.',
     )
     tokens = id_signature(served, features.CHOICE_FEATURES)
     return {"serving_default": choices, "tokens": tokens}
@@ -243,7 +248,7 @@ def choice_signatures(served: Served, task: Task) -> Signatures:
 def _choice_logits(
     served: Served, context: tf.Tensor, choices: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The logits of choices, (B, K), ``NO_CHOICE`` where there is none, and what was cut, (B,)."""
+    """Returns logits, (B, K), ``NO_CHOICE`` at padding, and whether texts were cut, (B,)."""
     shape = tf.shape(choices)
     ids, (contexts, choice_ranges) = join_segments(
         [
@@ -251,14 +256,14 @@ def _choice_logits(
             for texts in (context, tf.reshape(choices, [-1]))
         ]
     )
-    # The rows of a context share its tokens.
+    # All rows of a context use the same tokens.
     starts, lengths = contexts
     repeated = (tf.repeat(starts, shape[1]), tf.repeat(lengths, shape[1]))
     segments = [repeated, choice_ranges]
     fitted = fit_segments(segments, served.max_seq_length, served.tokenizer)
 
     def head(served: Served, inputs: Outputs) -> tf.Tensor:
-        # Each choice by itself, (N, S) -> (N, 1, S): a logit does not depend on the others.
+        # A separate row per choice, (N, S) -> (N, 1, S), because the logits are independent.
         return served.call({key: value[:, None] for key, value in inputs.items()})[:, 0]
 
     # (B * K,) -> (B, K)

@@ -1,4 +1,4 @@
-"""Texts, or pairs of texts, with a class each."""
+"""Task type for single-label classification of texts and text pairs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .task import TextTask
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Thresholds
 
-# SetFit's.
+# Defaults of SetFit.
 _FEW_SHOT_DEFAULTS = {"learning_rate": 2e-5, "num_train_epochs": 1, "train_batch_size": 16}
 
 
@@ -41,33 +41,32 @@ _FEW_SHOT_DEFAULTS = {"learning_rate": 2e-5, "num_train_epochs": 1, "train_batch
 class _Options(ClassWeights, LongTexts):
     few_shot: bool = flag_fields.switch(
         False,
-        "classification: learn from few single texts, such as 8 a class, by pairs of them that "
-        "have one class or two (by default "
+        "classification: train on few single texts, such as 8 per class, using pairs of the same "
+        "or different classes (defaults: "
         + ", ".join(f"--{name}={value:g}" for name, value in _FEW_SHOT_DEFAULTS.items())
         + ").",
         rules=[
             rule(
                 lambda is_on, values: is_on and values["pooling"] == "cls",
-                "--{flag} reads the mean or the maximum over a text's tokens: leave --pooling=cls "
-                "out.",
+                "--{flag} requires mean or maximum pooling. Remove --pooling=cls.",
             ),
             rule(
                 lambda is_on, values: is_on and values["long_text"] != LONG_TEXTS[0],
-                "--{flag} learns from the beginnings of texts: leave --long_text={long_text} out.",
+                "--{flag} reads only the beginnings of texts. Remove --long_text={long_text}.",
             ),
             requires_single_texts,
             conflicts_with(
                 *("class_weights", "label_smoothing"),
-                message="--{flag} fits its own head, and --{other} is for a head that is trained: "
-                "leave one of the two out.",
+                message="--{other} is not supported with --{flag}, which fits its own head. Remove "
+                "one of the flags.",
             ),
         ],
         heading="Few examples",
     )
     few_shot_pairs: int = flag_fields.integer(
         20,
-        "--few_shot: form this many pairs of each text with texts of its own class, and as many "
-        "with others.",
+        "--few_shot: number of pairs to form per text with texts of the same class, and as many "
+        "with other classes.",
         min_value=1,
         rules=[requires_flag("few_shot")],
         advanced=True,
@@ -75,10 +74,10 @@ class _Options(ClassWeights, LongTexts):
 
 
 class ClassificationTask(TextTask):
-    """A class each.
+    """Single-label classification of texts and text pairs.
 
-    Scores are GLUE's for a task of GLUE; else ``accuracy``, ``macro_f1`` (the mean over the classes
-    that are true or predicted somewhere) and ``matthews_correlation``.
+    GLUE tasks have the scores of GLUE. Other tasks have ``accuracy``, ``macro_f1`` (the mean over
+    the classes that occur among labels or predictions) and ``matthews_correlation``.
     """
 
     kind = "classification"
@@ -93,12 +92,12 @@ class ClassificationTask(TextTask):
 
     @classmethod
     def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Few examples are learned in fewer and smaller steps."""
+        """Returns the defaults of few-shot training: fewer epochs and a lower learning rate."""
         return _FEW_SHOT_DEFAULTS if values["few_shot"] else {}
 
     @property
     def unavailable_metrics(self) -> Sequence[str]:
-        """F1 is of the second of two classes."""
+        """F1, unless there are two classes: it is the F1 of the second one."""
         return () if len(self.labels) == 2 else [*BINARY_SCORES]
 
     def _apply(self, options: Any) -> None:
@@ -110,12 +109,12 @@ class ClassificationTask(TextTask):
         )
 
     def _sample_weights(self, items: Items) -> Sequence[float] | None:
-        """Weights of the examples by their classes, from ``--class_weights``."""
+        """Returns the weights of examples by class, from ``--class_weights``."""
         weights = self._class_weights
         return [weights[item.label] for item in items] if weights else None
 
     def _targets(self, items: Items) -> np.ndarray:
-        """The classes' ids, (N,) int32."""
+        """Returns the class ids, shape (N,) int32."""
         return np.array([self._ids[item.label] for item in items], np.int32)
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:

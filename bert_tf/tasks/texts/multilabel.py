@@ -1,6 +1,6 @@
-"""Texts, or pairs of texts, with any number of classes each.
+"""Task type for multi-label classification of texts and text pairs.
 
-Letters: N examples, C classes.
+Dimensions: N examples, C classes.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 class _Options(ClassWeights, LongTexts):
     label_separator: str = flag_fields.string(
         ",",
-        "multilabel: split the classes of a row at this text.",
+        "multilabel: separator between the classes of a row.",
         only="tables",
-        heading="Several classes a text",
+        heading="Multi-label classification",
         advanced=True,
     )
 
 
 class MultiLabelTask(TextTask):
-    """Any number of classes each.
+    """Multi-label classification of texts and text pairs.
 
-    A class holds where its probability, calibrated, is at least a threshold: one that is given, or
-    the one that gives the greatest micro F1 on the set. ``micro_f1`` and ``macro_f1`` are by that
-    threshold, ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` by one that was not chosen. The loss is
-    the mean of the classes' cross-entropies, a mistake's loss their sum.
+    A class is predicted if its calibrated probability is at least a threshold, either given or
+    tuned for the highest micro F1 on the set. ``micro_f1`` and ``macro_f1`` use that threshold,
+    ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` a fixed one. The loss is the mean of the classes'
+    cross-entropies; the loss of a mistake is their sum.
     """
 
     kind = "multilabel"
@@ -59,7 +59,7 @@ class MultiLabelTask(TextTask):
 
     @classmethod
     def check_threshold(cls, value: float, options: Any, model_dir: str) -> str | None:
-        """Refuses a least probability of a class that is none."""
+        """Rejects thresholds that are not probabilities."""
         return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
 
     def loss(self) -> Any:
@@ -73,7 +73,7 @@ class MultiLabelTask(TextTask):
         return keras.losses.BinaryCrossentropy(from_logits=True)
 
     def _loss_class_weights(self) -> Sequence[float] | None:
-        """One weight a class; ``balanced``: the number of examples without it / with it."""
+        """Returns a weight per class; if balanced, the ratio of negative to positive examples."""
         weights = self.options.class_weights
         if not weights:
             return None
@@ -90,7 +90,7 @@ class MultiLabelTask(TextTask):
         return item.label if isinstance(item.label, tuple) else ()
 
     def _targets(self, items: Items) -> np.ndarray:
-        """(N, C) int32, 1 where a class holds."""
+        """Returns targets of shape (N, C) int32, 1 for the classes of an example."""
         targets = np.zeros([len(items), len(self.labels)], np.int32)
         for row, item in zip(targets, items, strict=True):
             row[[self._ids[name] for name in self.example_classes(item)]] = 1
@@ -115,15 +115,16 @@ class MultiLabelTask(TextTask):
         at_half = compare_multilabel(true, by_half, self.labels, suffix=AT_HALF)
         scores = {**comparison.scores, **at_half.scores}
         comparison = dataclasses.replace(comparison, scores=scores)
-        # A rare class's probability may be small and right: one answer for all texts is no worse.
+        # Small probabilities can be correct for rare classes, so the run has collapsed only if
+        # predicting the same classes for all texts is at least as good.
         counts = np.sort(true.sum(0))[::-1]
         answered = np.arange(1, counts.size + 1) * len(true)
-        alike = 2 * counts.cumsum() / (answered + max(counts.sum(), 1))
-        found = 2 * (true & predicted).sum() / max(true.sum() + predicted.sum(), 1)
-        never = bool(true.any() and not by_half.any() and found <= alike.max())
+        constant_f1 = 2 * counts.cumsum() / (answered + max(counts.sum(), 1))
+        micro_f1 = 2 * (true & predicted).sum() / max(true.sum() + predicted.sum(), 1)
+        never = bool(true.any() and not by_half.any() and micro_f1 <= constant_f1.max())
         means = (
-            f"no text has a class whose probability is {HALF} or more, and at the run's threshold "
-            "the predictions are no better than one answer for all texts"
+            f"no class of any text has a probability of {HALF} or more, and at the tuned "
+            "threshold the predictions are no better than the same classes for all texts"
         )
         return Evaluation(
             scores=self.select_scores(comparison),
@@ -154,16 +155,19 @@ class MultiLabelTask(TextTask):
 
 
 def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
-    """The threshold of the greatest micro F1: what is at least as probable counts as holding.
+    """Returns the threshold with the highest micro F1.
 
-    ``true`` is (N, C), 1 where a class holds, ``probabilities`` (N, C). The threshold is half-way
-    between two of these; of several that are as good the one nearest to 0.5; 0.5 where no class
-    holds.
+    The threshold is the midpoint between two probabilities. Of equally good thresholds, the closest
+    to 0.5 is returned, and 0.5 if there are no positive labels.
+
+    Args:
+        true: Labels, shape (N, C), 0 or 1.
+        probabilities: Predicted probabilities, shape (N, C).
     """
     holds, ranked = true.ravel(), probabilities.ravel().astype(np.float64)
     order = np.argsort(-ranked, kind="stable")
     holds, ranked = holds[order], ranked[order]
-    # The last of each run of equal probabilities: they hold together, or not at all.
+    # Equal probabilities are predicted together, so only the last of each run is a candidate.
     ends = np.flatnonzero(np.diff(ranked, append=-1.0))
     true_positives = np.cumsum(holds)[ends]
     f1 = 2 * true_positives / (ends + 1 + holds.sum())
@@ -171,6 +175,7 @@ def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
     best = np.flatnonzero(f1 == f1.max())
     if not holds.any():
         return DEFAULT_THRESHOLD
-    # Where half-way is not between (0 and 0, or neighbouring floats) the probability itself is.
+    # If the midpoint is not between them (both 0, or adjacent floats), the probability itself is
+    # used.
     cuts = np.where(cuts > 0, cuts, np.finfo(np.float64).tiny)
     return float(cuts[best[np.argmin(np.abs(cuts[best] - DEFAULT_THRESHOLD))]])

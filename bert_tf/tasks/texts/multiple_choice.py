@@ -1,4 +1,4 @@
-"""Contexts of which each has some continuations: which follows it?"""
+"""Task type for multiple choice: which of several texts follows a context."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 
 class MultipleChoiceTask(Task):
-    """Contexts with some continuations each, as SWAG's.
+    """Multiple choice, such as SWAG.
 
-    Source: Devlin et al. 2019, section 4.4: the loss is the cross-entropy of a softmax over the
-    choices, of which each example may have another number.
+    The loss is the cross-entropy of a softmax over the choices, whose number can differ between
+    examples.
+
+    Source: Devlin et al. 2019, section 4.4.
     """
 
     kind = "multiple_choice"
@@ -41,17 +43,17 @@ class MultipleChoiceTask(Task):
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Keeps the choices for one context together."""
+        """Groups the examples of a context."""
         return (lambda item: item.context), RANDOM_SPLIT
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """SWAG's tables, for a model that was trained on them."""
+        """Returns the reader of SWAG's tables, for models trained on SWAG."""
         is_swag = name == "swag" and not columns
         return FormReader(_read_swag, swag_has_labels, is_table=True) if is_swag else None
 
     def loss(self) -> Any:
-        """Over each example's own choices, where their number differs."""
+        """Returns a loss that ignores padding if the number of choices varies."""
         from bert_tf.tasks.losses import ChoiceCrossEntropy
 
         if self._train and len({len(item.choices) for item in self._train.items}) > 1:
@@ -61,7 +63,7 @@ class MultipleChoiceTask(Task):
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
-        """Tokenised choices, in batches of rows (B, K, S) and numbers of the right ones (B,)."""
+        """Tokenizes choices in batches of rows (B, K, S) and indices of correct choices (B,)."""
         from bert_tf.pipelines.classification import multiple_choice_examples
 
         return multiple_choice_examples(
@@ -73,7 +75,7 @@ class MultipleChoiceTask(Task):
         )
 
     def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
-        """Logits (N, K), K the most choices of an example."""
+        """Returns logits of shape (N, K), with K the maximum number of choices."""
         from bert_tf.tasks.losses import NO_CHOICE
 
         logits: np.ndarray = super()._outputs(inference, set_name)
@@ -86,9 +88,9 @@ class MultipleChoiceTask(Task):
         labels = np.array([item.label for item in items])
         chosen, losses, logs, fields = predict_classes(outputs, labels, thresholds)
 
-        def show(at: int) -> tuple[Mapping[str, str], str, str]:
-            choices = items[at].choices
-            return self.display_texts(items[at]), choices[labels[at]], choices[chosen[at]]
+        def show(index: int) -> tuple[Mapping[str, str], str, str]:
+            choices = items[index].choices
+            return self.display_texts(items[index]), choices[labels[index]], choices[chosen[index]]
 
         comparison = compare(CHOICE_SCORES, labels, chosen, losses)
         return Evaluation(
@@ -104,7 +106,7 @@ class MultipleChoiceTask(Task):
 
     @classmethod
     def all_texts(cls, item: ChoiceExample) -> dict[str, str]:
-        return {"": item.context, **{str(at): text for at, text in enumerate(item.choices)}}
+        return {"": item.context, **{str(index): text for index, text in enumerate(item.choices)}}
 
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, Any]:
         from .answer import answer_choice
@@ -123,9 +125,9 @@ class MultipleChoiceTask(Task):
     def record_columns(
         cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
     ) -> Record:
-        """A probability for each choice, by its number, of as many as any example has."""
-        without_any = len(columns.get("text_columns", ())[1:])
-        num_columns = max((len(item.choices) for item in items), default=without_any)
+        """Adds a probability column per choice, up to the maximum number of choices."""
+        default = len(columns.get("text_columns", ())[1:])
+        num_columns = max((len(item.choices) for item in items), default=default)
         return super().record_columns([*map(str, range(num_columns))], items, columns, options)
 
 

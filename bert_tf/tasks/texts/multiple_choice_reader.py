@@ -1,4 +1,4 @@
-"""Contexts with choices of what may follow, in a user's own tables and in SWAG's files.
+"""Readers of multiple choice examples from user tables and SWAG's files.
 
 Sources: BERT (2018), section 4.4; SWAG (Zellers et al., 2018).
 """
@@ -22,10 +22,10 @@ def read_choices(
     id_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[ChoiceExample]:
-    """Reads contexts, each with choices of what may follow it.
+    """Reads contexts and their choices from a table.
 
-    ``text_columns`` are the context's and at least two of continuations or the one that holds them
-    in a list. ``label_column`` has the right one's number, counted from 0.
+    ``text_columns`` are the context and either two or more choices or one column with a list of
+    choices. ``label_column`` contains the index of the correct choice.
     """
     bad = BadRows.from_option(str(path), skip_bad_rows)
 
@@ -49,9 +49,10 @@ def read_choices(
 def read_swag(
     path: str, *, labelled: bool = True, skip_bad_rows: bool | BadRows = False
 ) -> ExampleSet[ChoiceExample]:
-    """Reads SWAG's csv (``train.csv``, ``val.csv``, ``test.csv``; not the ``_full`` ones).
+    """Reads a CSV file of SWAG: ``train.csv``, ``val.csv`` or ``test.csv``, not a ``_full`` file.
 
-    The context is ``sent1``; each choice is ``sent2`` and one of ``ending0`` to ``ending3``.
+    The context is ``sent1``; each choice is ``sent2`` followed by one of ``ending0`` to
+    ``ending3``.
     """
     bad = BadRows.from_option(str(path), skip_bad_rows)
 
@@ -69,7 +70,7 @@ def read_swag(
 
 
 def swag_has_labels(path: str) -> bool:
-    """True if a file of SWAG's has labels, as all but the test file."""
+    """Returns whether a SWAG file has labels; only the test file has none."""
     return "label" in next(read_rows(TableFile(str(path), suffix=".csv")), {})
 
 
@@ -79,15 +80,17 @@ def _choice_example(
     return ChoiceExample(
         example_id,
         read.non_empty_text(context, "the context"),
-        tuple(read.non_empty_text(choice, f"choice {at}") for at, choice in enumerate(choices)),
+        tuple(read.non_empty_text(text, f"choice {i}") for i, text in enumerate(choices)),
         read.integer(label, f"the label {_COUNTED}", len(choices) - 1) if labelled else None,
     )
 
 
 def choice_notes(path: str, items: Sequence[ChoiceExample]) -> list[str]:
-    """A note on labels that seem to count from 1."""
-    # Of so many rows, 0 is missing by chance in one file of a thousand.
+    """Returns a note if the labels seem to count from 1."""
+    # With this many rows, a label 0 is missing by chance in one of a thousand files.
     many = [7 * len(item.choices) for item in items if item.label]
     if not len(many) == len(items) >= max(many, default=1):
         return []
-    return [f"{path}: no label is 0, and choices count from 0: where it counts from 1, subtract 1."]
+    return [
+        f"{path}: no label is 0, but choices count from 0. If the labels count from 1, subtract 1."
+    ]

@@ -1,4 +1,4 @@
-"""Texts, or pairs of texts, with a number each."""
+"""Task type for regression on texts and text pairs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from .task import TextTask
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Thresholds
 
-# A regressor whose predictions differ less than this share of the labels' differences says nothing.
+# If the standard deviation of the predictions is below this fraction of that of the labels, the run
+# has collapsed.
 _MIN_SPREAD = 0.01
 
 
 class RegressionTask(TextTask):
-    """A number each.
+    """Regression on texts and text pairs.
 
-    Scores are ``pearson`` and ``spearman``; of the errors, in the numbers' own units,
-    ``mean_squared_error``, its root and ``mean_absolute_error``; and ``r2``, the share of the
-    labels' variance that is explained, 0 for a model that always says their mean.
+    The scores are ``pearson`` and ``spearman``; ``mean_squared_error``, its root and
+    ``mean_absolute_error`` in the units of the labels; and ``r2``, the fraction of the labels'
+    variance that is explained, 0 for a model that always predicts the mean.
     """
 
     kind = "regression"
@@ -51,7 +52,7 @@ class RegressionTask(TextTask):
         return squared_error
 
     def _targets(self, items: Items) -> np.ndarray:
-        """The numbers to learn, (N,) float32."""
+        """Returns the targets, shape (N,) float32."""
         return np.array([item.label for item in items], np.float32)
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
@@ -64,7 +65,7 @@ class RegressionTask(TextTask):
             scores=self.select_scores(comparison),
             comparison=comparison,
             constant=bool(predicted.std() < _MIN_SPREAD * true.std()),
-            constant_description="the predictions differ by less than 1% of what the labels do",
+            constant_description="the spread of the predictions is below 1% of that of the labels",
             mistakes=self._mistakes(items, errors, errors > 0, true, predicted),
         )
 

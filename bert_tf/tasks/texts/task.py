@@ -1,8 +1,8 @@
-"""The base of kinds that read texts, one or two each; GLUE's tasks are among them.
+"""Base class of task types for single texts and text pairs, including GLUE.
 
 Source: Devlin et al. 2019, section 4.1; google-research/bert ``run_classifier.py``.
 
-Letters: N examples.
+Dimensions: N examples.
 """
 
 from __future__ import annotations
@@ -25,22 +25,29 @@ if TYPE_CHECKING:
     from bert_tf.readers.examples import TextExample
 
 
-# The name of MNLI's further set to predict: GLUE's diagnostic set.
+# Name of GLUE's diagnostic set, an additional set to predict for MNLI.
 DIAGNOSTIC = "ax"
-# Sentence on texts that are too long, where they are not cut.
+# Notes on long texts that are not truncated.
 _TOO_LONG = {
-    "head_tail": "{count:,} of the training examples have more than {length} tokens "
-    "(--max_seq_length): their middle is left out.",
-    "windows": "{count:,} of the training examples have more than {length} tokens "
-    "(--max_seq_length): they are read in windows, at most {most}.",
+    "head_tail": (
+        "{count:,} of the training examples have more than {length} tokens (--max_seq_length); "
+        "their middle is ignored."
+    ),
+    "windows": (
+        "{count:,} of the training examples have more than {length} tokens (--max_seq_length) and "
+        "are read in up to {max_windows} windows."
+    ),
 }
 
 
 class TextTask(Task):
-    """Texts, one or two each; a ``name`` of ``GLUE_TASKS`` has that task's metrics and files."""
+    """Base class for texts and text pairs.
+
+    A ``name`` in ``GLUE_TASKS`` selects the metrics and submission files of GLUE.
+    """
 
     Options = LongTexts
-    # The headline of data that are not GLUE's.
+    # Default metric of data other than GLUE.
     text_headline: ClassVar[str]
 
     @property
@@ -49,7 +56,7 @@ class TextTask(Task):
 
     @property
     def default_metric(self) -> str:
-        """The score that GLUE reports first of its own tasks, else the kind's."""
+        """The first score that GLUE reports for its tasks, else the default of the task type."""
         return self._glue.headline if self._glue else self.text_headline
 
     def _apply(self, options: Any) -> None:
@@ -57,7 +64,7 @@ class TextTask(Task):
         from bert_tf.pipelines.long_texts import MAX_WINDOWS
 
         line = _TOO_LONG.get(getattr(options, "long_text", ""), type(self).truncation_note)
-        self.truncation_note = line.replace("{most}", str(MAX_WINDOWS))
+        self.truncation_note = line.replace("{max_windows}", str(MAX_WINDOWS))
 
     def describe_constant_targets(self) -> str:
         labels = {item.label for item in self.training_items()}
@@ -65,7 +72,7 @@ class TextTask(Task):
 
     @abc.abstractmethod
     def _targets(self, items: Items) -> np.ndarray:
-        """The labels, as ``classification_examples`` takes them."""
+        """Returns the labels in the form of ``classification_examples``."""
 
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
@@ -84,13 +91,13 @@ class TextTask(Task):
         )
 
     def _sample_weights(self, items: Items) -> Sequence[float] | None:
-        """Weight of each example in the loss; ``None``: all weigh the same."""
+        """Returns the weight of each example in the loss, or ``None`` for equal weights."""
         return None
 
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
-        """Writes a GLUE test set's file of a submission; else ``SET.tsv``."""
+        """Writes the submission file of a GLUE test set, else ``SET.tsv``."""
         if self._glue is None or set_name not in self.test_sets:
             return super().write_predictions(inference, set_name, folder, thresholds)
         records = predict(self, inference, set_name, thresholds)
@@ -109,24 +116,24 @@ class TextTask(Task):
     ) -> list[Mistake]:
         from bert_tf.evaluation.evaluation import worst_mistakes
 
-        def show(at: int) -> tuple[Mapping[str, str], str, str]:
-            texts = self.display_texts(items[at])
-            return texts, self._format_target(true[at]), self._format_target(predicted[at])
+        def show(index: int) -> tuple[Mapping[str, str], str, str]:
+            texts = self.display_texts(items[index])
+            return texts, self._format_target(true[index]), self._format_target(predicted[index])
 
         return worst_mistakes(items, losses, wrong, show, log_probabilities)
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Equal texts, and equal pairs in either order."""
+        """Groups equal texts, and equal pairs in either order."""
         pairs = {(item.text_a, item.text_b) for item in items}
         swapped = {pair: min(pair, pair[::-1]) for pair in pairs if pair[::-1] in pairs}
         return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), RANDOM_SPLIT
 
     @staticmethod
     def display_texts(item: TextExample) -> dict[str, str]:
-        """The texts of a pair are A and B."""
+        """Returns the texts by name; those of a pair are named A and B."""
         return {"": item.text_a} if item.text_b is None else {"A": item.text_a, "B": item.text_b}
 
     @abc.abstractmethod
     def _format_target(self, target: Any) -> str:
-        """A row of targets, or of predictions in their form, for people."""
+        """Formats a row of targets or predictions."""

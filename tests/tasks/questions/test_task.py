@@ -247,8 +247,8 @@ def test_what_there_is_to_train_on_in_words():
     )
     task = task_on([question("none", "a0", "b0 b1")], with_null=True)
     assert task.training_summary(task.training_examples(TOKENIZER, 24))[1:] == [
-        "No question has an answer: there is nothing to learn; are these the columns to learn, and "
-        "is the file whole?"
+        "No question has an answer, so there is nothing to learn. Check the label column and whether "
+        "the file is complete."
     ]
 
 

@@ -32,8 +32,8 @@ def test_similarity(path, others, label, texts, labels):
     [
         (
             {"text_columns": ["a", "b", "c"], "label_column": "score"},
-            "The column 'score' has a score, and a score is of two texts: name two text columns, "
-            "not a, b, c; or no column of scores",
+            "The column 'score' contains scores, which require two text columns, but there are "
+            "more: a, b, c. Use two text columns or remove the label column",
         ),
         ({"label_column": "c"}, "line 2: expected a finite number in column 'c', got 'A dog.'"),
         ({"text_columns": ["a", "d"]}, "line 1: expected one column 'd', got none"),

@@ -233,14 +233,14 @@ def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
         (
             True,
             {"similarity_loss": "one_way"},
-            r"the texts have scores \(--label_column\): expected one of cosent, cosine",
+            r"expected one of cosent, cosine for texts with scores \(--label_column\)",
         ),
         (
             False,
             {"similarity_loss": "cosine"},
-            r"the texts have no scores \(--label_column\): expected one of one_way, both_ways",
+            r"expected one of one_way, both_ways for texts without scores \(--label",
         ),
-        (False, {"metric": "spearman"}, "--metric=spearman is no score of made up"),
+        (False, {"metric": "spearman"}, "--metric=spearman is not available for made up"),
     ],
 )
 def test_options_that_do_not_fit_the_pairs_are_refused(scored, options, sentence):
@@ -248,13 +248,13 @@ def test_options_that_do_not_fit_the_pairs_are_refused(scored, options, sentence
         make_task("similarity", "made up", pairs(4, scored=scored), **options)
 
 
-ALL_RIGHT = "Every text is a right one for every anchor: there is nothing to learn"
+ALL_RIGHT = "Every text belongs to every anchor, so there is nothing to learn"
 
 
 @pytest.mark.parametrize(
     ("rows", "scores", "sentence"),
     [
-        (["a0 b0", "a1 b1"], [3.0, 3.0], "Every pair has the score 3: there is nothing to learn"),
+        (["a0 b0", "a1 b1"], [3.0, 3.0], "Every pair has the score 3, so there is nothing to"),
         (["a0 b0", "a1 b1"], [3.0, 4.0], None),
         (["a0 b0", "a0 b1"], None, ALL_RIGHT),
         (["a0 b0", "a1 b0"], None, ALL_RIGHT),

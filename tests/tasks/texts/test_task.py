@@ -140,12 +140,12 @@ def test_targets_of_batches(kind):
         (
             "classification",
             ["x", "x"],
-            "Every example has the label 'x': there is nothing to learn;",
+            "Every example has the label 'x', so there is nothing to learn.",
         ),
         (
             "multilabel",
             [("x",), ("x",)],
-            "Every example has the label ('x',): there is nothing to learn;",
+            "Every example has the label ('x',), so there is nothing to learn.",
         ),
         ("multilabel", [("x",), ()], None),
     ],
@@ -335,15 +335,15 @@ def test_weights_are_balanced_or_by_the_classes_names():
     ("text", "sentence"),
     [
         ("maybe:2", "got 'maybe', and the classes are neg, pos, odd:one"),
-        ("pos:1,pos:2", "expected each class once as NAME:WEIGHT .*, or balanced; got 'pos'"),
-        ("pos:much", "expected a positive number as the weight of pos, got 'much'"),
-        ("pos:-1", "expected a positive number as the weight of pos, got '-1'"),
-        ('{"pos": [1]}', "expected a positive number as the weight of pos, got .1."),
+        ("pos:1,pos:2", "expected balanced, or each class once as NAME:WEIGHT .* got 'pos'"),
+        ("pos:much", "expected a positive weight for pos, got 'much'"),
+        ("pos:-1", "expected a positive weight for pos, got '-1'"),
+        ('{"pos": [1]}', "expected a positive weight for pos, got .1."),
         (
             "{'pos': 1}",
             "--class_weights is not JSON: Expecting property name enclosed in double quotes",
         ),
-        ("pos:nan", "expected a positive number as the weight of pos, got 'nan'"),
+        ("pos:nan", "expected a positive weight for pos, got 'nan'"),
     ],
 )
 def test_wrong_class_weights_are_refused(text, sentence):
