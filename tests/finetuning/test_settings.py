@@ -115,11 +115,11 @@ TEXTS = "classification"
          "to read"),
         (TEXTS, {"label_column": None}, "needs --label_column, the column of a.csv to learn"),
         ("tagging", {"train_file": "a.csv", "character_spans": True},
-         "--character_spans reads lists of entities, and a.csv holds texts: expected a table "
+         "--character_spans requires lists of entities, which a.csv cannot contain. Use a table "
          r"in \.jsonl, \.json or \.parquet"),
         ("squad", {"train_file": "a.csv.gz", "label_column": "b"},
-         "answer_start_column, the column of a.csv.gz with the character of the context where "
-         r"the answer begins \(a \.jsonl may have SQuAD's lists of answers instead\)"),
+         "answer_start_column, the column of a.csv.gz with the index of the first character of the "
+         r"answer\. A \.jsonl file can contain SQuAD's lists of answers instead"),
         ("squad", {"label_column": "b"}, "--label_column names a column, and a.json is no table"),
         ("mrpc", {"long_text": "windows"}, "--long_text=windows is only for single texts, but "
          r"there are two text columns: #1 String, #2 String"),
@@ -146,8 +146,8 @@ TEXTS = "classification"
         ("ner", {"feature_based": ""}, "--feature_based is empty: expected embeddings, "
          "second_to_last, last, weighted_sum_last_four, concat_last_four, weighted_sum_all or "
          "all"),
-        ("ner", {"lstm_units": 8}, "--lstm_units is the width of --feature_based's BiLSTM, which "
-         "is not asked for"),
+        ("ner", {"lstm_units": 8}, "--lstm_units requires --feature_based. Remove "
+         "the flag"),
         # Few examples.
         (TEXTS, {"few_shot": True, "pooling": "cls"},
          "--few_shot requires mean or maximum pooling. Remove --pooling=cls"),
@@ -184,7 +184,7 @@ def test_wrong_flags_are_refused(task, flags, sentence):
          r"for cola, sst2, mrpc, qqp, mnli, qnli, rte, wnli, ax, stsb\)"),
         ("ner", LAST,
          {"freeze": 2, "pooling": "max", "sweep": "paper", "hidden_dropout_prob": 0},
-         "--{} is for fine-tuning, and with --feature_based the whole encoder is frozen"),
+         "--{} is not supported with --feature_based, which freezes the encoder"),
         (TEXTS, {"dev_fraction": 0}, {"metric": "loss", "early_stopping_epochs": 1,
          "sweep": "paper"}, "--{} requires evaluation data. Pass --dev_file or a "
          "--dev_fraction above 0"),

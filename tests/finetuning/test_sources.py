@@ -369,7 +369,7 @@ def test_squads_files_and_tables(tmp_path):
             False,
             None,
             "--null_score_diff_threshold=0",
-            "threshold=0, and every labelled question has an answer",
+            "threshold=0 requires unanswerable questions, but every labeled question has an answer",
         ),
     ],
 )

@@ -157,7 +157,7 @@ def test_questions_without_text_keep_their_places(questions, tmp_path):
     paragraphs[1]["qas"][0]["question"] = " "
     paragraphs[2]["qas"][0]["id"] = "q0"  # again
     questions.write_text(json.dumps(document))
-    with pytest.raises(ValueError, match="expected an id of its own for every row, got 'q0' again"):
+    with pytest.raises(ValueError, match="expected a unique id per row, got 'q0' again"):
         predict(tmp_path / "model", questions, tmp_path / "out.json")
     predict(tmp_path / "model", questions, tmp_path / "out.json", skip_bad_rows=True)
     answers = json.loads((tmp_path / "out.json").read_text())

@@ -126,20 +126,20 @@ ROWS = {
         ({"words": ["a"], "tags": ["X"]}, "expected one of O in column 'tags', got 'X'"),
         ({"words": ["a"]}, "expected the key 'tags', got words"),
         ({"words": "a", "tags": [{"start": 0}]},
-         "expected tags in column 'tags', got {'start': 0}, which is for --character_spans"),
+         "expected tags in column 'tags', got {'start': 0}. Use --character_spans"),
     ],
     "spans": [
         (_spans(_span(0, 2)), "expected spans of whole words in column 'entities', got 'An' "
          "(characters 0 to 2) of 'Ann'"),
         (_spans(_span(4, 8)),
-         "got 'Lee ' (characters 4 to 8) of 'Lee '; leave out the blanks at its ends"),
+         "got 'Lee ' (characters 4 to 8) of 'Lee '. Remove the spaces at its ends"),
         (_spans(_span(3, 7)),
-         "got ' Lee' (characters 3 to 7) of ' Lee'; leave out the blanks at its ends"),
+         "got ' Lee' (characters 3 to 7) of ' Lee'. Remove the spaces at its ends"),
         (_spans(_span(3, 4)),
-         "got ' ' (characters 3 to 4) of ' '; leave out the blanks at its ends"),
+         "got ' ' (characters 3 to 4) of ' '. Remove the spaces at its ends"),
         (_spans(_span(0, 7), _span(4, 7, "ORG")), "expected spans that do not overlap in column "
          "'entities', got {'end': 7, 'label': 'ORG', 'start': 4}"),
-        (_spans(_span(0, 99)), "expected spans of the text's 12 characters in column 'entities', "
+        (_spans(_span(0, 99)), "expected spans within the 12 characters of the text in column 'entities', "
          "got 'Ann Lee left' (characters 0 to 99) of 'Ann Lee left'"),
         (_spans(_span(3, 3)), "expected 0 <= start < end in column 'entities', "
          "got {'end': 3, 'label': 'PER', 'start': 3}"),
@@ -147,17 +147,16 @@ ROWS = {
          "expected one of ORG, PER in the label of column 'entities', got 'LOC'"),
         (_spans({"start": 0}),
          "expected objects with start, end, label in column 'entities', got {'start': 0}"),
-        (_behind_emoji(_span(3, 6)), "got 'nn ' (characters 3 to 6) of 'Ann '; in UTF-16 units, "
-         "which browsers count, the place is that of 'Ann': count characters, an emoji as one"),
-        (_behind_emoji(_span(12, 14)), "expected spans of the text's 13 characters in column "
-         "'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'; in UTF-16 units, which "
-         "browsers count, the place is that of '\u5317\u4eac': count characters, an emoji as one"),
-        (_behind_emoji({**_span(12, 13), "text": "\u5317"}), "expected '\u5317', as the span's own "
-         "text is, in column 'entities', got '\u4eac' (characters 12 to 13) of '\u4eac'; in "
-         "UTF-16 units, which browsers count, the place is that of '\u5317': count characters, an "
-         "emoji as one"),
-        (_behind_emoji({**_span(2, 5), "text": "\u5317"}), "expected '\u5317', as the span's own "
-         "text is, in column 'entities', got 'Ann' (characters 2 to 5) of 'Ann'"),
+        (_behind_emoji(_span(3, 6)), "got 'nn ' (characters 3 to 6) of 'Ann '. In UTF-16 units, "
+         "the span is 'Ann': count characters, with an emoji as one"),
+        (_behind_emoji(_span(12, 14)), "expected spans within the 13 characters of the text in column "
+         "'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'. In UTF-16 units, the span is "
+         "'\u5317\u4eac': count characters, with an emoji as one"),
+        (_behind_emoji({**_span(12, 13), "text": "\u5317"}), "expected '\u5317', the text of the "
+         "span, in column 'entities', got '\u4eac' (characters 12 to 13) of '\u4eac'. In "
+         "UTF-16 units, the span is '\u5317': count characters, with an emoji as one"),
+        (_behind_emoji({**_span(2, 5), "text": "\u5317"}), "expected '\u5317', the text of the "
+         "span, in column 'entities', got 'Ann' (characters 2 to 5) of 'Ann'"),
         (_spans([0, 3, "PER"]), "expected objects with start, end, label in column 'entities', got "
          '[0, 3, \'PER\'], as doccano or spaCy writes it; ' + WRITE_SO),
         (_spans({"start_offset": 0, "end_offset": 3, "label": "PER"}),
@@ -193,19 +192,19 @@ ROWS = {
         (_asked(answers={"text": ["Ann"], "answer_start": [3]}),
          "expected the answer 'Ann' at character 3 of the context, got ' An'"),
         (_asked(answers={"text": ["Ann"], "answer_start": []}),
-         "expected lists of one length under 'text' and 'answer_start' of the answers, "
+         "expected lists of equal length in 'text' and 'answer_start' of the answers, "
          "got {'answer_start': [], 'text': ['Ann']}"),
         (_asked(answers="Ann"), "expected a list of answers in 'answers', got 'Ann'"),
         (_asked(answers=[], question=""), "expected non-empty text in 'question', got ''"),
         (_asked(answers=[], context=None), "expected a string in 'context', got None"),
-        (_asked(answers=[], id=0), "expected an id of its own for every row, got '0' again"),
+        (_asked(answers=[], id=0), "expected a unique id per row, got '0' again"),
         (_asked(), "expected the key 'answers', got question, context, id"),
     ],
     "CoNLL": [
-        ("Rome I-LOC", "Tag 1 is 'I-LOC' behind 'O': in IOB2 an entity begins with B-LOC"),
+        ("Rome I-LOC", "Tag 1 is 'I-LOC' after 'O': in IOB2 an entity begins with B-LOC"),
         ("Rome LOC", "Tag 1 is 'LOC': expected O, B-TYPE or I-TYPE"),
-        ("Rome B-LOC x", "expected 2 columns, as the first line has, got 3"),
-        ("Rome", "expected 2 columns, as the first line has, got 1"),
+        ("Rome B-LOC x", "expected 2 columns as in the first line, got 3"),
+        ("Rome", "expected 2 columns as in the first line, got 1"),
     ],
     "GLUE": [
         ("b\t2", "expected one of 0, 1 in the label of SST-2, got '2'"),

@@ -57,7 +57,7 @@ CASES = [
     (read_classification, ["['a']", "['b']"],
      [f""": {INCLUDE} "['a']" (line 2), "['b']" (line 3). They look like parts of lists."""]),
     (read_tagging, ["0 1", "[0 1]"],
-     [": the tags are numbers, such as '0' (line 2): words are scored, not entities;"]),
+     [": the tags are numbers, such as '0' (line 2), so words are scored, not entities."]),
     (read_multilabel, ["a,b", "a", ""], []),
     *(
         (read_multilabel, rows, [f": {INCLUDE} '{first}' (line 2), '{second}' (line {line}). If "
@@ -71,10 +71,10 @@ CASES = [
     ),
     (read_multilabel, ["0,1", "1", ""], []),
     (read_tagging, ["O O", "B-X I-X", "o B_X", "O O", "O o"],
-     [": most tags are those of entities, but not 'o' (line 4), 'B_X' (line 4): they count as O "
+     [": most tags are entity tags, but not 'o' (line 4), 'B_X' (line 4), which count as O "
       "where entities are scored; correct them if they are misspelt."]),
     (read_tagging, ["o o", "b-x i-x"],
-     [": the tags look like those of entities and are none, such as 'o' (line 2)"]),
+     [": the tags resemble entity tags, but are not, such as 'o' (line 2)"]),
     (read_tagging, ["NOUN O", "B-X I-X", "NOUN VERB"], []),
     (read_tagging, ["NOUN\u200e O", "VERB O"],
      [f": the classes 'NOUN\\u200e' (line 2) {LOOK_ALIKE}"]),
@@ -206,8 +206,9 @@ def test_spans_that_count_utf16_units_where_words_are_single_characters(write):
     columns = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
     for shift, starts in (
         (0, []),
-        (1, [": spans behind an emoji or a rare ideograph seem to count UTF-16 units, as browsers "
-             "do: '\u82b3\u662f' is read, by units it would be '\u738b\u82b3'; count characters."]),
+        (1, [": spans after an emoji or a rare ideograph seem to count UTF-16 units, as browsers "
+             "do: '\u82b3\u662f' is read, in UTF-16 units it is '\u738b\u82b3'. Count "
+             "characters."]),
     ):  # fmt: skip
         starts_at = [(text, at + shift * at) for text, at in rows]
         path = write(
@@ -224,9 +225,9 @@ def test_spans_of_which_nothing_says_what_they_count(write):
     columns = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
     text, span = "\U00020bb7\u91ce\u5bb6\u6771\u4eac\u672c", {"start": 4, "end": 6, "label": "LOC"}
     emoji = ("\U0001f600 Ann left", {"start": 2, "end": 5, "label": "PER"})
-    may = [": spans behind an emoji or a rare ideograph may count UTF-16 units, as browsers do: "
-           "'\u4eac\u672c' is read, by units it would be '\u6771\u4eac'; "
-           "count characters."]  # fmt: skip
+    may = [": spans after an emoji or a rare ideograph may count UTF-16 units, as browsers do: "
+           "'\u4eac\u672c' is read, in UTF-16 units it is '\u6771\u4eac'. "
+           "Count characters."]  # fmt: skip
     for rows, starts in (
         ([(text, span)], may),
         ([(text, span | {"text": "\u4eac\u672c"})], []),
@@ -240,8 +241,8 @@ def test_spans_of_which_nothing_says_what_they_count(write):
 def test_rows_of_one_word(write):
     path = write("a.tsv", ["words\ttags", "Ann\tB-X", "so\tO"])
     sentence = (
-        ": each row has one word, and is read as a sentence of that word alone: if several rows "
-        "are a sentence, give one row for it, with lists of its words and tags."
+        ": each row has a single word and is read as a sentence. If sentences have several words, "
+        "use one row per sentence, with lists of words and tags."
     )
     assert_begin(read_tagging(path).notes, path, [sentence])
     assert not read_tagging(write("a.tsv", ["words\ttags", "Ann\tB-X"])).notes

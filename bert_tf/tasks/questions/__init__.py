@@ -1,1 +1,1 @@
-"""Questions about contexts, SQuAD's among them."""
+"""Task type for extractive question answering, such as SQuAD."""

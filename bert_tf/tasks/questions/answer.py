@@ -1,4 +1,4 @@
-"""Answers to questions from contexts of any length."""
+"""Answers and signatures for question answering on contexts of any length."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _QUESTIONS = [
 
 
 def signatures(served: Served, task: Task) -> Signatures:
-    """Signatures of a ``BertSpanPredictor``."""
+    """Returns the signatures of a ``BertSpanPredictor``."""
 
     def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
         question, context = check_equally_many(question, context)
@@ -61,9 +61,9 @@ def signatures(served: Served, task: Task) -> Signatures:
         answer,
         {"question": STRINGS, "context": STRINGS},
         _requests(served),
-        "Answers a question by a span of its context, which may be of any length: bytes "
-        "`byte_start` to `byte_end` of it, characters `start` to `end` as Python counts them (code "
-        "points), the first one's place from 0 and the place after the last.",
+        "Answers a question with a span of its context, which may have any length. `byte_start` "
+        "and `byte_end` count bytes, `start` and `end` characters (code points); ends are "
+        "exclusive.",
     )
     tokens = id_signature(served)
     return {"serving_default": answers, "tokens": tokens}
@@ -86,13 +86,17 @@ def _requests(served: Served) -> Requests:
 
 
 def answer_questions(answers: Answers, threshold: float | None) -> Outputs:
-    """The answer of each question, "" for no answer, and its best spans.
+    """Converts the best spans of each question to answers.
 
-    Returns, (B,) each, ``answer``, ``byte_start`` and ``byte_end`` in the context, ``score``, the
-    sum of its two logits, and ``null_score``, the least of all windows; of the K best spans, (B, K)
-    each, ``answers`` and so on with ``probabilities``, and ``counts`` (B,). With a ``threshold``,
-    "no answer" shares in the probabilities. Source: Devlin et al. 2019, sections 4.2 and 4.3;
-    google-research/bert ``run_squad.py``.
+    With a ``threshold``, questions can have no answer, which then takes part in the probabilities.
+
+    Returns:
+        ``answer``, "" for no answer, ``byte_start`` and ``byte_end`` in the context, ``score``, the
+        sum of the two logits, and ``null_score``, the minimum over all windows, shape (B,) each.
+        For the K best spans, shape (B, K) each: ``answers``, ``byte_starts``, ``byte_ends``,
+        ``scores`` and ``probabilities``; ``counts``, shape (B,), is the number of spans.
+
+    Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``.
     """
     is_answered = answers.counts > 0
     if threshold is not None:
@@ -113,7 +117,7 @@ def answer_questions(answers: Answers, threshold: float | None) -> Outputs:
 
 
 def _with_characters(answers: Outputs, context: tf.Tensor) -> Outputs:
-    """The answers with ``start`` and ``end`` (B,), ``starts`` and ``ends`` (B, K) in characters."""
+    """Adds ``start`` and ``end``, (B,), and ``starts`` and ``ends``, (B, K), in characters."""
     positions = character_offsets(
         context, tf.concat([answers["byte_starts"], answers["byte_ends"]], 1)
     )
@@ -124,7 +128,7 @@ def _with_characters(answers: Outputs, context: tf.Tensor) -> Outputs:
 
 
 def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[Answers, tf.Tensor]:
-    """The best spans of each context, (B,) string, and whether the question was cut, (B,)."""
+    """Returns the best spans of contexts, (B,) string, and whether questions were cut, (B,)."""
     limit = question_length(served)
     question = truncate_texts(served, question, limit)
     tokens = tokenize_questions(
@@ -153,14 +157,14 @@ def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[A
 
 
 def question_length(served: Served) -> int:
-    """The most tokens of a question: ``max_query_length``, or half a row if that is too many."""
+    """Returns the maximum number of tokens per question, at most half a row."""
     room = served.max_seq_length - SPECIAL_TOKENS
     limit = served.options.max_query_length
     return limit if limit < room else room // 2
 
 
 def _probabilities(answers: Answers, with_null: bool) -> tf.Tensor:
-    """The softmax of the spans' scores, (B, K)."""
+    """Returns the softmax of the scores of the spans, (B, K)."""
     is_span = tf.sequence_mask(answers.counts, answers.scores.shape[1])
     scores = tf.where(is_span, answers.scores, float("-inf"))
     null = answers.null_scores

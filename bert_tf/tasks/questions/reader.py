@@ -1,9 +1,9 @@
-"""SQuAD 1.1 and 2.0: questions about paragraphs, answered by spans of them.
+"""Readers of questions with contexts: SQuAD 1.1 and 2.0, and user tables.
 
-Read are the published layout and a user's own tables of questions.
-Sources: the layout of the published files; BERT (2018), sections 4.2 and 4.3. The files place an
-answer by the number of its first character (code points, as Python counts them); here it is placed
-by its first byte, as TensorFlow counts.
+SQuAD positions answers by characters (code points); examples position them by bytes, as TensorFlow
+does.
+
+Sources: the published files; BERT (2018), sections 4.2 and 4.3.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,16 +19,16 @@ _KINDS: dict[type, str] = {list: "list", str: "string"}
 
 
 class _Question(NamedTuple):
-    """A question of SQuAD's layout, an object with any fields."""
+    """Question in SQuAD's layout, an object with any fields."""
 
-    location: str  # in the file
+    location: str
     title: str
     context: Any
     fields: dict[str, Any]
 
 
 def _questions(path: str, document: Any) -> Iterator[_Question]:
-    """Walks SQuAD's layout; articles and paragraphs are counted from 0."""
+    """Yields the questions of a file in SQuAD's layout."""
     for number, article in enumerate(_required_field(document, "data", list, path)):
         where = f"{path}, article {number}"
         for at, paragraph in enumerate(_required_field(article, "paragraphs", list, where)):
@@ -55,21 +55,18 @@ def _required_field(value: Any, key: str, kind: type, where: str) -> Any:
     else:
         return value[key]
     raise ValueError(
-        f"{where} is not in SQuAD's form: expected an object with a {_KINDS[kind]} {key!r}, "
+        f"{where} is not in SQuAD's format: expected an object with the {_KINDS[kind]} {key!r}, "
         f"got {got}."
     )
-
-
-# === Questions to train on and to answer ===
 
 
 def read_squad(
     path: str, *, labelled: bool = True, skip_bad_rows: bool | BadRows = False
 ) -> ExampleSet[QuestionExample]:
-    """Reads a file of SQuAD's layout, as ``read_json_document`` takes it.
+    """Reads a file in SQuAD's layout, in the encodings of ``read_json_document``.
 
-    Without an ``is_impossible`` a question is so if its list of answers is empty. Without
-    ``labelled`` answers are ignored; else every question must have ``answers``.
+    Without ``is_impossible``, questions with an empty list of answers are impossible. If the
+    questions are not ``labelled``, answers are ignored; otherwise ``answers`` is required.
     """
     path = str(path)
     document = read_json_document(path)
@@ -82,7 +79,9 @@ def read_squad(
         question_id = read.non_empty_text(fields.get("id"), "'id'")
         _check_new(question_id, ids)
         if labelled and "answers" not in fields:
-            raise BadRowError("expected 'answers', got none (are the questions to be predicted?)")
+            raise BadRowError(
+                "expected 'answers', got none (pass files without answers for prediction)"
+            )
         return _make_question(
             question_id,
             question.title,
@@ -97,7 +96,7 @@ def read_squad(
 
 
 def squad_has_answers(path: str) -> bool:
-    """True if the questions of a file of SQuAD's layout have answers."""
+    """Returns whether the questions of a file in SQuAD's layout have answers."""
     return any("answers" in each.fields for each in _questions(path, read_json_document(path)))
 
 
@@ -111,12 +110,12 @@ def read_questions(
     title_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[QuestionExample]:
-    """Reads a user's own table of questions and contexts, one pair in each row.
+    """Reads a user table with one question and context per row.
 
-    A question without answers is impossible, as in SQuAD 2.0. With an ``answer_start_column``, the
-    number of the context's character at which the answer begins, ``label_column`` has the one
-    answer's text. Without, it holds a list of objects with ``text`` and ``answer_start``, as SQuAD
-    has it, or an object with a list of each.
+    Questions without answers are impossible, as in SQuAD 2.0. With ``answer_start_column``, which
+    contains the index of the first character of the answer in the context, ``label_column``
+    contains the text of a single answer. Without it, ``label_column`` contains a list of objects
+    with ``text`` and ``answer_start``, as in SQuAD, or an object with lists of both.
     """
     bad = BadRows.from_option(str(path), skip_bad_rows)
     ids: set[str] = set()
@@ -141,7 +140,7 @@ def read_questions(
             names=(*text_columns, label_column or ""),
         )
 
-    if label_column is None:  # rows to predict need no more than texts
+    if label_column is None:  # prediction requires only texts
         title_column = answer_start_column = None
     columns = [id_column, title_column, *text_columns, label_column, answer_start_column]
     items = bad.collect(read_columns(path, columns, bad), make_example)
@@ -150,9 +149,7 @@ def read_questions(
 
 def _check_new(question_id: str, ids: set[str]) -> None:
     if question_id in ids:
-        raise BadRowError(
-            f"expected an id of its own for every row, got {quote(question_id)} again"
-        )
+        raise BadRowError(f"expected a unique id per row, got {quote(question_id)} again")
     ids.add(question_id)
 
 
@@ -160,7 +157,7 @@ def _pair_answers(answers: dict[str, Any]) -> list[dict[str, Any]]:
     texts, starts = answers.get("text"), answers.get("answer_start")
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
         raise BadRowError(
-            "expected lists of one length under 'text' and 'answer_start' of the answers, got "
+            "expected lists of equal length in 'text' and 'answer_start' of the answers, got "
             f"{read.quoted(answers)}"
         )
     return [
@@ -177,9 +174,9 @@ def _make_question(
     is_impossible: Any = None,
     names: Sequence[str] = ("question", "context", "answers"),
 ) -> QuestionExample:
-    """Makes an example of a question's fields, which errors call ``names``.
+    """Builds an example from the fields of a question.
 
-    ``answers`` is () where they are not known, ``is_impossible`` None where the file does not say.
+    ``answers`` is () if they are unknown. ``names`` are the names of the fields in error messages.
     """
     question = read.non_empty_text(question, repr(names[0]))
     context = read.non_empty_text(context, repr(names[1]))
@@ -191,8 +188,8 @@ def _make_question(
         is_impossible = not answers
     if is_impossible is not (not answers):
         raise BadRowError(
-            "expected 'is_impossible' to be true where there are no answers, and false elsewhere; "
-            f"got {read.quoted(is_impossible)} and {len(answers)} answers"
+            "expected 'is_impossible' to be true only for questions without answers, got "
+            f"{read.quoted(is_impossible)} and {len(answers)} answers"
         )
     spans = tuple(_find_answer(answer, context) for answer in answers)
     return QuestionExample(question_id, title, question, context, spans, is_impossible)

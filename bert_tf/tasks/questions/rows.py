@@ -1,6 +1,6 @@
-"""Questions about contexts, and the answers in them: rows, labels, and predictions put together.
+"""Tokenized questions and contexts: rows, labels, and answers from the outputs of windows.
 
-Letters: N questions, W windows, B batch, S sequence length, K = ``n_best``.
+Dimensions: N questions, W windows, B batch, S sequence length, K = ``n_best``.
 """
 
 import dataclasses
@@ -33,10 +33,10 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 def _find_tokens(
     tokens: QuestionTokens, byte_starts: tf.Tensor, byte_ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The first and last token that a range of each context's bytes overlaps, (B,) int32, or -1.
+    """Returns the first and last token of a byte range in each context, (B,) int32, or -1.
 
-    Google's ``_improve_answer_span`` looks for the answer's text among the pieces of the words
-    around it; here the tokens' offsets say which of them the answer's bytes belong to.
+    Google's ``_improve_answer_span`` searches the tokens of adjacent words for the text of the
+    answer. Here, the offsets of the tokens determine which of them belong to the answer.
     """
     limits = tokens.context_starts + tokens.context_lengths
     positions = tf.ragged.range(tokens.context_starts, limits)
@@ -60,7 +60,7 @@ def _find_tokens(
 def _window_spans(
     windows: Windows, firsts: tf.Tensor, lasts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The answer's columns in each window's row, (W,) int32; 0 where it is not wholly in it."""
+    """Returns the positions of answers in the rows of windows, (W,) int32; 0 if incomplete."""
     first = tf.gather(firsts, windows.questions)
     last = tf.gather(lasts, windows.questions)
     is_in_window = (first >= windows.firsts) & (last < windows.firsts + windows.lengths)
@@ -68,25 +68,23 @@ def _window_spans(
     return tf.where(is_in_window, first + shift, 0), tf.where(is_in_window, last + shift, 0)
 
 
-# Answers are put together for this many windows at once: some 100 MB.
+# Number of windows per chunk for combining answers, about 100 MB.
 _WINDOWS_CHUNK_SIZE = 512
 _QUESTIONS_CHUNK_SIZE = 4096
-_PADDED = -1e9  # a logit whose exponential is 0
+_PADDED = -1e9  # a logit with probability 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class QuestionExamples:
-    """Tokenised questions and contexts, ready to be put into batches, and answers from logits.
+    """Tokenized questions and contexts, and answers from the outputs of a model.
 
     Attributes:
-        examples: the windows' rows; see ``tokenized_examples.Examples`` for their batches.
-            ``num_too_long`` counts the questions whose context is read in several windows,
-            ``num_lost`` those of ``lost_answers``.
-        windows: W of them, in the questions' order.
-        contexts: (N,) string.
-        lost_answers: the numbers of the questions, int64, that have an answer of which no token
-            comes, as where it is an accent alone, or that no window holds whole; they are trained
-            as unanswerable.
+        examples: Rows of the windows (see ``tokenized_examples.Examples``). ``num_too_long`` counts
+            the questions with several windows, ``num_lost`` those in ``lost_answers``.
+        windows: W windows in the order of the questions.
+        contexts: Contexts, (N,) string.
+        lost_answers: Indices of questions, int64, whose answer has no tokens, such as a single
+            accent, or does not fit into a window. They are trained as unanswerable.
     """
 
     examples: Examples
@@ -97,17 +95,25 @@ class QuestionExamples:
     def predict_answers(
         self, model: Any, *, batch_size: int, n_best: int, max_answer_length: int
     ) -> tuple[Answers, np.ndarray]:
-        """Runs a model on every window, and finds the best answers of every question.
+        """Runs a model on every window and returns the best answers of every question.
 
-        The model is traced once, for batches of any size and length and for later calls. Of a batch
-        only the best columns of its rows are kept, so that the memory grows with W and K, not S.
+        The model is traced once for all batch sizes and lengths. Only the best spans of each batch
+        are kept, so memory grows with W and K, not with S.
 
-        ``model`` takes features and ``training=False``, and returns ``start_logits`` and
-        ``end_logits``, (B, S) each, as ``BertSpanPredictor`` does; it reads ``batch_size`` windows
-        at once. ``n_best``, K, answers of ``max_answer_length`` tokens at most are kept for each
-        question. Returned are the answers, NumPy arrays, (N, K) or (N,), and the windows' losses,
-        (W,) float32: the mean of the cross-entropies of the answer's start and end, as in training;
-        0 for examples without answers. An argument below 1 is a ``ValueError``.
+        Args:
+            model: Model that returns ``start_logits`` and ``end_logits``, (B, S) each, like
+                ``BertSpanPredictor``.
+            batch_size: Number of windows per batch.
+            n_best: Number of answers per question, K.
+            max_answer_length: Maximum number of tokens per answer.
+
+        Returns:
+            The answers, NumPy arrays of shape (N, K) or (N,), and the losses of the windows, (W,)
+            float32, 0 for examples without answers. As in training, a loss is the mean of the
+            cross-entropies of start and end.
+
+        Raises:
+            ValueError: If ``n_best`` or ``max_answer_length`` is below 1.
         """
         check_at_least("n_best", n_best, 1)
         check_at_least("max_answer_length", max_answer_length, 1)
@@ -125,7 +131,7 @@ class QuestionExamples:
         return answers, losses
 
     def _run(self, model: Any, batch_size: int, n_best: int) -> list[np.ndarray]:
-        """The fields of ``BestColumns`` for all windows, and their losses."""
+        """Returns the fields of ``BestColumns`` for all windows, and their losses."""
         dataset = self.examples.evaluation_batches(batch_size, longest_first=True)
         if isinstance(dataset.element_spec, tuple):
             dataset = dataset.map(lambda rows, labels: {**rows, **labels})
@@ -143,7 +149,7 @@ class QuestionExamples:
         return collected
 
     def _chunks(self) -> Iterator[tuple[slice, slice]]:
-        """Slices of the questions, and of their windows, some hundred windows each."""
+        """Yields slices of the questions, and of their windows, of some hundred windows each."""
         num_questions = len(self.contexts)
         firsts = np.searchsorted(self.windows.questions.numpy(), np.arange(num_questions + 1))
         begin = 0
@@ -186,35 +192,36 @@ def question_examples(
     doc_stride: int,
     max_query_length: int,
 ) -> QuestionExamples:
-    """Tokenises questions and contexts once, to be put into batches for ``BertSpanPredictor``.
+    """Tokenizes questions and contexts once and batches them for ``BertSpanPredictor``.
 
-    A row is [CLS] question [SEP] window [SEP]; a context too long for one row is read in several
-    windows (``long_texts.context_windows``). The features are ``features.ENCODER_FEATURES`` and
-    ``example_index`` (B,) int32: the number of the window. With answers, a batch is
-    ``(features, labels)``; the labels are ``start_logits`` and ``end_logits``, (B,) int32: the
-    columns of the answer's first and last token. Where the answer is not wholly in the window, or
-    there is none, both are 0, the column of [CLS]. To train as Google's script does, which takes
-    the mean of the two losses::
+    A row is [CLS] question [SEP] window [SEP]; contexts that are too long for a row are read in
+    several windows (``long_texts.context_windows``). The features are ``features.ENCODER_FEATURES``
+    and ``example_index`` (B,) int32, the index of the window. With answers, a batch is ``(features,
+    labels)``; the labels are ``start_logits`` and ``end_logits``, (B,) int32, the positions of the
+    answer's first and last token. Both are 0, the position of [CLS], if the answer is not
+    completely in the window or there is none. Google's script trains on the mean of both losses::
 
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(optimizer, loss=loss, loss_weights=0.5)
-        model.fit(data.examples.training_batches(32))
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(optimizer, loss=loss, loss_weights=0.5)
+            model.fit(data.examples.training_batches(32))
 
     Args:
-        tokenizer: the vocabulary's.
-        questions: (N,) string; what has more than ``max_query_length`` tokens is cut at its end.
-        contexts: (N,) string; one that several questions ask about is tokenised once.
-        answer_starts: (N,) integers, the first byte of each answer in its context; -1 where the
-            context has none.
-        answer_ends: (N,) integers, the byte behind the last; -1 where the context has none.
-        max_seq_length: the most tokens of a row.
-        doc_stride: how many tokens after a window the next one begins, if a window has as many.
-        max_query_length: the most tokens of a question.
+        tokenizer: Tokenizer.
+        questions: Questions, (N,) string; truncated to ``max_query_length`` tokens.
+        contexts: Contexts, (N,) string; equal contexts are tokenized once.
+        answer_starts: First byte of each answer in its context, (N,) integers; -1 without an
+            answer.
+        answer_ends: Byte after the last one of each answer, (N,) integers; -1 without an answer.
+        max_seq_length: Maximum number of tokens per row.
+        doc_stride: Number of tokens between the starts of consecutive windows.
+        max_query_length: Maximum number of tokens per question.
+
+    Returns:
+        Examples.
 
     Raises:
-        ValueError: a column is not a vector of its dtype, or is empty; columns differ in length;
-            an answer is not within its context; a length is below 1, or the longest question leaves
-            no room for a context.
+        ValueError: If a column has an invalid form or is empty, columns differ in length, an answer
+            is outside of its context, a length is below 1, or questions leave no room for contexts.
 
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "?", "rollo", "led", "them"]
     >>> data = question_examples(BertTokenizer(vocab), ["Who?"], ["Rollo led them"],
@@ -231,9 +238,9 @@ def question_examples(
     if max_seq_length <= max_query_length + SPECIAL_TOKENS:
         raise ValueError(
             f"max_seq_length is {max_seq_length}: expected at least "
-            f"{max_query_length + SPECIAL_TOKENS + 1}, so that a question of max_query_length "
-            f"{max_query_length} tokens leaves room for a token of the context beside [CLS] and "
-            "two [SEP]."
+            f"{max_query_length + SPECIAL_TOKENS + 1}, because a row contains a question of up to "
+            f"max_query_length={max_query_length} tokens, a token of the context, [CLS] and two "
+            "[SEP]."
         )
     questions = string_column(questions, "questions")
     contexts = string_column(contexts, "contexts")
@@ -264,7 +271,7 @@ def question_examples(
 
 
 def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """The two columns as int64, or a ValueError."""
+    """Validates the answers' offsets and returns them as int64."""
     start, end = (
         check_column(name, values, len(contexts), "integers of shape (N,)", "iu").astype(np.int64)
         for name, values in (("answer_starts", starts), ("answer_ends", ends))
@@ -274,8 +281,8 @@ def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.nda
     if not good.all():
         bad = int(np.argmin(good))
         raise ValueError(
-            f"Answer {bad} is bytes {start[bad]} to {end[bad]}: expected a range within its "
-            f"context's {sizes[bad]} bytes, not empty, or -1 and -1 for no answer."
+            f"Answer {bad} has the bytes {start[bad]} to {end[bad]}: expected a non-empty range "
+            f"within the {sizes[bad]} bytes of its context, or -1 and -1 for no answer."
         )
     return start, end
 
@@ -283,7 +290,7 @@ def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.nda
 def _find_all_tokens(
     windows: Windows, byte_starts: np.ndarray, byte_ends: np.ndarray
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Calls ``_find_tokens`` for some thousand questions at a time."""
+    """Calls ``_find_tokens`` for chunks of some thousand questions."""
     pieces = []
     for begin in range(0, len(byte_starts), _QUESTIONS_CHUNK_SIZE):
         part = slice(begin, begin + _QUESTIONS_CHUNK_SIZE)
@@ -294,7 +301,7 @@ def _find_all_tokens(
 
 
 def _cut_out(windows: Windows, questions: slice, rows: slice) -> Windows:
-    """The windows of some questions, these counted from 0; the tokens stay all."""
+    """Returns the windows of some questions, with indices from 0; all tokens are retained."""
     columns = ("question_starts", "question_lengths", "context_starts", "context_lengths")
     tokens = windows.tokens
     return Windows(

@@ -1,8 +1,8 @@
-"""SQuAD's files of predictions, and their scores, versions 1.1 and 2.0.
+"""SQuAD prediction files and scores, versions 1.1 and 2.0.
 
-Sources: google-research/bert ``run_squad.py``, ``write_predictions``, whose files these are (where
-no span of a context can be an answer, its script stops or answers "empty"; here the answer is "");
-the official evaluation, whose definitions of exact match and F1 these are.
+Sources: ``write_predictions`` in google-research/bert's ``run_squad.py``, for the files. If no span
+can be an answer, that script stops or answers "empty"; here, the answer is "". The official
+evaluation, for exact match and F1.
 """
 
 import collections
@@ -24,8 +24,8 @@ PREDICTIONS = "predictions.json"
 N_BEST_PREDICTIONS = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
 
-# The odds of "no answer" where there is no other: above every threshold, and finite, as JSON has
-# no infinity. (Google's script takes the same number for the score of a null not yet seen.)
+# Odds of "no answer" without other answers: above all thresholds, and finite because JSON has no
+# infinity. Google's script uses the same number for missing null scores.
 _CERTAINLY_NULL = 1e6
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
@@ -37,7 +37,7 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 def apply_threshold(
     texts: Mapping[str, str], null_odds: Mapping[str, float] | None, threshold: float
 ) -> dict[str, str]:
-    """Texts by question id, "" where the odds of "no answer" are above the threshold."""
+    """Returns the answers by question id, "" if the odds of "no answer" exceed the threshold."""
     odds = null_odds or {}
     return {
         name: "" if odds.get(name, -math.inf) > threshold else text for name, text in texts.items()
@@ -46,29 +46,28 @@ def apply_threshold(
 
 @dataclasses.dataclass(frozen=True)
 class SquadPredictions:
-    """Answers of a model, by question id."""
+    """Predicted answers by question id."""
 
-    # The best text, also where "no answer" is likelier; "" where no span can be an answer.
+    # Most likely text, even if "no answer" is more likely; "" if no span can be an answer.
     texts: Mapping[str, str]
-    # The best entries, the likeliest first: text, probability (of these), start and end logit.
+    # Most likely entries: text, probability (among these), start and end logits.
     n_best: Mapping[str, list[dict[str, Any]]]
-    # The score of "no answer" less that of the best text; None in version 1.1.
+    # Score of "no answer" minus that of the most likely text; None in version 1.1.
     null_odds: Mapping[str, float] | None
-    # The first byte of the best text in its context, and the one after its last; none for "".
+    # First byte of the most likely text in the context and the byte after its last; missing for "".
     byte_spans: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     def probability(self, name: str, answer: str) -> float:
-        """Probability of a question's answer, among the entries of its n-best list."""
+        """Returns the probability of an answer among the n-best entries of a question."""
         entries = self.n_best[name]
-        share: float = next(entry["probability"] for entry in entries if entry["text"] == answer)
-        return share
+        return float(next(e["probability"] for e in entries if e["text"] == answer))
 
     def answers(self, null_threshold: float = 0.0) -> dict[str, str]:
-        """The answer by question id: "" where the odds are above the threshold (2.0 alone)."""
+        """Returns the answers by question id; in 2.0, "" if the null odds exceed the threshold."""
         return apply_threshold(self.texts, self.null_odds, null_threshold)
 
     def write(self, folder: str, null_threshold: float = 0.0) -> list[str]:
-        """Writes ``predictions.json``, ``nbest_predictions.json``, in 2.0 ``null_odds.json``."""
+        """Writes ``predictions.json``, ``nbest_predictions.json`` and, in 2.0, null odds."""
         files: dict[str, Any] = {
             PREDICTIONS: self.answers(null_threshold),
             N_BEST_PREDICTIONS: self.n_best,
@@ -81,17 +80,22 @@ class SquadPredictions:
 
 
 def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) -> SquadPredictions:
-    """Makes predictions of the best spans, in the order of the questions' ``ids``, (N,).
+    """Converts the best spans to predictions.
 
-    ``answers`` are (N, K) and (N,) arrays or tensors. ``with_null`` says whether a question may
-    have no answer, as in version 2.0: its entry, the text "", is then where its score puts it among
-    the best K, or last.
+    Args:
+        ids: Ids of the questions, N of them.
+        answers: Arrays or tensors of shape (N, K) or (N,).
+        with_null: Whether questions can have no answer, as in version 2.0. That entry, with the
+            text "", is then ranked by its score among the best K, or is the last one.
+
+    Returns:
+        The predictions, in the order of the ids.
     """
     columns = Answers(*map(np.asarray, answers))
     odds = np.asarray(null_odds_of(columns)).tolist()
     if len(ids) != len(columns.counts):
         raise ValueError(
-            f"Expected answers for {len(ids)} questions, one row for each id; got "
+            f"Expected answers for {len(ids)} questions, one row per id, got "
             f"{len(columns.counts)} rows."
         )
     texts: dict[str, str] = {}
@@ -100,7 +104,7 @@ def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) 
     byte_spans: dict[str, tuple[int, int]] = {}
     for row, name in enumerate(ids):
         if name in texts:
-            raise ValueError(f"Two questions have the id {name}: expected ids that name one each.")
+            raise ValueError(f"Two questions have the id {name}. Use unique ids.")
         spans = _spans(columns, row)
         texts[name] = spans[0].text if spans else ""
         if spans:
@@ -131,7 +135,7 @@ def _spans(answers: Answers, row: int) -> list[_Span]:
 
 
 def _with_null(spans: list[_Span], null: _Span, limit: int) -> list[_Span]:
-    """Puts "no answer" after the spans that score as much; it is never left out."""
+    """Inserts "no answer" after the spans with at least its score; it is always included."""
     index = sum(span.score >= null.score for span in spans)
     return [*spans[:index], null, *spans[index:]][: max(limit, index + 1, 2)]
 
@@ -148,40 +152,38 @@ def _entries(spans: list[_Span]) -> list[dict[str, Any]]:
 # === Scores ===
 
 
-# By question id, the texts that count as right: () where the paragraph does not answer the
-# question, which version 2.0 allows and 1.1 does not.
+# Correct texts by question id; () for unanswerable questions, which only version 2.0 has.
 Gold = Mapping[str, tuple[str, ...]]
 
 
 def normalize_answer(text: str) -> str:
-    """Normalises an answer: lower-cased, without ASCII punctuation, articles, extra space.
+    """Normalizes an answer: lower case, without ASCII punctuation, articles and extra spaces.
 
-    Punctuation goes before the articles, so that "the-end" is one word, and "(the)" an article.
+    Punctuation is removed before articles, so that "the-end" is one word and "(the)" an article.
     """
     bare = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", bare).split())
 
 
 def _word_f1(prediction: str, answer: str) -> float:
-    """F1 of normalised texts' words, each counted as often as both have it; 0.0 without words."""
+    """Returns the F1 of the words of two normalized texts, or 0.0 without words."""
     predicted, gold = prediction.split(), answer.split()
     shared = (collections.Counter(predicted) & collections.Counter(gold)).total()
     return 2 * shared / (len(predicted) + len(gold)) if shared else 0.0
 
 
 class AnswerScore(NamedTuple):
-    """Exact match and F1 of one answer, each 0.0 to 1.0."""
+    """Exact match and F1 of an answer, between 0.0 and 1.0."""
 
     exact: float
     f1: float
 
 
 def score_answer(prediction: str, answers: Sequence[str], version: str = "1.1") -> AnswerScore:
-    """Exact match and F1 of one prediction, each the best over the gold answers.
+    """Returns the exact match and F1 of a prediction, each the maximum over the true answers.
 
-    Version 2.0 differs for texts without words. Gold answers that have none ("The") are left out;
-    where no other is left, as for an unanswerable question, a prediction without words scores 1.0
-    and 1.0, any other 0.0 and 0.0.
+    In version 2.0, true answers without words ("The") are ignored. If there are no others, as for
+    unanswerable questions, a prediction without words scores 1.0 and any other 0.0.
     """
     predicted, gold = normalize_answer(prediction), [*map(normalize_answer, answers)]
     if version == "2.0":
@@ -200,15 +202,17 @@ def score_predictions(
     null_odds: Mapping[str, float] | None = None,
     null_threshold: float = math.inf,
 ) -> dict[str, float]:
-    """Scores predictions, by question id with "" for no answer, as the official evaluation does.
+    """Scores predictions like the official evaluation.
 
-    Means over ``total`` questions, under the official evaluation's keys: the percentage that is
-    answered exactly (``exact``; of version 1.1 ``exact_match``), and ``f1`` of words in percent. Of
-    version 2.0 also over the answerable questions (``HasAns_``) and over the others (``NoAns_``)
-    where there are such, and with ``null_odds``, by question id, the best thresholds of these.
+    Predictions are given by question id, with "" for no answer. If the null odds exceed
+    ``null_threshold``, a prediction counts as "". (The default threshold of the official evaluation
+    is 1.0, as for probabilities.)
 
-    Predictions of questions whose odds are above ``null_threshold`` count as ""; without it they
-    are taken as they are, where the official evaluation takes 1.0, as for probabilities.
+    Returns:
+        The means under the keys of the official evaluation: ``exact`` (in version 1.1
+        ``exact_match``), the percentage of exact matches, ``f1`` in percent, and ``total``, the
+        number of questions. For version 2.0, also the means over answerable (``HasAns_``) and
+        unanswerable (``NoAns_``) questions and, with ``null_odds``, the best thresholds.
     """
     answers = apply_threshold(predictions, null_odds, null_threshold)
     by_name = {name: score_answer(answers[name], texts, version) for name, texts in gold.items()}
@@ -232,15 +236,21 @@ def _means(scores: Sequence[AnswerScore], exact_name: str = "exact") -> dict[str
 def tune_null_threshold(
     gold: Gold, predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> dict[str, float]:
-    """Finds the thresholds of the null odds at which predictions of version 2.0 score best.
+    """Tunes the threshold of the null odds for predictions of version 2.0.
 
-    Returns ``best_exact`` and ``best_f1``, each with its threshold (``best_f1_thresh``) in the
-    odds' own unit. The threshold is the odds of the last question that keeps its answer, the lowest
-    where several are as good. Questions of equal odds keep or lose their answers together (the
-    official evaluation separates them, and so reports scores that no threshold has). Where no
-    answer at all is best, it is 0.0 as there, or, where odds of 0.0 or less are among them, the
-    lowest less 1.0. ``predictions`` are the best texts, also where "no answer" is likelier; a
-    question without one scores 0 whatever the threshold.
+    The threshold is the null odds of the last question that keeps its answer; of equally good
+    thresholds, the lowest. Questions with equal odds are treated alike. (The official evaluation
+    separates them and therefore reports scores that no threshold reaches.) If no answers at all are
+    best, the threshold is 0.0 or, if any odds are at most 0.0, the lowest odds minus 1.0. Questions
+    without a prediction score 0.
+
+    Args:
+        gold: True answers by question id.
+        predictions: Most likely texts by question id, even if "no answer" is more likely.
+        null_odds: Null odds by question id.
+
+    Returns:
+        ``best_exact`` and ``best_f1``, each with its threshold (``best_f1_thresh``).
     """
     names = sorted((name for name in gold if name in predictions), key=null_odds.__getitem__)
     if not names:
@@ -250,7 +260,7 @@ def tune_null_threshold(
         np.array([score_answer(texts[name], gold[name], "2.0") for name in names])
         for texts in (predictions, dict.fromkeys(names, ""))
     )
-    # Row k: the sum of scores when the first k questions keep their answers.
+    # Row k: sum of the scores if the first k questions keep their answers.
     sums = silent.sum(axis=0) + np.concatenate(
         [np.zeros((1, 2)), np.cumsum(answered - silent, axis=0)]
     )
@@ -260,7 +270,7 @@ def tune_null_threshold(
     sums, thresholds = sums[reachable], thresholds[reachable]
     best = {}
     for column, name in enumerate(("best_exact", "best_f1")):
-        # Rounded, or of two equal sums the one added up in another order may look higher.
+        # Rounding makes equal sums equal regardless of the order of addition.
         index = sums[:, column].round(9).argmax()
         best[name] = float(100 * sums[index, column] / len(gold))
         best[f"{name}_thresh"] = float(thresholds[index])

@@ -1,4 +1,4 @@
-"""Questions about contexts: the span of a context that answers each; SQuAD is one."""
+"""Task type for extractive question answering, such as SQuAD."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from .rows import QuestionExamples
     from .scores import SquadPredictions
 
-# Two characters in sequence of Thai, Lao, Burmese, Khmer, Japanese or Chinese.
+# Two adjacent characters of Thai, Lao, Burmese, Khmer, Japanese or Chinese.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{2}"
 )
 _OUTPUTS = (features.START_LOGITS, features.END_LOGITS)
 _NO_ANSWER = "(no answer)"
-# Keys of an answer in a record, besides its text.
+# Values of a record without an answer, in addition to its text.
 _NO_SPAN = {"score": None, "start": None, "end": None}
-# The keys of ``score_predictions`` that are no scores.
+# Suffixes of the keys of ``score_predictions`` that are not scores.
 _COUNTS = ("total", "thresh")
 
 
@@ -52,8 +52,8 @@ def _has_only_texts(path: str) -> bool:
 
 _NEEDS_ANSWER_START = rule(
     lambda column, values: not column and _has_only_texts(values["train_file"]),
-    "--task={task} needs --{flag}, the column of {train_file} with the character of the context "
-    "where the answer begins (a .jsonl may have SQuAD's lists of answers instead).",
+    "--task={task} requires --{flag}, the column of {train_file} with the index of the first "
+    "character of the answer. A .jsonl file can contain SQuAD's lists of answers instead.",
 )
 
 
@@ -61,43 +61,42 @@ _NEEDS_ANSWER_START = rule(
 class _Options(QuestionOptions):
     answer_start_column: str | None = flag_fields.string(
         None,
-        "squad: find in this column the character of the context where the answer begins, counted "
-        "from 0.",
+        "squad: column with the index of the first character of the answer in the context, from 0.",
         only="tables",
         rules=[_NEEDS_ANSWER_START],
         advanced=True,
     )
     title_column: str | None = flag_fields.string(
         None,
-        "squad: find the article's title in this column, and hold out whole articles.",
+        "squad: column with the title of the article; whole articles are held out.",
         only="tables",
         advanced=True,
     )
     null_score_diff_threshold: float | None = flag_fields.number(
         None,
-        'squad: answer "" where its score is this much higher than the best answer\'s, by '
-        "default the value that scores best on the evaluated set.",
+        'squad: answer "" if its score exceeds that of the best answer by more than this value; '
+        "by default tuned on the evaluated set.",
         advanced=True,
     )
-    # Whether a question may have no answer: by default whether a labelled one has none.
+    # Whether questions can have no answer; by default whether a labeled question has none.
     with_null: bool | None = flag_fields.from_data()
 
 
 class QuestionTask(Task):
-    """Questions about contexts, as SQuAD's, of version 1.1, or 2.0 where some have no answer.
+    """Extractive question answering, such as SQuAD 1.1, or 2.0 with unanswerable questions.
 
-    The scores are the official evaluation's, 0 to 100. With ``with_null`` a question has no answer
-    where the score of "no answer" exceeds the best text's by more than a threshold. The one that
-    is best for F1 on a set is its evaluation's ``thresholds["null"]``: by it are the answers that
-    are written, and ``exact``, ``f1`` and all else but ``best_exact``, and ``exact_at_0`` and
-    ``f1_at_0``, which are by Google's default, 0.0. Where an evaluation is given its threshold, or
-    there is a ``null_score_diff_threshold``, the scores are by that one.
+    The scores are those of the official evaluation, 0 to 100. With ``with_null``, a question has no
+    answer if the score of "no answer" exceeds that of the best text by more than a threshold. An
+    evaluation tunes the threshold for F1 on its set and returns it as ``thresholds["null"]``.
+    Written answers and all scores use it, except ``best_exact``, and ``exact_at_0`` and
+    ``f1_at_0``, which use Google's default of 0.0. A given threshold, or
+    ``null_score_diff_threshold``, is used in place of the tuned one.
 
-    Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``. The
-    loss is the mean of the cross-entropies of start and end, each a softmax over the row.
+    The loss is the mean of the cross-entropies of start and end, each a softmax over the row.
+    Questions are trained with their first answer. The headline is ``best_f1`` if the threshold is
+    tuned, else ``f1``.
 
-    Each question is trained with its first answer. With a ``null_score_diff_threshold`` that one is
-    kept instead of the best one, and ``f1`` is the headline, without it ``best_f1``.
+    Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``.
     """
 
     kind = "squad"
@@ -116,7 +115,7 @@ class QuestionTask(Task):
     size_format = "{items:,} questions in {rows:,} windows"
     evaluates_with_labels = True
     truncation_note = (
-        "The contexts of {count:,} of the training questions are read in several windows of "
+        "The contexts of {count:,} of the training questions are split into several windows of "
         "{length} tokens (--max_seq_length)."
     )
     loss_weights = dict.fromkeys(_OUTPUTS, 0.5)
@@ -125,19 +124,19 @@ class QuestionTask(Task):
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Questions of one article or, without titles, of one paragraph."""
+        """Groups the questions of an article or, without titles, of a paragraph."""
         if len({item.title for item in items}) > 1:
             return (lambda item: item.title), "whole articles"
         return (lambda item: item.context), "whole paragraphs"
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """The reader of SQuAD's JSON, of which the test files have no answers."""
+        """Returns the reader of SQuAD's JSON files; test files have no answers."""
         return FormReader(_read_squad, squad_has_answers)
 
     @property
     def logged_scores(self) -> Sequence[str]:
-        """Those of all kinds, and in version 2.0 those of parts and of thresholds."""
+        """All scores; in version 2.0 also those of subsets and of the default threshold."""
         names = list(super().logged_scores)
         if self._with_null:
             scores = ("exact", "f1")
@@ -152,8 +151,8 @@ class QuestionTask(Task):
             with_null = any(item.is_impossible for item in self._labelled)
         if threshold is not None and not with_null:
             raise ValueError(
-                f"--null_score_diff_threshold={threshold:g}, and every labelled question has an "
-                "answer: leave the flag out."
+                f"--null_score_diff_threshold={threshold:g} requires unanswerable questions, but "
+                "every labeled question has an answer. Remove the flag."
             )
         self._with_null, self._null_threshold = with_null, threshold
         super()._apply(dataclasses.replace(options, with_null=with_null))
@@ -163,60 +162,57 @@ class QuestionTask(Task):
 
     @property
     def default_metric(self) -> str:
-        """F1, that of the best threshold where a threshold is tuned."""
+        """F1, at the best threshold if it is tuned."""
         return "best_f1" if self._with_null and self._null_threshold is None else "f1"
 
     @property
     def unavailable_metrics(self) -> Sequence[str]:
-        """Scores of the other version; a threshold that the user names leaves nothing to tune."""
+        """Scores of the other version, and of a tuned threshold if it is given."""
         tuned = () if self.default_metric == "best_f1" else ("best_exact", "best_f1")
         return ("exact_match" if self._with_null else "exact", *tuned)
 
     @property
     def default_thresholds(self) -> Thresholds:
-        """The threshold that the user names, or Google's default."""
+        """The given threshold, or Google's default."""
         return {NULL_THRESHOLD: self._get_threshold({})} if self._with_null else {}
 
     @classmethod
     def restore_options(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
-        """A model with a threshold was trained with null, where nothing else says so."""
+        """Restores options; a threshold implies unanswerable questions."""
         return super().restore_options(
             {"with_null": NULL_THRESHOLD in thresholds, **options}, thresholds
         )
 
     @classmethod
     def check_threshold(cls, value: float, options: Any, model_dir: str) -> str | None:
-        """A threshold is for models that were trained with null."""
+        """Rejects thresholds for models without unanswerable questions."""
         if options.with_null is False:
-            return (
-                f"{model_dir} was trained on questions that all have an answer: leave the "
-                "threshold out."
-            )
+            return f"{model_dir} was trained only on questions with answers. Remove the threshold."
         return None
 
     @classmethod
     def record_columns(
         cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
     ) -> Record:
-        """Columns of the answer's place and probability, and of the null odds of version 2.0."""
+        """Adds the columns for the position and probability of the answer, and for null odds."""
         record = {**super().record_columns((), items, columns, options), **_NO_SPAN}
         return {**record, "null_odds": None} if options.with_null else record
 
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
-        """The windows' rows, with the columns of the answers' first and last tokens."""
+        """Returns the rows of the windows with the positions of the answers."""
         items = self.training_items()
         rows: QuestionExamples = self.rows(tokenizer, items, max_seq_length, labelled=True)
         return rows.examples
 
     def training_summary(self, examples: Examples) -> list[str]:
-        """Lines on the training set, also on long texts if one in fifty has too many words."""
+        """Returns notes on the training set, also if more than 2% of the texts are too long."""
         items = self.training_items()
         lines = super().training_summary(examples)
         if examples.num_lost:
             lines.append(
-                f"The answers to {examples.num_lost:,} of the training questions have no token, "
-                "as an accent alone, or fit in no window (--max_seq_length, --doc_stride): they "
-                "are trained as if there were none."
+                f"The answers to {examples.num_lost:,} of the training questions have no tokens "
+                "or do not fit into a window (--max_seq_length, --doc_stride). They are trained "
+                "as unanswerable."
             )
         answers = [item.answers[0].text for item in items if item.answers]
         questions = [item.question for item in items]
@@ -224,14 +220,20 @@ class QuestionTask(Task):
             limit = getattr(self.options, flag)
             count = sum(len(text.split()) > limit for text in texts)
             if 50 * count > len(texts):
-                what = "questions are cut" if texts is questions else "answers are never predicted"
-                lines.append(f"{count:,} of the {what}: they are longer than --{flag}={limit}.")
+                effect = (
+                    "questions are truncated"
+                    if texts is questions
+                    else "answers are never predicted"
+                )
+                lines.append(
+                    f"{count:,} of the {effect}, because they are longer than --{flag}={limit}."
+                )
         labelled = [item.answers[0].text for item in self._labelled if item.answers]
         count = sum(_UNSPACED.search(text) is not None for text in labelled)
         if 10 * count > len(labelled):
             lines.append(
-                f"{count:,} of the answers are written without spaces: f1 counts such a text "
-                "as one word. Score predictions.json with the data set's script, which counts "
+                f"{count:,} of the answers are written without spaces, so f1 counts each as one "
+                "word. Score predictions.json with the script of the data set, which counts "
                 "characters."
             )
         return lines
@@ -264,11 +266,11 @@ class QuestionTask(Task):
         )
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        """The official scores; a mistake is a question whose answer is not an exact match.
+        """Computes the official scores; a mistake is a question without an exact match.
 
-        Mistakes and ``constant`` are of the answers by the threshold that ``thresholds`` gives. A
-        mistake's loss is the negative log-likelihood of all right entries of the n-best list; where
-        none is right, that of its unlikeliest entry, which is less than that of a right one.
+        Mistakes and ``constant`` use the threshold in ``thresholds``. The loss of a mistake is the
+        negative log-likelihood of all correct entries of the n-best list or, without any, of its
+        least likely entry, which is a lower bound.
         """
         from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
 
@@ -285,7 +287,7 @@ class QuestionTask(Task):
         scores = score_at(threshold)
         at_default = {}
         if thresholds is None and self._with_null and self._null_threshold is None:
-            # Score by the tuned threshold, as the predictions are written by it.
+            # Written predictions also use the tuned threshold.
             at_default = {f"{name}_at_0": scores[name] for name in ("exact", "f1")}
             threshold = scores["best_f1_thresh"]
             scores = score_at(threshold)
@@ -322,7 +324,7 @@ class QuestionTask(Task):
     def answers(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[Mapping[str, Any]]:
-        """The answer to each question, as the files of predictions have it."""
+        """Yields the answer to each question, as in prediction files."""
         predictions, _ = outputs
         answers = predictions.answers(self._get_threshold(thresholds))
         for item in items:
@@ -349,10 +351,10 @@ class QuestionTask(Task):
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
-        """Writes ``predictions.json``, ``nbest_predictions.json``, with null ``null_odds.json``.
+        """Writes ``predictions.json``, ``nbest_predictions.json`` and, in 2.0, ``null_odds.json``.
 
-        ``thresholds["null"]`` decides where there is no answer; without it, ``null_threshold``. Of
-        a labelled set there is also ``SET.jsonl``, with the answers that were expected.
+        ``thresholds["null"]`` decides whether there is an answer. For labeled sets, it also writes
+        ``SET.jsonl`` with the expected answers.
         """
         from bert_tf.evaluation.prediction_files import write_file
 
@@ -379,7 +381,7 @@ class QuestionTask(Task):
         return thresholds.get(NULL_THRESHOLD, self._null_threshold or 0.0)
 
     def _outputs(self, inference: Inference, set_name: str) -> tuple[SquadPredictions, np.ndarray]:
-        """The answers, and the windows' losses, 0 where nothing is known to be right."""
+        """Returns the predictions and the losses of the windows, 0 without labels."""
         from .scores import SquadPredictions, squad_predictions
 
         items = self.sets[set_name].items
@@ -396,7 +398,7 @@ class QuestionTask(Task):
 
 
 def _characters(context: str, *byte_spans: int) -> dict[str, int]:
-    """Start and end of an answer, in characters of the context and not in bytes."""
+    """Converts the byte offsets of an answer to characters."""
     text = context.encode()
     start, end = (len(text[:place].decode()) for place in byte_spans)
     return {"start": start, "end": end}

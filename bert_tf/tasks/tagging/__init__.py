@@ -1,1 +1,1 @@
-"""A tag for each word, as of the entities that CoNLL's files name."""
+"""Task type for tagging words, such as named entity recognition."""

@@ -1,4 +1,7 @@
-"""The entities in texts, and a tag for each word; ``entity_labels`` says what labels mean."""
+"""Answers and signatures for tagging: entities in texts, or a tag per word.
+
+``read_labels`` defines the meaning of the labels.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +36,14 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# === What labels of words mean, and the entities that they spell, in-graph ===
+# === Entities from the labels of words, in the graph ===
 
-# A label is O, no entity; B-TYPE, which begins one; I-TYPE, which continues one, and begins one
-# after anything but that type: so both IOB1 and IOB2 are read, and any order of them, as CoNLL's
-# evaluation does. Where all labels are those of BIOES or BILOU, E-TYPE and L-TYPE end one, and
-# S-TYPE and U-TYPE are one alone. Any other label is a type, and neighbours that have it are one
-# entity; in a model without the label O every word is part of one.
-#
-# Letters: C labels, W words of all texts, E entities.
+# The label O is outside of entities. B-TYPE begins an entity; I-TYPE continues one, and begins one
+# unless it follows the same type. This covers IOB1 and IOB2, in any order of the labels, as in
+# CoNLL's evaluation. If all labels are BIOES or BILOU, E-TYPE and L-TYPE end an entity, and S-TYPE
+# and U-TYPE are entities of one word. Any other label is a type; adjacent words with the same type
+# are one entity. Without the label O, every word belongs to an entity.
+# Dimensions: C labels, W words of all texts, E entities.
 
 OUTSIDE = "O"
 _ENTITY_TAG = re.compile("([BI])-(.+)", re.DOTALL)
@@ -49,7 +51,14 @@ _ANY_SCHEMES_TAG = re.compile("([BIESLU])-(.+)", re.DOTALL)
 
 
 class Labels(NamedTuple):
-    """Tags by label id, (C,): the type or "", its number or -1; whether each begins, ends one."""
+    """Properties of labels by id, (C,).
+
+    Attributes:
+        types: Types, "" for the label O.
+        numbers: Ids of the types, -1 for the label O.
+        begins: Whether the label always begins an entity.
+        ends: Whether the label ends an entity.
+    """
 
     types: list[str]
     numbers: list[int]
@@ -58,7 +67,7 @@ class Labels(NamedTuple):
 
 
 class Entities(NamedTuple):
-    """Entities, (E,): the text of each, its first and its last word, type, and mean score."""
+    """Entities, (E,): index of the text, first and last word, type and mean score."""
 
     text: tf.Tensor
     first: tf.Tensor
@@ -68,7 +77,7 @@ class Entities(NamedTuple):
 
 
 def read_labels(names: Sequence[str]) -> Labels:
-    """Meaning of a model's labels as tags."""
+    """Parses the labels of a model."""
     matches = [_ANY_SCHEMES_TAG.fullmatch(name) for name in names]
     if not all(match or name == OUTSIDE for match, name in zip(matches, names, strict=True)):
         matches = [_ENTITY_TAG.fullmatch(name) for name in names]
@@ -88,9 +97,10 @@ def read_labels(names: Sequence[str]) -> Labels:
 
 
 def join_words(label: tf.Tensor, text: tf.Tensor, scores: tf.Tensor, labels: Labels) -> Entities:
-    """Joins neighbouring words of all texts, in their order, to entities.
+    """Joins adjacent words to entities.
 
-    Of each word, (W,): the id of its label, the number of its text, ascending, and its score.
+    ``label`` (W,) are label ids, ``text`` (W,) ascending indices of texts, and ``scores`` (W,) the
+    scores of the words.
     """
     kind = tf.gather(tf.constant(labels.numbers), label)
     inside = kind >= 0
@@ -114,23 +124,20 @@ def join_words(label: tf.Tensor, text: tf.Tensor, scores: tf.Tensor, labels: Lab
 
 
 def answer_tags(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
-    """The most probable tag of each word, of logits (..., C).
-
-    Returns ``tags``, their numbers, and ``scores``, their probabilities, (...) each.
-    """
+    """Converts logits of words, (..., C), to ``tags``, their ids, and ``scores``, (...) each."""
     label, score = most_likely(logits, thresholds.get(features.TEMPERATURE, 1.0))
     return {"tags": label, "scores": score}
 
 
 def signatures(served: Served, task: Task) -> Signatures:
-    """Signatures of a ``BertTokenClassifier`` or a ``BertFeatureTagger``."""
+    """Returns the signatures of a ``BertTokenClassifier`` or a ``BertFeatureTagger``."""
     find = functools.partial(_find_entities, task)
-    entities = text_signature(served, find, "Finds the entities in a text.")
+    entities = text_signature(served, find, "Predicts the entities in a text.")
     words = Signature(
         functools.partial(_tag_words, task),
         {"words": ROWS_OF_STRINGS},
         _word_requests(served),
-        'Tags each word of a text that is already split; "" is no word.',
+        'Predicts a tag for each word of a split text; "" is padding.',
     )
     has_features = isinstance(served.model, BertFeatureTagger)
     contract = features.TAGGING_FEATURES if has_features else features.ENCODER_FEATURES
@@ -149,23 +156,26 @@ def _word_requests(served: Served) -> Requests:
 
 
 def _find_entities(task: Task, served: Served, text: tf.Tensor) -> Outputs:
-    """Finds the entities in texts, (B,) string, of any length.
+    """Predicts the entities in texts, (B,) string, of any length.
 
-    Words are the tokenizer's, each tagged at its first piece. Returns ``entities``, ``types``,
-    ``byte_starts`` and ``byte_ends`` in the request's text, and ``scores`` (B, E), the mean
-    probability of the words' labels; ``counts`` and ``truncated`` (B,), which is false.
+    Words are split by the tokenizer and tagged at their first token.
+
+    Returns:
+        ``entities``, ``types``, ``byte_starts`` and ``byte_ends`` in the text, and ``scores``, the
+        mean probabilities of the labels of the words, shape (B, E) each; ``counts``, shape (B,);
+        ``truncated``, shape (B,), always false.
     """
     ids, byte_starts, byte_ends = served.tokenizer.tokenize_with_offsets(text)
 
-    # === Words: (W,) vectors ===
+    # === Words: vectors of shape (W,) ===
     is_first = ~tf.gather(tf.constant(served.tokenizer.continuation), ids.values)
     first = tf.where(is_first)[:, 0]
-    # A word ends where the next begins: no text begins within a word.
+    # A word ends at the start of the next one, because texts start with a new word.
     last = tf.concat([first, [tf.size(ids.values, tf.int64)]], 0)[1:] - 1
     row = tf.gather(value_rows(ids.row_splits), first)
     answers = _answers(task, served, ids, first, row)
 
-    # === Entities: (E,) vectors of those of all texts ===
+    # === Entities of all texts: vectors of shape (E,) ===
     entities = join_words(answers["tags"], row, answers["scores"], read_labels(task.labels))
     texts, byte_starts, byte_ends = span_texts(
         decode_characters(text),
@@ -188,10 +198,14 @@ def _find_entities(task: Task, served: Served, text: tf.Tensor) -> Outputs:
 
 
 def _tag_words(task: Task, served: Served, words: tf.Tensor) -> Outputs:
-    """Tags the words, (B, W) string, of texts that are already split; "" is no word.
+    """Predicts tags of split texts, (B, W) string, in which "" is padding.
 
-    Each is tagged at its first piece; one without a piece, such as a control character, is [UNK].
-    Returns ``tags`` and ``scores`` (B, W), ``counts`` and ``truncated`` (B,), which is false.
+    Words are tagged at their first token; words without tokens, such as control characters, are
+    read as [UNK].
+
+    Returns:
+        ``tags`` and ``scores``, shape (B, W); ``counts``, shape (B,); ``truncated``, shape (B,),
+        always false.
     """
     tokenizer = served.tokenizer
     shape = tf.shape(words)
@@ -221,20 +235,21 @@ def _tag_words(task: Task, served: Served, words: tf.Tensor) -> Outputs:
 def _answers(
     task: Task, served: Served, ids: tf.RaggedTensor, first: tf.Tensor, text: tf.Tensor
 ) -> Outputs:
-    """The answers of a task for each word, (W,) each, the floating ones in float32.
+    """Returns the answers of a task for each word, shape (W,), with float32 for floats.
 
-    ``first`` is a word's first token of ``ids`` [B, (tokens)], ``text`` its row, (W,) each.
+    ``first`` (W,) are the indices of first tokens in ``ids`` [B, (tokens)], ``text`` (W,) those of
+    rows.
     """
     first, text, bounds = (tf.cast(v, tf.int32) for v in (first, text, ids.row_splits))
     windows = tag_windows(first, text, bounds, served.max_seq_length - 2)
     rows = Rows(ids.values, [(windows.starts, windows.lengths)])
     position = first - tf.gather(windows.starts, windows.rows) + 1
     columns = tf.stack([windows.rows, position], 1)
-    # As wide as the longest row; the maximum over no rows is the least integer.
+    # The width of the longest row; the maximum of an empty tensor is the smallest integer.
     width = tf.maximum(tf.reduce_max(rows.lengths), 2)
     extra_features = {}
     if isinstance(served.model, BertFeatureTagger):
-        # (R, S): which words are read between these, not which they are, counts.
+        # (R, S): only the position of words matters here, not their indices.
         nowhere = tf.fill(tf.stack([tf.size(rows.lengths), width]), -1)
         number = tf.range(tf.shape(columns)[0])
         extra_features[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, columns, number)

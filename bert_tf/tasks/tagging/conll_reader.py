@@ -1,9 +1,10 @@
-"""CoNLL's column files: a word a line, its tag in the last column, blank lines between sentences.
+"""Reader of CoNLL's column format: a word per line, its tag in the last column.
 
-Sources: the CoNLL-2002 and CoNLL-2003 shared tasks (Tjong Kim Sang); BERT (2018), section 5.3. A
-line ``-DOCSTART-`` begins a document. CoNLL-2003 is in IOB1, CoNLL-2002 in IOB2; see ``entities``.
-Each of the Spanish files of CoNLL-2002 has an entity that continues after a sentence's end (one
-ends with ". B-LOC", the next begins with "San I-LOC"): every entity may do so here.
+Empty lines separate sentences, and a line ``-DOCSTART-`` starts a document. CoNLL-2003 uses IOB1,
+CoNLL-2002 IOB2 (see ``entities``). An entity can continue in the next sentence, as it does once in
+each Spanish file of CoNLL-2002 (". B-LOC" is followed by "San I-LOC").
+
+Sources: the CoNLL-2002 and CoNLL-2003 shared tasks (Tjong Kim Sang); BERT (2018), section 5.3.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -27,14 +28,14 @@ from .entities import SCHEMES, Scheme, as_iob2, entity_labels, find_invalid_tag,
 class _Sentence(NamedTuple):
     first_line: int
     document: int
-    rows: list[list[str]]  # for each word its columns
-    previous_tag: str  # the last one of the document's sentence before this
+    rows: list[list[str]]  # columns of each word
+    previous_tag: str  # last tag of the previous sentence in the document
 
     def tags(self) -> list[str]:
         return [row[-1] for row in self.rows]
 
     def invalid(self, scheme: Scheme) -> tuple[int, str] | None:
-        """The index of the first tag that cannot be where it is, and why."""
+        """Returns the index of the first invalid tag and an error message, or ``None``."""
         tags = self.tags()
         kind = tags[0].removeprefix("I-")
         if scheme == "IOB2" and kind != tags[0] and self.previous_tag[1:] == f"-{kind}":
@@ -50,13 +51,12 @@ def read_conll(
     labelled: bool = True,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TaggedExample]:
-    """Reads sentences and their entity tags; path and encoding are as for ``read_lines``.
+    """Reads sentences and their entity tags; ``path`` and ``encoding`` are those of ``read_lines``.
 
-    The file's scheme is the one in which fewest sentences are invalid. Tags of IOB1 become IOB2's,
-    and those of BIOES and BILOU stay as they are, unless ``labels``, those there may be, are of a
-    scheme that does not say where an entity ends. Of a file that is not ``labelled`` only the first
-    column is read. Ids count the sentences from 0, and so do documents. The returned ``labels`` are
-    all tags of the scheme for the types that occur.
+    The scheme is the one with the fewest invalid sentences. Tags of IOB1 are converted to IOB2.
+    Tags of BIOES and BILOU are kept, unless the scheme of the allowed ``labels`` does not mark the
+    end of entities. If the file is not ``labelled``, only the first column is read. Ids and
+    documents count from 0. The returned labels are all tags of the scheme for the types that occur.
     """
     path = str(path)
     bad = BadRows.from_option(path, skip_bad_rows)
@@ -70,7 +70,7 @@ def read_conll(
     file_scheme = _most_likely_scheme(sentences) if labelled else None
     scheme: Scheme = file_scheme or "IOB2"
     marks_ends = not {name[0] for name in labels or prefixes(scheme)} <= {"O", "B", "I"}
-    # Those of a sentence with a fault are not looked at.
+    # Invalid sentences are skipped.
     tags_by_sentence = [
         s.tags() if file_scheme and not s.invalid(file_scheme) else [] for s in sentences
     ]
@@ -118,7 +118,7 @@ def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
 
 
 def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
-    """Refuses a file that begins with a comment, or has the words' numbers in the first column."""
+    """Rejects files with comments or with word numbers in the first column."""
     rows = sentences[0].rows if sentences else [[""]]
     first, last = rows[0], rows[-1]
     looks_like_comment = first[0] == "#" or len(first) != len(last)
@@ -127,14 +127,14 @@ def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
     columns = [[row[0] for row in s.rows] for s in sentences if len(s.rows) > 1]
     if is_comment or (columns and all(map(_numbers_words, columns))):
         raise ValueError(
-            f"{path}, line {sentences[0].first_line}: expected a word and at the end its tag, got "
-            f"{quoted(' '.join(first))}: remove comments, and columns before the words, as "
-            "'cut -f2,3' does where tabs part the columns."
+            f"{path}, line {sentences[0].first_line}: expected a word first and its tag last, got "
+            f"{quoted(' '.join(first))}. Remove comments and columns before the words, for "
+            "example with 'cut -f2,3' if tabs separate columns."
         )
 
 
 def _numbers_words(column: Sequence[str]) -> bool:
-    """True if a column numbers a sentence's words (CoNLL-U has 1-2 and 8.1 among them)."""
+    """Returns whether a column numbers the words (CoNLL-U also has numbers such as 1-2 and 8.1)."""
     numbers = [int(text) for text in column if text.isdecimal()]
     are_numbers = bool(numbers) and all(text[:1].isdecimal() for text in column)
     return are_numbers and numbers == [*range(numbers[0], numbers[0] + len(numbers))]
@@ -146,12 +146,12 @@ def _check_columns(sentence: _Sentence, width: int | None) -> None:
             raise BadRowError(f"expected a word, got {quoted(columns[0])}", line)
         if width is not None and len(columns) != width:
             raise BadRowError(
-                f"expected {width} columns, as the first line has, got {len(columns)}", line
+                f"expected {width} columns as in the first line, got {len(columns)}", line
             )
 
 
 def _most_likely_scheme(sentences: Sequence[_Sentence]) -> Scheme:
-    """The scheme in which fewest sentences are invalid: the first of equals."""
+    """Returns the first scheme with the fewest invalid sentences."""
     num_invalid = {
         scheme: sum(sentence.invalid(scheme) is not None for sentence in sentences)
         for scheme in SCHEMES

@@ -1,9 +1,9 @@
-"""Entities in tag sequences: found, their tags checked and converted, made of spans of characters.
+"""Entities in tag sequences and in texts: detection, validation and conversion.
 
-A tag is ``O``, or a prefix, ``-`` and a type. In *IOB2* an entity begins with B- and continues with
-I-. In *IOB1* it begins with I-, and with B- only where it follows an entity of its own type without
-a gap. *BIOES* is IOB2 in which E- ends an entity, and S- is one of a single token; *BILOU* calls
-the two L- and U-.
+A tag is ``O``, or a prefix, ``-`` and a type. In IOB2, an entity begins with B- and continues with
+I-. In IOB1, it begins with I-, or with B- if it directly follows an entity of the same type. BIOES
+is IOB2 with E- for the last word of an entity and S- for entities of one word; BILOU names these
+prefixes L- and U-.
 """
 
 import bisect
@@ -21,17 +21,17 @@ from bert_tf.readers.examples import BadRowError, known_name, quoted
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
-# Prefixes that end an entity, and of an entity of one word, in schemes that mark it.
+# Prefixes of the last word of an entity, and of entities of one word.
 _LAST: Mapping[Scheme, str] = {"BIOES": "E", "BILOU": "L"}
 _SINGLE: Mapping[Scheme, str] = {"BIOES": "S", "BILOU": "U"}
 _TAG = re.compile("O|[BIESLU]-.+", re.DOTALL)
-# Misspelt tags: "o", "b-per", "B_PER".
+# Misspelled tags: "o", "b-per", "B_PER".
 _MISSPELLED = re.compile("O|[BIESLU][-_ ]?.*", re.DOTALL | re.IGNORECASE)
 _ENTITY_TAGS = "O, B-TYPE or I-TYPE"
 
 
 class Entity(NamedTuple):
-    """A span of tokens: its tags' type, the index of its first token, and that after its last."""
+    """Entity: its type, the index of its first token and the index after its last token."""
 
     type: str
     start: int
@@ -39,7 +39,7 @@ class Entity(NamedTuple):
 
 
 def is_tag(tag: str) -> bool:
-    """True if a tag is one of entities, of whatever scheme.
+    """Returns whether a tag is an entity tag of any scheme.
 
     >>> is_tag("O"), is_tag("S-PER"), is_tag("B_PER")
     (True, True, False)
@@ -48,12 +48,12 @@ def is_tag(tag: str) -> bool:
 
 
 def prefixes(scheme: Scheme) -> tuple[str, ...]:
-    """The prefixes that a scheme's tags may have."""
+    """Returns the tag prefixes of a scheme."""
     return ("B", "I", *([_LAST[scheme], _SINGLE[scheme]] if scheme in _LAST else []))
 
 
 def entity_labels(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
-    """All tags of a scheme for the types of some of its tags, whether or not all occur.
+    """Returns all tags of a scheme for the types that occur in some tags.
 
     >>> entity_labels(["O", "B-PER", "B-LOC"], "IOB2")
     ('O', 'B-LOC', 'I-LOC', 'B-PER', 'I-PER')
@@ -63,9 +63,10 @@ def entity_labels(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
 
 
 def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
-    """Tags of no entity where most are of one; all tags where they could be misspelt ones.
+    """Returns tags that do not belong among entity tags.
 
-    ``counts`` says how many words have each tag; [] where the tags are parts of speech.
+    ``counts`` are the numbers of words per tag. If all tags could be misspelled entity tags, all of
+    them are returned; if they are other tags, such as parts of speech, none.
     """
     odd = [tag for tag in counts if not is_tag(tag)]
     num_entities = sum(tag != "O" and is_tag(tag) for tag in counts)
@@ -76,10 +77,13 @@ def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
 
 
 def find_all(sequences: Sequence[Sequence[str]]) -> list[list[Entity]]:
-    """Finds the entities of each sequence, as CoNLL's conlleval and seqeval's default mode do.
+    """Returns the entities of each sequence, like conlleval and seqeval's default mode.
 
-    B-, S- and U- begin an entity; so do I-, E- and L- unless the tag before is B- or I- of the same
-    type. A ``ValueError`` names the first tag that is none.
+    B-, S- and U- begin an entity; so do I-, E- and L- unless the previous tag is B- or I- of the
+    same type.
+
+    Raises:
+        ValueError: If a tag is not an entity tag.
     """
     scores = np.zeros(sum(map(len, sequences)))
     return [[entity for entity, _ in found] for found in find_scored(sequences, scores)]
@@ -88,7 +92,7 @@ def find_all(sequences: Sequence[Sequence[str]]) -> list[list[Entity]]:
 def find_scored(
     sequences: Sequence[Sequence[str]], scores: NDArray[Any]
 ) -> list[list[tuple[Entity, float]]]:
-    """Finds entities with the mean of their tokens' ``scores``, (W,) of all sequences."""
+    """Returns entities with the mean of their words' ``scores``, shape (W,) for all sequences."""
     lengths = np.array([len(tags) for tags in sequences], np.int64)
     names = sorted({tag for tags in sequences for tag in tags})
     if not all(map(is_tag, names)):
@@ -113,7 +117,7 @@ def find_scored(
 
 
 def find_invalid_tag(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
-    """The index of the first tag that is none, or has no place there in a scheme, and why."""
+    """Returns the index of the first tag that is invalid in a scheme, and an error message."""
     previous = "O"
     allowed = ("O", *prefixes(scheme))
     for index, tag in enumerate(tags):
@@ -123,22 +127,25 @@ def find_invalid_tag(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | N
         continues = previous in (f"B-{kind}", f"I-{kind}")
         problem = ""
         if prefix not in allowed:
-            problem = f"in {scheme} there is no {prefix}-"
+            problem = f"{scheme} has no prefix {prefix}-"
         elif scheme == "IOB1":
             if prefix == "B" and not continues:
-                problem = f"in IOB1 an entity begins with I-{kind}, but right behind another {kind}"
+                problem = (
+                    f"in IOB1 an entity begins with I-{kind}, unless it directly follows another "
+                    f"{kind}"
+                )
         elif prefix == "I" or prefix == _LAST.get(scheme):
             if not continues:
                 problem = f"in {scheme} an entity begins with B-{kind}"
         elif scheme in _LAST and previous[0] in "BI":
             problem = _must_end(previous, scheme)
         if problem:
-            behind = f" behind {quote(previous)}" if index else ""
-            return index, f"Tag {index} is {quote(tag)}{behind}: {one_line(problem)}."
+            context = f" after {quote(previous)}" if index else ""
+            return index, f"Tag {index} is {quote(tag)}{context}: {one_line(problem)}."
         previous = tag
     if scheme in _LAST and previous[0] in "BI":
         last, problem = len(tags) - 1, one_line(_must_end(previous, scheme))
-        return last, f"Tag {last}, the last, is {quote(previous)}: {problem}."
+        return last, f"Tag {last}, the last one, is {quote(previous)}: {problem}."
     return None
 
 
@@ -148,7 +155,7 @@ def _must_end(tag: str, scheme: Scheme) -> str:
 
 
 def as_iob2(sequences: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The entities of each sequence as tags of IOB2, whichever scheme they were in."""
+    """Converts tag sequences of any scheme to IOB2."""
     converted = [["O"] * len(tags) for tags in sequences]
     for tags, entities in zip(converted, find_all(sequences), strict=True):
         for kind, start, end in entities:
@@ -156,27 +163,27 @@ def as_iob2(sequences: Sequence[Sequence[str]]) -> list[list[str]]:
     return converted
 
 
-# === Entities as spans of a text's characters ===
+# === Entities as character spans ===
 
-# The characters from which a word starts to behind its last.
+# Indices of the first character of a word and of the character after its last.
 Offsets = tuple[int, int]
 _SPAN_KEYS = ("start", "end", "label")
 
 
-# Tools that write entities in another form, by one of their keys.
+# Tools with other formats, by a key of their entities.
 _TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label Studio"}
 _PROGRAM = "docs/guides/entities.md"
 
 
 def word_offsets(text: str) -> tuple[Offsets, ...]:
-    """The places of a text's words, as the tokenizer parts them."""
+    """Returns the character offsets of the words of a text, as split by the tokenizer."""
     offsets: list[Offsets] = []
-    start, end = None, 0  # of the word that has begun, if any
+    start, end = None, 0  # the current word, if any
     for index, character in enumerate(text):
         kind = _character_kind(character)
         if kind == "letter":
             start, end = index if start is None else start, index + 1
-        elif kind != "dropped":  # what is invisible may be within a word, not at its ends
+        elif kind != "dropped":  # invisible characters can be inside a word
             if start is not None:
                 offsets.append((start, end))
             start = None
@@ -187,7 +194,7 @@ def word_offsets(text: str) -> tuple[Offsets, ...]:
 
 @functools.cache
 def _character_kind(character: str) -> str:
-    """Kind of a character in the tokenizer's rules."""
+    """Returns the class of a character in the tokenizer's rules."""
     from bert_tf.pipelines.normalization import code_points
 
     table, code = code_points(), ord(character)
@@ -205,11 +212,18 @@ def spans_to_tags(
     types: Collection[str] | None,
     column: str,
 ) -> tuple[str, ...]:
-    """The tags, of IOB2, of a text's words at ``offsets``, by the spans of its entities.
+    """Returns the IOB2 tags of the words of a text, given the character spans of its entities.
 
-    ``spans`` are objects with ``start``, ``end`` (the character behind the last) and ``label``, one
-    of ``types`` where these are known; their own ``text`` is compared, where they have one. A
-    ``BadRowError`` calls them ``column``.
+    Args:
+        text: Text.
+        spans: List of objects with ``start``, ``end`` (the index after the last character) and
+            ``label``. An optional ``text`` must match.
+        offsets: Character offsets of the words.
+        types: Allowed labels, or ``None``.
+        column: Name of the column for error messages.
+
+    Raises:
+        BadRowError: If a span is invalid.
 
     >>> text = "Ann Lee left."
     >>> spans_to_tags(text, [{"start": 0, "end": 7, "label": "PER"}], word_offsets(text), None, "x")
@@ -234,9 +248,9 @@ def spans_to_tags(
         first, last = bisect.bisect_left(starts, start), bisect.bisect_left(ends, end)
         span_text, problem = span.get("text"), ""
         if end > len(text):
-            problem = f"spans of the text's {len(text)} characters"
+            problem = f"spans within the {len(text)} characters of the text"
         elif isinstance(span_text, str) and span_text in text and span_text not in text[start:end]:
-            problem = f"{quoted(span_text)}, as the span's own text is,"
+            problem = f"{quoted(span_text)}, the text of the span,"
         elif starts[first : first + 1] != [start] or ends[last : last + 1] != [end]:
             problem = "spans of whole words"
         if problem:
@@ -251,22 +265,22 @@ def spans_to_tags(
 
 
 def _touched_words(text: str, offsets: Sequence[Offsets], start: int, end: int) -> str:
-    """The words that a span touches, with what is between them."""
+    """Returns the words that overlap a span, and the text between them."""
     touched = [word for word in offsets if word[0] < end and word[1] > start]
     first, last = (touched[0][0], touched[-1][1]) if touched else (start, end)
     return text[min(first, start) : max(last, end)]
 
 
 def _other_tool_hint(span: Any) -> str:
-    """The tool that writes an entity in another form, and what to write, or ""."""
+    """Returns a hint if another tool wrote an entity, else ""."""
     tool = next((_TOOLS[key] for key in _TOOLS if isinstance(span, dict) and key in span), "")
     tool = "doccano or spaCy" if isinstance(span, list) else tool
     form = '{"start": 0, "end": 3, "label": "PER"}'
-    return f", as {tool} writes it; write {form}, as the program in {_PROGRAM} does" if tool else ""
+    return f" (the format of {tool}). Use {form}; {_PROGRAM} has a converter" if tool else ""
 
 
 def utf16_to_characters(text: str, start: int, end: int) -> Offsets:
-    """Converts a span of UTF-16 units to characters if both ends fall on some, else leaves it."""
+    """Converts a span of UTF-16 units to characters, if both ends are between characters."""
     if len(text.encode("utf-16-le")) == 2 * len(text):
         return start, end
     units = list(itertools.accumulate((1 + (char > "\uffff") for char in text), initial=0))
@@ -277,14 +291,14 @@ def utf16_to_characters(text: str, start: int, end: int) -> Offsets:
 def _likely_cause(
     text: str, start: int, end: int, offsets: Sequence[Offsets], span_text: Any
 ) -> str:
-    """Known cause of a misplaced span, with its remedy, or ""."""
+    """Returns the probable cause of a misplaced span and its remedy, or ""."""
     here, words = text[start:end], dict(offsets)
     first, last = utf16_to_characters(text, start, end)
     meant, are_words = text[first:last], first in words and last in words.values()
     has_span_text = isinstance(span_text, str) and span_text in text
     if meant != here and (meant == span_text if has_span_text else are_words):
         return (
-            f"; in UTF-16 units, which browsers count, the place is that of {quoted(meant)}: count "
-            "characters, an emoji as one"
+            f". In UTF-16 units, the span is {quoted(meant)}: count characters, with an emoji as "
+            "one"
         )
-    return "; leave out the blanks at its ends" if here != here.strip() else ""
+    return ". Remove the spaces at its ends" if here != here.strip() else ""

@@ -1,4 +1,4 @@
-"""A user's own tables of tagged words, or of texts with their entities as spans of characters."""
+"""Readers of user tables: tagged words, or texts with entities as character spans."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -29,12 +29,11 @@ def read_tagging(
     labels: Sequence[str] | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TaggedExample]:
-    """Reads sentences, each a document of its own, with a tag for each word.
+    """Reads sentences with a tag per word; each sentence is a separate document.
 
-    The column of words and that of tags hold a list, its spelling as Python, NumPy or JSON print
-    it, or a text that white space separates. With
-    ``character_spans`` the former holds a text, whose words are the tokenizer's, and the latter a
-    list of its entities, as ``spans_to_tags`` takes them; the tags are of IOB2.
+    The columns of words and tags contain lists, their representation in Python, NumPy or JSON, or
+    strings separated by white space. With ``character_spans``, they contain a text, which is split
+    by the tokenizer, and a list of its entities (see ``spans_to_tags``); the tags are IOB2.
     """
     bad = BadRows.from_option(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)
@@ -42,7 +41,7 @@ def read_tagging(
     (words_column,) = text_columns
     words_are, tags_are = f"column {words_column!r}", f"column {label_column!r}"
     label_counts = LabelCounts()
-    spans: set[tuple[str, str]] = set()  # their texts by characters, and by UTF-16 units
+    spans: set[tuple[str, str]] = set()  # texts of the spans in characters and in UTF-16 units
 
     def make_from_spans(example_id: str, number: int, value: Any, entities: Any) -> TaggedExample:
         text = read.non_empty_text(value, words_are)
@@ -59,7 +58,7 @@ def read_tagging(
             for span in [] if text.isascii() else entities:
                 start, end = span["start"], span["end"]
                 first, last = utf16_to_characters(text, start, end)
-                # Of a span that its text or the words' ends decide, units are not meant.
+                # UTF-16 units are excluded if the span's own text or the words match.
                 may_be_units = span.get("text") != text[start:end] and (
                     (first, last) == (start, end) or (first in words_from and last in words_to)
                 )
@@ -77,7 +76,7 @@ def read_tagging(
             tagged = read.list_of(read.parse_list(tagged, tags_are, allow_numbers=True), tags_are)
             if any(isinstance(tag, dict) for tag in tagged):
                 raise BadRowError(
-                    f"expected tags in {tags_are}, got {read.quoted(tagged[0])}, which is for "
+                    f"expected tags in {tags_are}, got {read.quoted(tagged[0])}. Use "
                     "--character_spans"
                 )
             tags = tuple(read.known_name(tag, tags_are, known) for tag in tagged)
@@ -115,7 +114,11 @@ _SENTENCE_COLUMN = re.compile(
 def _single_word_note(
     path: str | TableFile, items: Sequence[TaggedExample], columns_read: Sequence[str | None]
 ) -> list[str]:
-    """A note on rows of one word; a ``ValueError`` where a column says which are a sentence."""
+    """Returns a note on rows of one word.
+
+    Raises:
+        ValueError: If another column identifies the sentence of each word.
+    """
     if len(items) < 2 or any(len(item.words) > 1 for item in items):
         return []
     columns = next(filter(None, read_rows(path)), {})
@@ -125,61 +128,58 @@ def _single_word_note(
         names = {str(row.get(column)) for row in read_rows(path)} - {"None", ""}
         if len(names) < len(items):
             raise ValueError(
-                f"{path} has a word in each row, and the column {column!r} says which of them are "
-                "a sentence: expected a row for each sentence, with lists of its words and tags, "
-                f"as pandas makes them by frame[{column!r}] = frame[{column!r}].ffill() and "
+                f"{path} has one word per row: expected one sentence per row, with lists of words "
+                f"and tags. In pandas, use frame[{column!r}] = frame[{column!r}].ffill() and "
                 f"frame.groupby({column!r}, sort=False).agg(list).reset_index()."
             )
     return [
-        f"{path}: each row has one word, and is read as a sentence of that word alone: if several "
-        "rows are a sentence, give one row for it, with lists of its words and tags."
+        f"{path}: each row has a single word and is read as a sentence. If sentences have several "
+        "words, use one row per sentence, with lists of words and tags."
     ]
 
 
-# === Notes on what is read as it is, and may not be meant ===
+# === Notes on suspicious data ===
 
 
 def tag_notes(path: str, label_counts: LabelCounts) -> list[str]:
-    """Notes on tags that look like tags of entities and are not."""
+    """Returns notes on tags that resemble entity tags."""
     odd = find_odd_tags(label_counts.counts)
     if label_counts.counts and all(map(NUMBER.fullmatch, label_counts.counts)):
         return [
             f"{path}: the tags are numbers, such as "
-            f"{label_counts.format([*label_counts.counts][:1])}: words are scored, not "
-            "entities; if they stand for names, as in datasets' ClassLabel, write the names."
+            f"{label_counts.format([*label_counts.counts][:1])}, so words are scored, not "
+            "entities. If they are class ids, use the names."
         ]
     if not odd:
         return alike_notes(path, label_counts)
     if any(is_tag(tag) and tag != "O" for tag in label_counts.counts):
         return [
-            f"{path}: most tags are those of entities, but not {label_counts.format(odd)}: they "
-            "count as O where entities are scored; correct them if they are misspelt."
+            f"{path}: most tags are entity tags, but not {label_counts.format(odd)}, which count "
+            "as O in entity scores. Correct misspelled tags."
         ]
     return [
-        f"{path}: the tags look like those of entities and are none, such as "
-        f"{label_counts.format(odd)}: words are scored, not entities; "
-        "spell them O, B-TYPE and I-TYPE."
+        f"{path}: the tags resemble entity tags, but are not, such as {label_counts.format(odd)}, "
+        "so words are scored, not entities. Use O, B-TYPE and I-TYPE."
     ]
 
 
 def span_notes(path: str, spans: Collection[tuple[str, str]]) -> list[str]:
-    """A note on spans that seem to count UTF-16 units.
+    """Returns a note if spans seem to count UTF-16 units.
 
-    ``spans`` are the texts of entities by the characters, and by the units, that they count; ""
-    where these cannot be meant.
+    ``spans`` are the texts of entities in characters and in UTF-16 units, "" if these are excluded.
     """
     entities = {text for text, utf16_text in spans if text == utf16_text}
     moved = [pair for pair in spans if pair[0] not in entities and pair[1] in entities]
-    right = sum(
+    num_correct = sum(
         not utf16_text or (text != utf16_text and text in entities) for text, utf16_text in spans
     )
     seem = "seem to" if moved else "may"
-    if not moved and not right:  # nothing says which are meant
+    if not moved and not num_correct:  # both units are possible
         moved = [pair for pair in spans if pair[0] != pair[1]]
-    if len(moved) <= right:
+    if len(moved) <= num_correct:
         return []
     text, utf16_text = map(read.quoted, min(moved))
     return [
-        f"{path}: spans behind an emoji or a rare ideograph {seem} count UTF-16 units, as browsers "
-        f"do: {text} is read, by units it would be {utf16_text}; count characters."
+        f"{path}: spans after an emoji or a rare ideograph {seem} count UTF-16 units, as browsers "
+        f"do: {text} is read, in UTF-16 units it is {utf16_text}. Count characters."
     ]

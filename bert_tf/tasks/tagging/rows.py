@@ -1,6 +1,6 @@
-"""Sentences of words with a tag each: rows, and labels at each word's first piece.
+"""Tokenized sentences of tagged words: rows, and labels at the first token of each word.
 
-Letters: N sentences, W words of all sentences, T tokens of all sentences, B batch, S sequence
+Dimensions: N sentences, W words of all sentences, T tokens of all sentences, B batch, S sequence
 length.
 """
 
@@ -20,10 +20,10 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 def _tag_rows(
     first_tokens: np.ndarray, bounds: np.ndarray, max_tokens: int, documents: np.ndarray | None
 ) -> TagWindows:
-    """The ``tag_windows`` of words, with what their documents have around them.
+    """Returns the ``tag_windows`` of words, extended by the context in their documents.
 
-    The room that a sentence leaves is halved between the tokens before and behind it; a half that
-    its document does not fill falls to the other.
+    Half of the remaining tokens of a row is used for each side; tokens that one side does not need
+    are used for the other.
     """
     sentence = np.searchsorted(bounds, first_tokens, "right") - 1
     with tf.device("CPU:0"):
@@ -45,7 +45,7 @@ def _tag_rows(
 def _context(
     bounds: np.ndarray, documents: np.ndarray, max_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of tokens of its document before and behind each sentence: (N,) twice."""
+    """Returns the number of context tokens before and after each sentence, shape (N,) each."""
     begins = np.flatnonzero(np.diff(documents, prepend=documents[0] - 1))
     document = np.searchsorted(begins, np.arange(len(documents)), "right") - 1
     max_before = bounds[:-1] - bounds[begins][document]
@@ -66,34 +66,36 @@ def tagging_examples(
     documents: Any = None,
     max_seq_length: int = 128,
 ) -> Examples:
-    """Tokenises sentences once, to be put into batches for ``BertTokenClassifier``.
+    """Tokenizes sentences once and batches them for ``BertTokenClassifier``.
 
-    Each word is tokenised alone; its first piece is where it is tagged (the paper's section 5.3).
-    A word that has no piece, a control character for example, stands as [UNK]: every word gets a
-    tag. A row is [CLS] sentence [SEP]. A sentence that is too long for one becomes several rows
-    (``tag_windows``), and each of its words is tagged in one of them, where it has the most
-    context; ``num_too_long`` counts such sentences. A sentence without words has no row.
+    Words are tokenized separately and tagged at their first token (the paper's section 5.3). Words
+    without tokens, such as control characters, are read as [UNK]. A row is [CLS] sentence [SEP].
+    Sentences that are too long for a row are split (``tag_windows``), and each word is tagged in
+    the row with the most context; ``num_too_long`` counts these sentences. Sentences without words
+    are skipped.
 
-    With ``documents`` the room that a sentence leaves is filled with the tokens before and behind
-    it in its document, as many of each as there are ("the maximal document context provided by
-    the data", section 5.3). They are not tagged.
+    With ``documents``, rows are filled with tokens before and after the sentence in its document
+    ("the maximal document context provided by the data", section 5.3). These are not tagged.
 
     A batch is ``features`` or, with tags, ``(features, labels)``. The features are
-    ``features.ENCODER_FEATURES``, ``example_index`` (B,) int32, the sentence's number, and
-    ``word_index`` (B, S) int32: the number, in that sentence, of the word that is tagged at the
-    position. Labels are (B, S) int32: that word's tag. Both are -1 where none is tagged.
+    ``features.ENCODER_FEATURES``, ``example_index`` (B,) int32, the index of the sentence, and
+    ``word_index`` (B, S) int32, the index in the sentence of the word that is tagged at a position.
+    Labels are (B, S) int32, the tag of that word. Both are -1 at positions without a tag.
 
     Args:
-        tokenizer: the vocabulary's.
-        words: [N, (words)] string: a list of lists or a ragged tensor.
-        tags: [N, (words)] integers, the tags' ids.
-        documents: (N,) strings or integers: neighbouring sentences of one value are of one
-            document. ``None``: every sentence stands alone.
-        max_seq_length: the most tokens of a row, at least 5.
+        tokenizer: Tokenizer.
+        words: Words of each sentence, [N, (words)] string, as a list of lists or a ragged tensor.
+        tags: Ids of the tags, [N, (words)] integers.
+        documents: Documents of the sentences, (N,) strings or integers; adjacent sentences with
+            equal values belong to the same document. ``None`` means no context.
+        max_seq_length: Maximum number of tokens per row, at least 5.
+
+    Returns:
+        Examples.
 
     Raises:
-        ValueError: a column is not of its form; there are no words; columns differ in length; a
-            tag is negative; ``max_seq_length`` is too short.
+        ValueError: If a column has an invalid form, there are no words, columns differ in length, a
+            tag is negative, or ``max_seq_length`` is too small.
 
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "in", "par", "##is"]
     >>> tokenizer = BertTokenizer(vocab)
@@ -118,7 +120,7 @@ def tagging_examples(
     word_splits = np.concatenate([[0], np.cumsum(words_per_sentence)])
     bounds = np.append(first_pieces, len(pieces.values))[word_splits]
     windows = _tag_rows(first_pieces, bounds, max_seq_length - 2, numbers)
-    # (T,): the word that begins here, -1 where none does.
+    # (T,): index of the word that starts at a token, else -1.
     word_of_piece = np.full(len(pieces.values), _NO_WORD, np.int32)
     word_of_piece[first_pieces] = np.arange(len(first_pieces))
 
@@ -130,7 +132,7 @@ def tagging_examples(
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
         sentences, starts, lengths = (tf.gather(field, indices) for field in windows[:3])
-        # (B, S): which token stands here; [CLS] is at position 0.
+        # (B, S): index of the token; [CLS] is at position 0.
         position = tf.range(width)[None, :] - 1
         is_token = (position >= 0) & (position < lengths[:, None])
         word = tf.gather(word_at_token, tf.where(is_token, starts[:, None] + position, 0))
@@ -151,7 +153,7 @@ def tagging_examples(
 
 
 def _never_empty(pieces: tf.RaggedTensor, unk_id: int) -> tf.RaggedTensor:
-    """The words' pieces, [UNK] for a word that has none."""
+    """Replaces the missing tokens of words without tokens by [UNK]."""
     lengths = pieces.row_lengths().numpy()
     values = np.insert(pieces.values.numpy(), pieces.row_starts().numpy()[lengths == 0], unk_id)
     with tf.device("CPU:0"):
@@ -159,7 +161,7 @@ def _never_empty(pieces: tf.RaggedTensor, unk_id: int) -> tf.RaggedTensor:
 
 
 def _tag_column(tags: Any, words_per_sentence: np.ndarray) -> np.ndarray:
-    """The tags of all words, (W,) int32, one for each."""
+    """Validates the tags of all words, and returns them as (W,) int32."""
     flat_tags, tags_per_sentence = flat_column(tags, "tags")
     check_rows("tags", len(tags_per_sentence), len(words_per_sentence))
     different = np.flatnonzero(tags_per_sentence != words_per_sentence)
@@ -167,11 +169,11 @@ def _tag_column(tags: Any, words_per_sentence: np.ndarray) -> np.ndarray:
         index = different[0]
         raise ValueError(
             f"tags[{index}] has {tags_per_sentence[index]} tags: expected "
-            f"{words_per_sentence[index]}, one for each word."
+            f"{words_per_sentence[index]}, one per word."
         )
     values = np.asarray(flat_tags)
     if values.dtype.kind not in "iu":
-        raise ValueError(f"tags: expected integers, the tags' ids; got dtype {values.dtype}.")
+        raise ValueError(f"tags: expected integer ids, got dtype {values.dtype}.")
     if values.min() < 0:
         position = np.flatnonzero(values < 0)[0]
         ends = np.cumsum(words_per_sentence)

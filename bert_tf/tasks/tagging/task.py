@@ -1,4 +1,4 @@
-"""Sentences with a tag for each word: named entities, or any other."""
+"""Task type for tagging words: named entities or other tags."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 _NO_ENTITY = "(none)"
 _ALL_FEATURES = "all"
-# The paper does not say how the BiLSTM was trained.
+# The paper does not specify the training of the BiLSTM.
 _FEATURES_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
 
 
 def _are_variants(name: str, values: Values, given_flags: Given) -> str:
-    """Refuses names that are no choices of layers."""
+    """Rejects names that are not choices of layers."""
     variants, known = values[name], ", ".join(FEATURE_BASED)
     if variants is not None and not variants:
         return f"--{name} is empty: expected {known} or {_ALL_FEATURES}."
@@ -74,24 +74,24 @@ def _are_variants(name: str, values: Values, given_flags: Given) -> str:
 class _Options(ClassWeights):
     character_spans: bool = flag_fields.switch(
         False,
-        'tagging: read a text and the list of its entities, each as {"start": 0, "end": 3, '
-        '"label": "PER"} with the first character and the one after the last (.jsonl, .json, '
-        ".parquet).",
+        "tagging: read a text and a list of its entities, each like "
+        '{"start": 0, "end": 3, "label": "PER"}, where end is the index after the last character '
+        "(.jsonl, .json, .parquet).",
         only="tables",
         rules=[
             rule(
                 lambda is_on, values: (
                     is_on and not TableFile(values["train_file"]).has_typed_fields
                 ),
-                "--{flag} reads lists of entities, and {train_file} holds texts: expected a table "
-                "in .jsonl, .json or .parquet.",
+                "--{flag} requires lists of entities, which {train_file} cannot contain. Use a "
+                "table in .jsonl, .json or .parquet.",
             ),
         ],
         heading="Tags",
     )
     document_context: bool = flag_fields.switch(
         False,
-        "ner: fill each row with the sentences around the one that is tagged, as in the paper.",
+        "ner: fill each row with the surrounding sentences of the document, as in the paper.",
         only="published",
         saved_in_task_file=True,
         advanced=True,
@@ -107,55 +107,56 @@ class _Options(ClassWeights):
             NEEDS_DEV_SET,
             conflicts_with(
                 *("hidden_dropout_prob", "freeze", "pooling", "sweep"),
-                message="--{other} is for fine-tuning, and with --{flag} the whole encoder is "
-                "frozen: leave it out.",
+                message="--{other} is not supported with --{flag}, which freezes the encoder. Remove "
+                "the flag.",
             ),
         ],
         advanced=True,
     )
     lstm_units: int | None = flag_fields.integer(
         None,
-        "--feature_based: make each direction of the BiLSTM this wide, by default the paper's "
-        f"{_FEATURES_DEFAULTS['lstm_units']}.",
+        "--feature_based: units per direction of the BiLSTM; by default "
+        f"{_FEATURES_DEFAULTS['lstm_units']}, as in the paper.",
         min_value=1,
         rules=[
             requires_flag(
                 "feature_based",
-                "--{flag} is the width of --feature_based's BiLSTM, which is not asked for: leave "
-                "it out.",
+                "--{flag} requires --feature_based. Remove the flag.",
             ),
         ],
         advanced=True,
     )
 
     def __post_init__(self) -> None:
-        """Puts the choices of layers that a flag names in the paper's order, between commas."""
+        """Sorts the choices of layers as in the paper and joins them with commas."""
         if isinstance(names := self.feature_based, list):
             variants = [name for name in FEATURE_BASED if name in names or _ALL_FEATURES in names]
             object.__setattr__(self, "feature_based", ",".join(variants))
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The choices of layers to train on frozen features of; () to fine-tune the encoder."""
+        """Choices of layers for training on frozen features; () to fine-tune the encoder."""
         return tuple(self.feature_based.split(",")) if self.feature_based else ()
 
 
 class TaggingTask(Task):
-    """Sentences of words with a tag each.
+    """Tagging of the words of sentences.
 
-    Where the labels are those of entities (O, B-TYPE, I-TYPE; IOB1, IOB2, BIOES or BILOU), entities
-    are scored: ``f1``, ``precision`` and ``recall`` over all, ``f1_TYPE`` of each type, and
-    ``accuracy``, the share of words with the right tag. Odd tags among them, as misspelt ones,
-    count as O. Of other tags, as parts of speech, it is ``accuracy`` and ``macro_f1``, the mean F1
-    of the tags that are true or predicted somewhere.
+    If the labels are entity tags (O, B-TYPE, I-TYPE; IOB1, IOB2, BIOES or BILOU), the scores are
+    ``f1``, ``precision`` and ``recall`` over all entities, ``f1_TYPE`` per type, and ``accuracy``,
+    the fraction of words with the correct tag. Odd tags among them, such as misspelled ones, count
+    as O. For other tags, such as parts of speech, the scores are ``accuracy`` and ``macro_f1``, the
+    mean F1 of the tags that occur among labels or predictions.
 
-    Source: Devlin et al. 2019, section 5.3: no layer joins neighbouring tags, and each word is
-    tagged at its first piece. With ``document_context`` a row is filled with its sentence's
-    neighbours in the document. The loss is the mean cross-entropy of a batch's words.
+    Words are tagged at their first token, without a CRF. With ``document_context``, rows are filled
+    with the surrounding sentences of the document. The loss is the mean cross-entropy of the words
+    of a batch.
 
-    ``feature_based`` asks for ``BertFeatureTagger``, section 5.3's "Feature-based Approach with
-    BERT", on its first choice of layers: the frozen encoder is run on each data set once
-    (``word_states``), and what it gives is kept in ``folder``.
+    ``feature_based`` trains a ``BertFeatureTagger``, the "Feature-based Approach with BERT", on its
+    first choice of layers. The frozen encoder is run once per data set (``word_states``), and its
+    states are stored in ``folder``.
+
+    Source: Devlin et al. 2019, section 5.3.
     """
 
     kind = "tagging"
@@ -183,27 +184,28 @@ class TaggingTask(Task):
 
     @classmethod
     def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A BiLSTM learns faster and longer."""
+        """Returns the defaults of the BiLSTM: a higher learning rate and more epochs."""
         return _FEATURES_DEFAULTS if values["feature_based"] else {}
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Sentences of one document where there are enough documents, else equal sentences."""
+        """Groups sentences by document if there are enough documents, else equal sentences."""
         documents = len({item.document for item in items})
-        # Of a handful of documents one would be too much; and a table's rows are one each.
+        # One of very few documents would be too large a fraction. In tables, each row is a
+        # document.
         if fraction * documents >= 1 and documents < len(items):
             return (lambda item: item.document), "whole documents"
         return (lambda item: item.words), RANDOM_SPLIT
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """The reader of CoNLL's columns, which have a tag in each line."""
+        """Returns the reader of CoNLL's column format."""
         return FormReader(read_conll, lambda path: True)
 
     def __init__(self, *data: Any, folder: str = "", **common: Any) -> None:
         from .word_states import WordStates
 
-        self._states = WordStates(folder)  # which all copies share
+        self._states = WordStates(folder)  # shared by all copies
         super().__init__(*data, folder=folder, **common)
 
     def _apply(self, options: Any) -> None:
@@ -214,7 +216,7 @@ class TaggingTask(Task):
 
     @property
     def model_arguments(self) -> dict[str, Any]:
-        """The model's arguments; of frozen features also the layers and the BiLSTM's width."""
+        """Arguments of the model, including the layers and LSTM units for frozen features."""
         arguments = super().model_arguments
         if not self._variant:
             return arguments
@@ -226,7 +228,7 @@ class TaggingTask(Task):
         from bert_tf.tasks.losses import SmoothedCrossEntropy
 
         smoothing, weights = self.options.label_smoothing, None
-        if self.options.class_weights:  # of tags, by the words that have them
+        if self.options.class_weights:  # weights are based on the number of words
             counts = label_counts(self, None)
             weights = parse_class_weights(self.options.class_weights, self.labels, counts)
         if smoothing or weights:
@@ -237,23 +239,23 @@ class TaggingTask(Task):
 
     @property
     def default_metric(self) -> str:
-        """F1 of entities, or the share of words that are right where the tags are of none."""
+        """F1 of entities, or accuracy for other tags."""
         return "f1" if self._has_entities else "accuracy"
 
     @property
     def unavailable_metrics(self) -> Sequence[str]:
-        """Scores that the task does not have: entities and other tags have scores of their own."""
+        """Scores of entities or of other tags."""
         return ("macro_f1",) if self._has_entities else ENTITY_SCORES
 
     @property
     def logged_scores(self) -> Sequence[str]:
-        """Those of all kinds, and the F1 of each type of entity."""
+        """All scores, and the F1 of each entity type."""
         types = self.scored_classes if self._has_entities else ()
         return [*super().logged_scores, *(f"f1_{name}" for name in types)]
 
     @functools.cached_property
     def _odd(self) -> set[str] | None:
-        """The tags that are none of entities; ``None`` where the others are none either."""
+        """Tags that do not belong among the entity tags; ``None`` if there are no entity tags."""
         counts = collections.Counter(
             tag for item in (self._train.items if self._train else ()) for tag in item.tags or ()
         )
@@ -266,14 +268,16 @@ class TaggingTask(Task):
         return self._odd is not None
 
     def describe_constant_targets(self) -> str:
-        if len(self.labels) == 1:  # of which Keras computes no loss
+        if len(self.labels) == 1:  # Keras has no loss for one class
             tag = quote(self.labels[0])
-            raise ValueError(f"{self.name}: every word has the tag {tag}: expected two or more.")
+            raise ValueError(
+                f"{self.name}: every word has the tag {tag}: expected two or more different tags."
+            )
         return ""
 
     @property
     def scored_classes(self) -> Sequence[str]:
-        """The types of entities, or the tags."""
+        """The entity types, or the tags."""
         if not self._has_entities:
             return self.labels
         label_entities = self._entities([[label] for label in self.labels])
@@ -283,7 +287,7 @@ class TaggingTask(Task):
     def words_to_write(
         cls, labels: Sequence[str], items: Iterable[Any]
     ) -> Iterator[tuple[str, Sequence[str]]]:
-        """The tags, and each example's words."""
+        """Yields the tags, and the words of each example."""
         yield "a tag of the model", labels
         for item in items:
             yield f"row {item.id}", item.words
@@ -292,7 +296,7 @@ class TaggingTask(Task):
     def record_columns(
         cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
     ) -> Record:
-        """Words, tags and their probabilities; of texts that have spans, these."""
+        """Adds the column of entities for texts with character spans."""
         from bert_tf.evaluation.prediction_files import ENTITIES
 
         first = next(iter(items), None)
@@ -302,7 +306,7 @@ class TaggingTask(Task):
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
-        """Tokenised sentences, in batches with the tags' ids (B, S)."""
+        """Tokenizes sentences, in batches with the ids of the tags, (B, S)."""
         from .rows import tagging_examples
 
         return tagging_examples(
@@ -315,7 +319,7 @@ class TaggingTask(Task):
 
     @staticmethod
     def loss_weight(targets: Any) -> tf.Tensor:
-        """The number of words that are tagged: a mean loss is over these."""
+        """Returns the number of tagged words, over which the loss is averaged."""
         import tensorflow as tf
 
         return tf.reduce_sum(tf.cast(targets != features.NO_LABEL, tf.float32))
@@ -324,9 +328,9 @@ class TaggingTask(Task):
         return item.tags or ()
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        """Scores; a mistake is a sentence, its loss the sum of its words'.
+        """Computes scores; a mistake is a sentence, and its loss the sum over its words.
 
-        A mistake of entities shows all that are in the sentence, of other tags the wrong words.
+        Mistakes show all entities of the sentence or, for other tags, the incorrect words.
         """
         from bert_tf.evaluation.evaluation import Evaluation, predict_classes, worst_mistakes
 
@@ -352,7 +356,7 @@ class TaggingTask(Task):
     def _compare(
         self, items: Items, tags: Sequence[Sequence[str]], losses: np.ndarray | None = None
     ) -> Comparison:
-        """A set's tags with the predicted ones, by sentence; ``losses`` (N,) are the sentences'."""
+        """Compares the tags of each sentence; ``losses`` (N,) are the losses of the sentences."""
         gold = [item.tags for item in items]
         if not self._has_entities:
             return compare_tags(gold, tags, losses)
@@ -371,7 +375,7 @@ class TaggingTask(Task):
     def answers(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[Mapping[str, Any]]:
-        """The tags and scores of each sentence, of the logits of all words."""
+        """Yields the tags and scores of each sentence, given the logits of all words."""
         from bert_tf.answering.answers import name_numbers
 
         answers = self.answer(outputs, thresholds)
@@ -383,7 +387,7 @@ class TaggingTask(Task):
     def records(
         self, items: Items, answers: Iterable[Mapping[str, Any]]
     ) -> Iterator[dict[str, Any]]:
-        """Words, tags and scores; of texts with character spans also the entities."""
+        """Yields words, tags and scores, and the entities of texts with character spans."""
         from bert_tf.evaluation.prediction_files import ENTITIES
 
         rows = list(answers)
@@ -404,9 +408,10 @@ class TaggingTask(Task):
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
-        """Writes ``SET.conll`` and, of entities to evaluate on, ``SET_entities.tsv``.
+        """Writes ``SET.conll`` and, for labeled entities, ``SET_entities.tsv``.
 
-        Words or tags with blanks, which CoNLL's columns cannot hold, are written as ``SET.jsonl``.
+        If words or tags contain white space, which CoNLL's format does not support, it writes
+        ``SET.jsonl``.
         """
         from bert_tf.evaluation.prediction_files import columns_suffix, write_file
 
@@ -425,14 +430,14 @@ class TaggingTask(Task):
         return [columns, table]
 
     def _as_entities(self, tags: Sequence[str]) -> list[str]:
-        """The tags with O in place of those that are none of entities."""
+        """Replaces tags that are not entity tags by O."""
         return ["O" if tag in (self._odd or ()) else tag for tag in tags]
 
     def _entities(self, tags: Sequence[Sequence[str]]) -> list[list[Entity]]:
         return find_all(list(map(self._as_entities, tags)))
 
     def _show_entities(self, item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
-        """The true and the predicted entities."""
+        """Formats the true and the predicted entities."""
         expected, predicted = (
             "; ".join(
                 f"{entity.type}: {' '.join(item.words[entity.start : entity.end])}"
@@ -450,13 +455,13 @@ class TaggingTask(Task):
         return [[self.labels[next(tags)] for _ in item.words] for item in items]
 
     def prepare_examples(self, model: Any, examples: Examples) -> Examples:
-        """The examples; for frozen features with the states of the model's encoder."""
+        """Replaces tokens by the states of the frozen encoder, if the model is feature-based."""
         if self._variant is None:
             return examples
         return self._states.encode(model, examples)
 
     def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
-        """The logits of all words of all sentences, (W, C) float32."""
+        """Returns the logits of all words of all sentences, (W, C) float32."""
         items = self.sets[set_name].items
         begins = np.cumsum([0, *(len(item.words) for item in items)])
         logits_of_words = np.zeros([begins[-1], len(self.labels)], np.float32)
@@ -470,15 +475,15 @@ class TaggingTask(Task):
 
 
 def _in_text(item: TaggedExample, entity: Entity, score: float) -> dict[str, Any]:
-    """An entity as characters of its text."""
+    """Returns an entity as a character span of its text."""
     start, _ = item.offsets[entity.start]
     _, end = item.offsets[entity.end - 1]
-    where = {"start": start, "end": end, "label": entity.type, "text": item.text[start:end]}
-    return {**where, "score": score}
+    span = {"start": start, "end": end, "label": entity.type, "text": item.text[start:end]}
+    return {**span, "score": score}
 
 
 def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
-    """The words whose tags are wrong, with their true and with their predicted ones."""
+    """Formats the words with incorrect tags, with their true and predicted tags."""
     true = item.tags or ()
     wrong = [index for index, tag in enumerate(tags) if tag != true[index]]
     expected, predicted = (

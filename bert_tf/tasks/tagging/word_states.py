@@ -1,6 +1,6 @@
-"""States of a frozen encoder for the words of a data set, computed once and kept in a file.
+"""Cache of a frozen encoder's states for the words of a data set, stored in a file.
 
-Letters: R rows, W words of all rows, L hidden states of a word, H hidden, B batch.
+Dimensions: R rows, W words of all rows, L hidden states per word, H hidden, B batch.
 """
 
 import dataclasses
@@ -19,33 +19,34 @@ from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 from bert_tf.pipelines.tokenized_examples import Examples, row_examples
 from bert_tf.training.progress import Progress, print_progress
 
-_BATCH_SIZE = 32  # a constant: sums of other shapes differ in their last bits
+_BATCH_SIZE = 32  # a constant, because the last bits of sums depend on shapes
 _MAX_DISK_FRACTION = 0.9
 _COUNT, _LABELS = "count", "labels"
 
 
 class WordStates:
-    """Keeps the states that ``BertFeatureTagger`` reads, for each data set that it is run on.
+    """Stores the states that ``BertFeatureTagger`` reads for each data set.
 
-    They are L * H floats for each word: of BERT-base and CoNLL-2003's training set 0.6 to 7.5 GB.
-    They are in a file without a name in ``folder`` (the system's for temporary files where that is
-    remote or ""), which goes with the process. Without room for them each batch runs the encoder.
+    A word has L * H floats: 0.6 to 7.5 GB for BERT-base and CoNLL-2003's training set. They are
+    stored in an anonymous temporary file in ``folder``, or in the system's temporary directory if
+    that is remote or "", for the lifetime of the process. If there is not enough disk space, each
+    batch runs the encoder.
     """
 
     def __init__(self, folder: str) -> None:
         is_remote = "://" in folder
         self._folder = tempfile.gettempdir() if is_remote or not folder else folder
         self._variant: str | None = None
-        # By the identity of the examples, which are held with their states.
+        # Examples and their states by the id of the examples.
         self._states: dict[int, tuple[Examples, Examples]] = {}
 
     def encode(self, model: BertFeatureTagger, examples: Examples) -> Examples:
-        """The examples with the encoder's states instead of tokens.
+        """Returns the examples with the encoder's states in place of tokens.
 
-        The rows are the same in another order: batches of ``word_states`` (B, W, L, H),
-        ``word_index`` (B, W) and ``example_index`` (B,), and labels (B, W) where the examples have
-        any; or the examples as they are, where there is no room. What is asked for again is kept
-        until the model's variant changes; its encoder's weights must stay the same.
+        Batches contain ``word_states`` (B, W, L, H), ``word_index`` (B, W), ``example_index`` (B,)
+        and, if the examples have any, labels (B, W). The order of the rows can differ. If there is
+        not enough disk space, the examples are returned unchanged. States are stored until the
+        variant of the model changes; the weights of its encoder must not change.
         """
         if model.variant != self._variant:
             self._states.clear()
@@ -63,9 +64,9 @@ class WordStates:
         free = shutil.disk_usage(self._folder).free
         if needed > _MAX_DISK_FRACTION * free:
             print_progress(
-                f"The features of {num_words:,} words take {needed / 1e9:.1f} GB, and "
-                f"{self._folder} has {free / 1e9:.1f} GB free: they are not kept, and each batch "
-                "runs the encoder.",
+                f"The features of {num_words:,} words need {needed / 1e9:.1f} GB, but "
+                f"{self._folder} has only {free / 1e9:.1f} GB free. They are not stored, and each "
+                "batch runs the encoder.",
                 flush=True,
             )
             return examples
@@ -97,7 +98,7 @@ def _rows(batch: Any) -> Any:
 def _encoded(
     model: BertFeatureTagger, examples: Examples
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Yields of each batch the states of its words, (words, L, H), and the words' other columns."""
+    """Yields the states of the words of each batch, (words, L, H), and their other columns."""
     dataset = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
     encode = get_traced_step(model, _states, dataset.element_spec)
     for batch, states in compute_batches(encode, dataset):
@@ -115,14 +116,14 @@ def _encoded(
 
 
 def _states(model: BertFeatureTagger, rows: Any) -> tf.Tensor:
-    """The states of L layers that a variant reads at S tokens of B rows, (B, S, L, H)."""
+    """Returns the L hidden states that a variant reads, (B, S, L, H)."""
     return tf.stack(frozen_states(model.variant, model.encoder, rows), 2)
 
 
 def _mapped(file: IO[bytes], shape: tuple[int, ...], bytes_per_value: int) -> tf.Tensor:
-    """A file as a tensor that is read where it lies, of integers as large as its numbers.
+    """Maps a file to memory as a tensor of integers with the size of its values.
 
-    Without Python: a batch in the making would wait for it for ever when the process ends.
+    This avoids Python, because a pending batch would wait for it forever when the process exits.
     """
     integers = np.memmap(file, f"u{bytes_per_value}", "r+", shape=shape)
     with tf.device("CPU:0"):
@@ -132,11 +133,11 @@ def _mapped(file: IO[bytes], shape: tuple[int, ...], bytes_per_value: int) -> tf
 def _as_examples(
     states: tf.Tensor, dtype: tf.DType, columns: dict[str, np.ndarray], num_too_long: int
 ) -> Examples:
-    """Rows of words.
+    """Builds examples from the states of words.
 
-    ``states`` are the rows' (W, L, H), one after the other, as integers with the bits of ``dtype``;
-    ``columns`` have ``example_index`` and the words' ``count`` of each row, (R,), and
-    ``word_index`` and perhaps ``labels`` of each word, (W,).
+    ``states`` are the states of all rows, (W, L, H), as integers with the bits of ``dtype``.
+    ``columns`` contains ``example_index`` and ``count`` per row, (R,), and ``word_index`` and
+    optionally ``labels`` per word, (W,).
     """
     counts = columns.pop(_COUNT).astype(np.int32)
     numbers = columns.pop(features.EXAMPLE_INDEX)

@@ -82,8 +82,8 @@ def test_questions_to_be_predicted(write_questions):
         ("q1", (), False),
         ("q2", (), False),
     ]
-    sentence = "question q1: expected 'answers', got none (are the questions to be predicted?)"
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+    message = "question q1: expected 'answers', got none (pass files without answers for"
+    with pytest.raises(ValueError, match=re.escape(message)):
         read_squad(path)
     with pytest.raises(ValueError, match="question q1: expected a string in 'context', got None"):
         read_squad(write_questions([question("q1", answers=[])], context=None))
@@ -106,10 +106,10 @@ GOOD = [answer("Ann", 20)]
         (question("q2", answers=["Ann"]), "expected an answer with 'text' and 'answer_start', "
          "got 'Ann'"),
         (question("q2", answers=GOOD, is_impossible=True), "expected 'is_impossible' to be true "
-         "where there are no answers, and false elsewhere; got True and 1 answers"),
+         "only for questions without answers, got True and 1 answers"),
         (question("q2", answers=[], is_impossible=False), "expected 'is_impossible' to be true "
-         "where there are no answers, and false elsewhere; got False and 0 answers"),
-        (question("q1", answers=GOOD), "expected an id of its own for every row, got 'q1' again"),
+         "only for questions without answers, got False and 0 answers"),
+        (question("q1", answers=GOOD), "expected a unique id per row, got 'q1' again"),
         (question(True, answers=GOOD), "expected a string in 'id', got True"),
         ({"question": "Who?", "answers": GOOD}, "expected a string in 'id', got None"),
         ({"id": "q2", "question": " ", "answers": GOOD}, "expected non-empty text in 'question', "
@@ -180,8 +180,8 @@ def test_one_answer_in_columns(write):
 
 # === What is not SQuAD's ===
 
-LIST = "is not in SQuAD's form: expected an object with a list"
-STRING = "is not in SQuAD's form: expected an object with a string"
+LIST = "is not in SQuAD's format: expected an object with the list"
+STRING = "is not in SQuAD's format: expected an object with the string"
 
 
 @pytest.mark.parametrize(

@@ -129,8 +129,8 @@ def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
         ({"contexts": [None]}, r"contexts\[0\] is None: expected a string"),
         (
             {"max_seq_length": 20},
-            "max_seq_length is 20: expected at least 68, so that a question of max_query_length "
-            r"64 tokens leaves room for a token of the context beside \[CLS\] and two \[SEP\]",
+            "max_seq_length is 20: expected at least 68, because a row contains a question of "
+            r"up to max_query_length=64 tokens, a token of the context, \[CLS\] and two \[SEP\]",
         ),
         ({"doc_stride": 0}, "doc_stride: expected 1 or more; got 0"),
         ({"max_query_length": 0}, "max_query_length: expected 1 or more; got 0"),
@@ -143,7 +143,7 @@ def test_bad_columns(arguments, message):
         )
 
 
-WITHIN = "expected a range within its context's 3 bytes, not empty, or -1 and -1 for no answer"
+WITHIN = "expected a non-empty range within the 3 bytes of its context, or -1 and -1 for no answer"
 
 
 @pytest.mark.parametrize(

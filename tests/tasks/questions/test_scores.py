@@ -205,9 +205,9 @@ def test_no_answer_is_listed_where_its_score_puts_it_as_google_does(spans, null,
 
 def test_ids_that_do_not_fit():
     answers = Answers(*np.zeros([5, 2, 1]), *np.zeros([3, 2]))
-    sentence = "Expected answers for 1 questions, one row for each id; got 2 rows"
+    sentence = "Expected answers for 1 questions, one row per id, got 2 rows"
     with pytest.raises(ValueError, match=sentence):
         squad_predictions(["a"], answers, with_null=True)
-    sentence = "Two questions have the id a: expected ids that name one each"
+    sentence = "Two questions have the id a. Use unique ids"
     with pytest.raises(ValueError, match=sentence):
         squad_predictions(["a", "a"], answers, with_null=True)

@@ -235,20 +235,21 @@ def test_what_there_is_to_train_on_in_words():
     assert len(rows) == 11  # 20 of 30 tokens fit into a row with the question; the next begin 4 on
     assert task.training_summary(rows) == [
         "4 questions in 11 windows",
-        "The contexts of 2 of the training questions are read in several windows of 24 tokens "
+        "The contexts of 2 of the training questions are split into several windows of 24 tokens "
         "(--max_seq_length).",
-        "The answers to 2 of the training questions have no token, as an accent alone, or fit in "
-        "no window (--max_seq_length, --doc_stride): they are trained as if there were none.",
-        "1 of the questions are cut: they are longer than --max_query_length=6.",
-        "1 of the answers are never predicted: they are longer than --max_answer_length=18.",
+        "The answers to 2 of the training questions have no tokens or do not fit into a "
+        "window (--max_seq_length, --doc_stride). They are trained as unanswerable.",
+        "1 of the questions are truncated, because they are longer than --max_query_length=6.",
+        "1 of the answers are never predicted, because they are longer than "
+        "--max_answer_length=18.",
     ]
     assert task.training_summary(task.training_examples(TOKENIZER, 48))[0] == (
         "4 questions in 4 windows"
     )
     task = task_on([question("none", "a0", "b0 b1")], with_null=True)
     assert task.training_summary(task.training_examples(TOKENIZER, 24))[1:] == [
-        "No question has an answer, so there is nothing to learn. Check the label column and whether "
-        "the file is complete."
+        "No question has an answer, so there is nothing to learn. Check the label column and "
+        "whether the file is complete."
     ]
 
 
@@ -266,8 +267,8 @@ def test_answers_without_spaces_cause_a_warning(answers, count):
     warnings = [line for line in task.training_summary(task.training_examples(TOKENIZER, 24))
                 if "without spaces" in line]  # fmt: skip
     assert warnings == [
-        f"{count} of the answers are written without spaces: f1 counts such a text as one word. "
-        "Score predictions.json with the data set's script, which counts characters."
+        f"{count} of the answers are written without spaces, so f1 counts each as one word. "
+        "Score predictions.json with the script of the data set, which counts characters."
     ] * bool(count)
 
 

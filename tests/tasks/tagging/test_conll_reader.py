@@ -95,7 +95,7 @@ def test_an_entity_may_go_on_behind_a_sentence(read):
         ("In O\n. B-LOC\n\n-DOCSTART- O\nSan I-LOC\n\nAnn B-PER\n", "LOC"),
         ("In O\n. B-LOC\n\n\nSan I-PER\n\nAnn B-PER\n", "PER"),
     ):
-        message = f"line 5: Tag 0 is 'I-{kind}': in IOB2 an entity begins with B-{kind};"
+        message = f"line 5: Tag 0 is 'I-{kind}': in IOB2 an entity begins with B-{kind}"
         with pytest.raises(ValueError, match=message):
             read(text)
 
@@ -103,8 +103,8 @@ def test_an_entity_may_go_on_behind_a_sentence(read):
 def test_the_scheme_is_that_of_most_sentences(read):
     iob1 = CONLL_2003.replace("rejects VBZ B-VP O", "rejects VBZ B-VP B-LOC")
     message = (
-        "line 4: Tag 1 is 'B-LOC' behind 'I-ORG': in IOB1 an entity begins with I-LOC, "
-        "but right behind another LOC;"
+        "line 4: Tag 1 is 'B-LOC' after 'I-ORG': in IOB1 an entity begins with I-LOC, "
+        "unless it directly follows another LOC"
     )
     with pytest.raises(ValueError, match=message):
         read(iob1)
@@ -123,14 +123,14 @@ def test_tags_that_say_where_an_entity_ends(read, scheme, last, single):
     converted = read(text, labels=read(IOB2).labels).items[0].tags
     assert converted == ("B-PER", "I-PER", "O", "B-LOC", "B-LOC", "I-LOC", "I-LOC")
     broken = text.replace(f"6 {last}-LOC", "6 O")
-    ends = f"in {scheme} an entity ends with {last}-LOC or is {single}-LOC;"
-    message = f"line 15: Tag 6 is 'O' behind 'I-LOC': {ends}"
+    ends = f"in {scheme} an entity ends with {last}-LOC or is {single}-LOC"
+    message = f"line 15: Tag 6 is 'O' after 'I-LOC': {ends}"
     with pytest.raises(ValueError, match=message):
         read(f"{text}\n{broken}")
-    message = f"line 14: Tag 5, the last, is 'I-LOC': {ends}"
+    message = f"line 14: Tag 5, the last one, is 'I-LOC': {ends}"
     with pytest.raises(ValueError, match=message):
         read(f"{text}\n{text.rsplit('word6')[0]}")
-    message = f"line 21: Tag 0 is '{single}-LOC': in IOB2 there is no {single}-;"
+    message = f"line 21: Tag 0 is '{single}-LOC': IOB2 has no prefix {single}-"
     with pytest.raises(ValueError, match=message):
         read(f"{IOB2}\n\n{IOB2}\n\nRome {single}-LOC\n")
 
@@ -172,8 +172,8 @@ NO_WORDS = {
 def test_comments_and_numbers_are_not_read_as_words(read, form, labelled):
     text, first = NO_WORDS[form]
     message = (
-        f"a.txt, line 1: expected a word and at the end its tag, got {first!r}: remove comments, "
-        "and columns before the words, as 'cut -f2,3' does where tabs part the columns."
+        f"a.txt, line 1: expected a word first and its tag last, got {first!r}. Remove comments "
+        "and columns before the words, for example with 'cut -f2,3' if tabs separate columns."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         read(text, labelled=labelled, skip_bad_rows=True)

@@ -107,11 +107,11 @@ def test_conversion_mends_what_is_broken():
     ("tags", "scheme", "sentence"),
     [
         (["B-PER", "I-LOC"], "IOB2",
-         "Tag 1 is 'I-LOC' behind 'B-PER': in IOB2 an entity begins with B-LOC."),
-        (["O", "I-" + "a" * 10**5], "IOB2", f"Tag 1 is 'I-{'a' * 55}...{'a' * 58}' behind 'O': "
+         "Tag 1 is 'I-LOC' after 'B-PER': in IOB2 an entity begins with B-LOC."),
+        (["O", "I-" + "a" * 10**5], "IOB2", f"Tag 1 is 'I-{'a' * 55}...{'a' * 58}' after 'O': "
          f"in IOB2 an entity begins with B-{'a' * 26}...{'a' * 59}."),
-        (["I-PER", "B-PER", "O", "B-PER"], "IOB1", "Tag 3 is 'B-PER' behind 'O': in IOB1 an entity "
-         "begins with I-PER, but right behind another PER."),
+        (["I-PER", "B-PER", "O", "B-PER"], "IOB1", "Tag 3 is 'B-PER' after 'O': in IOB1 an entity "
+         "begins with I-PER, unless it directly follows another PER."),
     ],
 )  # fmt: skip
 def test_faults(tags, scheme, sentence):

@@ -102,9 +102,8 @@ def test_words_of_sentences_a_row_each_are_refused(write, header, rows, label):
     path = write("a.csv", [header, *rows])
     column = header.split(",")[0]
     sentence = (
-        f"has a word in each row, and the column '{column}' says which of them are a sentence: "
-        "expected a row for each sentence, with lists of its words and tags, as pandas makes them "
-        f"by frame['{column}'] = frame['{column}'].ffill() and "
+        "has one word per row: expected one sentence per row, with lists of words and tags. "
+        f"In pandas, use frame['{column}'] = frame['{column}'].ffill() and "
         f"frame.groupby('{column}', sort=False).agg(list).reset_index()."
     )
     with pytest.raises(ValueError, match=re.escape(sentence)):
