@@ -139,8 +139,8 @@ ROWS = {
          "got ' ' (characters 3 to 4) of ' '. Remove the spaces at its ends"),
         (_spans(_span(0, 7), _span(4, 7, "ORG")), "expected spans that do not overlap in column "
          "'entities', got {'end': 7, 'label': 'ORG', 'start': 4}"),
-        (_spans(_span(0, 99)), "expected spans within the 12 characters of the text in column 'entities', "
-         "got 'Ann Lee left' (characters 0 to 99) of 'Ann Lee left'"),
+        (_spans(_span(0, 99)), "expected spans within the 12 characters of the text in column "
+         "'entities', got 'Ann Lee left' (characters 0 to 99) of 'Ann Lee left'"),
         (_spans(_span(3, 3)), "expected 0 <= start < end in column 'entities', "
          "got {'end': 3, 'label': 'PER', 'start': 3}"),
         (_spans(_span(0, 3, "LOC")),
@@ -149,8 +149,8 @@ ROWS = {
          "expected objects with start, end, label in column 'entities', got {'start': 0}"),
         (_behind_emoji(_span(3, 6)), "got 'nn ' (characters 3 to 6) of 'Ann '. In UTF-16 units, "
          "the span is 'Ann': count characters, with an emoji as one"),
-        (_behind_emoji(_span(12, 14)), "expected spans within the 13 characters of the text in column "
-         "'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'. In UTF-16 units, the span is "
+        (_behind_emoji(_span(12, 14)), "expected spans within the 13 characters of the text in "
+         "column 'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'. In UTF-16 units, the span is "
          "'\u5317\u4eac': count characters, with an emoji as one"),
         (_behind_emoji({**_span(12, 13), "text": "\u5317"}), "expected '\u5317', the text of the "
          "span, in column 'entities', got '\u4eac' (characters 12 to 13) of '\u4eac'. In "

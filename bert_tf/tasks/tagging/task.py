@@ -107,8 +107,8 @@ class _Options(ClassWeights):
             NEEDS_DEV_SET,
             conflicts_with(
                 *("hidden_dropout_prob", "freeze", "pooling", "sweep"),
-                message="--{other} is not supported with --{flag}, which freezes the encoder. Remove "
-                "the flag.",
+                message="--{other} is not supported with --{flag}, which freezes the encoder. "
+                "Remove the flag.",
             ),
         ],
         advanced=True,
