@@ -150,8 +150,8 @@ ROWS = {
         (_behind_emoji(_span(3, 6)), "got 'nn ' (characters 3 to 6) of 'Ann '. In UTF-16 units, "
          "the span is 'Ann': count characters, with an emoji as one"),
         (_behind_emoji(_span(12, 14)), "expected spans within the 13 characters of the text in "
-         "column 'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'. In UTF-16 units, the span is "
-         "'\u5317\u4eac': count characters, with an emoji as one"),
+         "column 'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'. In UTF-16 units, "
+         "the span is '\u5317\u4eac': count characters, with an emoji as one"),
         (_behind_emoji({**_span(12, 13), "text": "\u5317"}), "expected '\u5317', the text of the "
          "span, in column 'entities', got '\u4eac' (characters 12 to 13) of '\u4eac'. In "
          "UTF-16 units, the span is '\u5317': count characters, with an emoji as one"),
