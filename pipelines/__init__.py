@@ -1,7 +1,7 @@
-"""Text to model features with tf.data, in the graph: corpora, tokens, pairs, masks, batches."""
+"""Text pipelines with tf.data: corpora, tokens, sentence pairs, masks and batches."""
 
 from bert_tf.io.runtime import check_versions
 
-# Before a module here imports tensorflow_text, which fails beside another TensorFlow with a message
-# about undefined symbols.
+# Checked before tensorflow_text is imported, which fails with undefined symbols if its version does
+# not match TensorFlow.
 check_versions()

@@ -1,17 +1,17 @@
-"""From the logits of windows to answers: the best spans of each context, as its own text, in-graph.
+"""Extracts the best answer spans from the logits of context windows, in the graph.
 
-Of each window the ``n_best`` starts and the ``n_best`` ends with the greatest logits are paired;
-the spans of all a question's windows are sorted by the sum of their two logits, and of those with
-equal text only the best stays. The cost grows with the number of windows, and with the length of
-the contexts, never with the product of the two.
+Per window, the ``n_best`` start and the ``n_best`` end positions with the highest logits are
+paired. The spans of all windows of a question are sorted by the sum of their logits, and spans
+with a duplicate text are dropped. The cost is linear in the number of windows and in the length of
+the contexts.
 
-Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert,
-``write_predictions``. It differs in three points: padding never takes one of the ``n_best``
-places, so that the answers do not depend on it; a text is cut from the context at the tokens'
-bytes, where Google's ``get_final_text`` aligns two normalised texts and may fail; and there may be
-no span, where Google's answer is the word "empty".
+Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert, ``write_predictions``, with
+three differences. Padding is excluded from the ``n_best`` positions. Texts are slices of the
+context, where Google's ``get_final_text`` aligns two normalized texts and may fail. If no span is
+valid, there is no answer, where Google returns "empty".
 
-Letters: B questions, W windows, S sequence length, K = ``n_best``, P spans of all questions.
+Letters: B questions, W windows, S sequence length, K = ``n_best``, P spans of all questions,
+C characters.
 """
 
 from typing import NamedTuple
@@ -22,41 +22,41 @@ from .bounded_memory import map_blocks, value_rows
 from .long_texts import Windows, context_columns, has_most_context, is_context, row_segments
 from .normalization import row_bases, upper_bound
 
-# Pairs of a start and an end that are looked at together: of 20 each those of 163 windows.
+# Pairs of a start and an end to process at a time; 163 windows with n_best=20.
 _PAIRS_CHUNK_SIZE = 1 << 16
-# Removed characters count to the token before them: no answer ends in one.
+# Removed characters belong to the token before them, but answers do not end with them.
 _REMOVED_AT_END = r"(?s)(.)[\p{Cc}\p{Cf}\x{FFFD}]+$"
 
 
 class Answers(NamedTuple):
-    """The best spans of each question's context, best first; no two have the same text.
+    """Best spans of each question's context, best first, without duplicate texts.
 
-    A text is the span's bytes in the context, without those that are not UTF-8, and without removed
-    characters at its end.
+    Texts are slices of the context, without invalid UTF-8 and without trailing characters that
+    the tokenizer removes.
     """
 
-    texts: tf.Tensor  # (B, K) string, UTF-8; "" where there are fewer spans
-    byte_starts: tf.Tensor  # (B, K) int64, the first byte in the context; -1 where there are fewer
-    byte_ends: tf.Tensor  # the byte behind the last
-    start_logits: tf.Tensor  # (B, K) float32; 0 where there are fewer
+    texts: tf.Tensor  # (B, K) string, UTF-8, padded with ""
+    byte_starts: tf.Tensor  # (B, K) int64, first byte in the context, padded with -1
+    byte_ends: tf.Tensor  # (B, K) int64, end in the context (exclusive), padded with -1
+    start_logits: tf.Tensor  # (B, K) float32, padded with 0
     end_logits: tf.Tensor
-    counts: tf.Tensor  # (B,) int32, how many spans there are; 0 where every pair was discarded
-    null_start_logits: tf.Tensor  # (B,) float32, of [CLS] in the window where their sum is least
+    counts: tf.Tensor  # (B,) int32, number of spans
+    null_start_logits: tf.Tensor  # (B,) float32, of [CLS] in the window with the lowest null score
     null_end_logits: tf.Tensor
 
     @property
     def scores(self) -> tf.Tensor:
-        """The spans' scores, (B, K): the sum of the two logits."""
+        """Sum of the two logits per span, (B, K)."""
         return self.start_logits + self.end_logits
 
     @property
     def null_scores(self) -> tf.Tensor:
-        """The scores of "no answer", (B,); a text is the answer where it scores as much."""
+        """Score of "no answer" per question, (B,); a span needs at least this score."""
         return self.null_start_logits + self.null_end_logits
 
 
 def null_odds(answers: Answers) -> tf.Tensor:
-    """The score of "no answer" less the best span's, (B,) float64; of no spans, that score."""
+    """Returns the "no answer" score minus the best span's score, (B,) float64."""
     null = answers.null_start_logits, answers.null_end_logits
     best = answers.start_logits[:, 0], answers.end_logits[:, 0]
     null_score, score = (
@@ -66,20 +66,20 @@ def null_odds(answers: Answers) -> tf.Tensor:
 
 
 class BestColumns(NamedTuple):
-    """The columns of each window's row with the greatest logits: all that answers depend on."""
+    """Columns with the highest logits per window, from which answers are computed."""
 
-    starts: tf.Tensor  # (W, K) int32, greatest logit first
-    start_logits: tf.Tensor  # (W, K) float32; -inf behind a row's last column
+    starts: tf.Tensor  # (W, K) int32, highest logit first
+    start_logits: tf.Tensor  # (W, K) float32; -inf for columns of padding
     ends: tf.Tensor
     end_logits: tf.Tensor
-    null_start_logits: tf.Tensor  # (W,) float32, those of [CLS]
+    null_start_logits: tf.Tensor  # (W,) float32, of [CLS]
     null_end_logits: tf.Tensor
 
 
 def best_columns(
     start_logits: tf.Tensor, end_logits: tf.Tensor, lengths: tf.Tensor, n_best: int
 ) -> BestColumns:
-    """Keeps the K greatest logits of each window's row, (W, S), perhaps shorter, of (W,) tokens."""
+    """Selects the K highest logits per window from (W, S) logits of (W,) tokens."""
 
     def greatest(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         columns = tf.shape(logits)[1]
@@ -102,7 +102,7 @@ def best_columns(
 def answers_from_columns(
     best: BestColumns, windows: Windows, contexts: tf.Tensor, *, max_answer_length: int
 ) -> Answers:
-    """Finds the best answers of each question, whose ``contexts`` are (B,) string, dense."""
+    """Finds the best answers in the ``contexts``, (B,) string."""
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]
     characters = decode_characters(contexts)
     chunk_size = max(_PAIRS_CHUNK_SIZE // n_best**2, 1)
@@ -118,7 +118,7 @@ def answers_from_columns(
         spans = _valid_spans(columns, chunk, characters, max_answer_length)
         return begin + chunk_size, _best_spans(spans, n_best)
 
-    # The best of all are among the best of each block.
+    # The overall best spans are among the best spans of each block.
     spans = _best_spans(map_blocks(tf.size(windows.lengths), step), n_best)
     rows = tf.RaggedTensor.from_value_rowids(
         tf.range(tf.size(spans.questions)),
@@ -144,7 +144,7 @@ def answers_from_columns(
 
 
 class _Spans(NamedTuple):
-    """Spans of several questions, (P,) each: their questions, ascending, and as in ``Answers``."""
+    """Spans of several questions, (P,) each, sorted by question; fields as in ``Answers``."""
 
     questions: tf.Tensor
     texts: tf.Tensor
@@ -157,7 +157,7 @@ class _Spans(NamedTuple):
 def _valid_spans(
     best: BestColumns, windows: Windows, characters: "_Characters", max_answer_length: int
 ) -> _Spans:
-    """The spans of some windows that count, in the order of their windows."""
+    """Returns the valid spans, in the order of the windows."""
     length = best.ends[:, None, :] - best.starts[:, :, None] + 1
     # (W, K, K)
     valid = (
@@ -170,7 +170,7 @@ def _valid_spans(
     start_index, end_index = tf.stack([window, start], 1), tf.stack([window, end], 1)
     questions = tf.gather(windows.questions, window)
     _, (window_starts, _) = row_segments(windows)
-    # Place of the row's first column among the tokens, if the window went on to its left.
+    # Index of the token in column 0 of the row, if the window extended to the left.
     shift = tf.gather(window_starts - context_columns(windows), window)
     texts, byte_starts, byte_ends = span_texts(
         characters,
@@ -189,12 +189,12 @@ def _valid_spans(
 
 
 def _best_spans(spans: _Spans, n_best: int) -> _Spans:
-    """The ``n_best`` of each question with different texts, best first; the first of equal ones."""
-    # In float64, as Python adds: what float32 rounds to equal sums would stay in another order.
+    """Selects the ``n_best`` spans with distinct texts per question, best first."""
+    # Sums are float64, as in Python; float32 would round different sums to equal ones.
     score = tf.cast(spans.start_logits, tf.float64) + tf.cast(spans.end_logits, tf.float64)
     order = tf.argsort(score, direction="DESCENDING", stable=True)
     order = tf.gather(order, tf.argsort(tf.gather(spans.questions, order), stable=True))
-    # tf.unique numbers what it finds in the order of its first occurrence, and so best first.
+    # tf.unique numbers values by their first occurrence, which is the best one.
     texts, questions = tf.gather(spans.texts, order), tf.gather(spans.questions, order)
     distinct, which = tf.unique(tf.strings.join([tf.strings.as_string(questions), texts], " "))
     first = tf.math.unsorted_segment_min(tf.range(tf.size(which)), which, tf.size(distinct))
@@ -205,10 +205,19 @@ def _best_spans(spans: _Spans, n_best: int) -> _Spans:
 
 
 def character_offsets(contexts: tf.Tensor, byte_offsets: tf.Tensor) -> tf.Tensor:
-    """Numbers of characters that begin before given bytes of texts: places in Python's strings.
+    """Converts byte offsets to offsets in characters, as in Python strings.
 
-    ``contexts`` (B,) string; ``byte_offsets`` (B, K) int64, 0 to a text's length, or -1, which
-    stays; bytes that are not UTF-8 are no characters. Returns (B, K) int64.
+    Invalid UTF-8 bytes do not count as characters. An offset of -1 is returned unchanged.
+
+    Args:
+        contexts: Texts.
+            Shape `(B,)`, string.
+        byte_offsets: Offsets in bytes, from 0 to the length of the text, or -1.
+            Shape `(B, K)`, int64.
+
+    Returns:
+        Offsets in characters.
+            Shape `(B, K)`, int64.
     """
     characters = decode_characters(contexts)
     starts = tf.broadcast_to(characters.text_starts[:, None], tf.shape(byte_offsets))
@@ -219,16 +228,16 @@ def character_offsets(contexts: tf.Tensor, byte_offsets: tf.Tensor) -> tf.Tensor
 
 
 class _Characters(NamedTuple):
-    """The characters of all different texts."""
+    """Characters of all distinct texts."""
 
     codes: tf.Tensor  # (C,) int32, code points
-    starts: tf.Tensor  # (C,) int64, their first bytes in their texts
-    global_starts: tf.Tensor  # (C,) int64, ascending: those if all texts were in a line
-    text_starts: tf.Tensor  # (B,) int64, where each text would begin there
+    starts: tf.Tensor  # (C,) int64, first byte within the text
+    global_starts: tf.Tensor  # (C,) int64, ascending: first byte in the concatenated texts
+    text_starts: tf.Tensor  # (B,) int64, first byte of each text in the concatenated texts
 
 
 def decode_characters(contexts: tf.Tensor) -> _Characters:
-    """Decodes (B,) texts, each different one once, without bytes that are not UTF-8."""
+    """Decodes (B,) texts, without invalid UTF-8 and each distinct text once."""
     distinct, which = tf.unique(contexts)
     codes, starts = tf.strings.unicode_decode_with_offsets(distinct, "UTF-8", errors="ignore")
     text_starts = row_bases(tf.cast(tf.strings.length(distinct), tf.int64))
@@ -239,13 +248,13 @@ def decode_characters(contexts: tf.Tensor) -> _Characters:
 def span_texts(
     characters: _Characters, rows: tf.Tensor, byte_starts: tf.Tensor, byte_ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cuts spans of tokens out of the texts ``rows``; (P,) each, as are the results.
+    """Returns the texts, byte starts and byte ends of token spans, (P,) each.
 
-    Returns the spans' texts, their starts and their ends, in bytes of the whole text. Invalid
-    UTF-8, and what the tokenizer removes at the end of a text, are left out.
+    Omits invalid UTF-8, and trailing characters that the tokenizer removes. ``rows`` are the
+    indices of the texts.
     """
     text_starts, starts = tf.gather(characters.text_starts, rows), characters.global_starts
-    # upper_bound counts the characters that begin before the span: the index of its first one.
+    # upper_bound counts the characters before the span, which is the index of its first character.
     first = upper_bound(starts, text_starts + byte_starts - 1)
     indices = tf.ragged.range(first, upper_bound(starts, text_starts + byte_ends - 1))
     texts = _encode(characters, indices)
@@ -257,13 +266,13 @@ def span_texts(
 
 
 def _encode(characters: _Characters, indices: tf.RaggedTensor) -> tf.Tensor:
-    """The texts of [P, (characters)] places, (P,) string."""
+    """Encodes [P, (characters)] indices of characters as (P,) strings."""
     codes = indices.with_values(tf.gather(characters.codes, indices.values))
     return tf.strings.unicode_encode(codes, "UTF-8", errors="ignore")
 
 
 def _min_null_window(best: BestColumns, windows: Windows, num_questions: tf.Tensor) -> tf.Tensor:
-    """Each question's first window of those where [CLS] scores least, (B,) int32."""
+    """Returns the first window with the lowest null score per question, (B,) int32."""
     score = tf.cast(best.null_start_logits, tf.float64) + tf.cast(best.null_end_logits, tf.float64)
     minimum = tf.math.unsorted_segment_min(score, windows.questions, num_questions)
     number = tf.range(tf.size(score))

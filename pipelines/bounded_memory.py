@@ -1,7 +1,7 @@
-"""Memory that grows with the values alone: long axes in blocks, and rows of ragged tensors.
+"""Operations on ragged tensors whose memory is linear in the number of values.
 
-TensorFlow's ``value_rowids``, ``tf.repeat`` and ``tf.ragged.boolean_mask`` go by way of a table of
-the rows times the longest row: one long text among many short ones would fill the memory.
+TensorFlow's ``value_rowids``, ``tf.repeat`` and ``tf.ragged.boolean_mask`` create a table of all
+rows with the length of the longest row, which fills the memory if one of many texts is long.
 """
 
 from collections.abc import Callable
@@ -9,15 +9,15 @@ from typing import Any
 
 import tensorflow as tf
 
-# From where a block begins to where the next one does, and the block's outputs: a nest of tensors
-# whose first dimension is any number of rows.
+# Maps the start of a block to the start of the next block and to its outputs, a nest of tensors
+# with any number of rows.
 Step = Callable[[tf.Tensor], tuple[tf.Tensor, Any]]
 
 
 def map_blocks(size: tf.Tensor, step: Step) -> Any:
-    """Runs a step on blocks of an axis of ``size``, and joins their outputs, in linear time.
+    """Runs a step on consecutive blocks of an axis, and concatenates the outputs.
 
-    An axis of length 0 is one block, so that the outputs have their shapes.
+    An axis of length 0 has one block, which defines the shapes of the outputs.
     """
     if tf.executing_eagerly():
         begin = tf.constant(0)
@@ -27,7 +27,7 @@ def map_blocks(size: tf.Tensor, step: Step) -> Any:
             blocks.append(outputs)
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks)
 
-    # Traced first: the lists need to know what they are lists of.
+    # Traced first, because tensor lists need the dtypes and shapes of the outputs.
     traced = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))
     outputs = traced.structured_outputs[1]
     specs = tf.nest.flatten(outputs)
@@ -63,8 +63,8 @@ def map_blocks(size: tf.Tensor, step: Step) -> Any:
 
 
 def value_rows(row_splits: tf.Tensor) -> tf.Tensor:
-    """The row of each value, (N,) of the splits' dtype."""
+    """Returns the row index of each value, (N,), with the dtype of the splits."""
     row_starts = row_splits[1:-1]
-    # Rows that are empty at the end begin behind the last value.
+    # Empty rows at the end start after the last value.
     counts = tf.math.unsorted_segment_sum(tf.ones_like(row_starts), row_starts, row_splits[-1] + 1)
     return tf.cumsum(counts[:-1])

@@ -1,4 +1,4 @@
-"""Texts, pairs of texts, choices, and texts to compare: rows, and what they are labelled with.
+"""Examples of single texts, text pairs, multiple choice and similarity, with labels.
 
 Letters: N examples, B batch, K rows of an example, S sequence length, C classes.
 """
@@ -38,32 +38,34 @@ def classification_examples(
     max_seq_length: int = 128,
     long_text: str = "head",
 ) -> Examples:
-    """Tokenises texts once, to be put into batches for ``BertClassifier`` or ``BertRegressor``.
+    """Tokenizes texts, for batches for ``BertClassifier`` or ``BertRegressor``.
 
-    A row is [CLS] A [SEP], or [CLS] A [SEP] B [SEP]. What is too long is cut at its end, of a pair
-    the longer text first (``packing.longest_first``), and counted in ``num_too_long``.
-
-    A batch is ``features``, ``(features, labels)`` or ``(features, labels, sample_weights)``, for
-    whichever was given. The features are ``features.ENCODER_FEATURES`` and ``example_index`` (B,)
-    int32, the example's number in ``texts``. Labels are of the form given: class ids, (B,) int32;
-    numbers to predict, (B,) float32; a number from 0 to 1 for each class, (B, C) float32.
+    A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. Long rows are truncated at the end; for pairs,
+    the longer text first (``packing.longest_first``).
 
     Args:
-        tokenizer: the vocabulary's.
-        texts: (N,) string, A of each example: a list, an array or a tensor.
-        second_texts: (N,) string, B of each example; ``None`` for single texts.
-        labels: (N,) integers or floats, or (N, C).
-        sample_weights: (N,) floats, what each example counts in the loss and in weighted metrics.
-        max_seq_length: the most tokens of a row, at least 5.
-        long_text: what is read of single texts that are too long: their "head"; "head_tail",
-            without their middle (``long_texts.head_and_tail``); or "windows". With these the
-            encoder's features are (B, K, S), a row for each window over a text
-            (``long_texts.cut_windows``), K the most of any example, and ``num_windows`` (B,) int32
-            says how many of them there are; the rest are empty rows.
+        tokenizer: Tokenizer of the model.
+        texts: Text A of each example.
+            List, array or tensor of shape `(N,)`, string.
+        second_texts: Text B of each example, or ``None`` for single texts.
+            Shape `(N,)`, string.
+        labels: Class ids, values to predict, or a value from 0 to 1 per class.
+            Shape `(N,)`, integer; `(N,)`, float; or `(N, C)`.
+        sample_weights: Weight of each example in the loss and in weighted metrics.
+            Shape `(N,)`, float.
+        max_seq_length: Maximum number of tokens per row, S; at least 5.
+        long_text: Tokens to keep of long single texts: `"head"`; `"head_tail"`, without the middle
+            (``long_texts.head_and_tail``); or `"windows"`, with one row per window
+            (``long_texts.cut_windows``).
+
+    Returns:
+        The ``Examples``. A batch is ``features``, ``(features, labels)`` or ``(features, labels,
+        sample_weights)``. The features are ``features.ENCODER_FEATURES``, `(B, S)`, and the index
+        ``example_index``, `(B,)`; windows have the shape `(B, K, S)`, padded with empty rows, and
+        the feature ``num_windows``, `(B,)`. Class ids are int32, other labels float32.
 
     Raises:
-        ValueError: a column is no vector of strings, or is empty; columns differ in length; labels
-            or weights are of none of these forms; another argument is none of these.
+        ValueError: If a column is empty, has another type or length, or an option is invalid.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"])
     >>> examples = classification_examples(tokenizer, ["good", "bad bad", "good bad"],
@@ -78,8 +80,8 @@ def classification_examples(
     check_at_least("max_seq_length", max_seq_length, 5)
     if long_text not in LONG_TEXTS or (long_text != LONG_TEXTS[0] and second_texts is not None):
         raise ValueError(
-            f"long_text is {long_text!r}: expected one of {', '.join(LONG_TEXTS)}; of pairs "
-            f"{LONG_TEXTS[0]}."
+            f"long_text={long_text!r}: expected one of {', '.join(LONG_TEXTS)}, or "
+            f"{LONG_TEXTS[0]} for pairs."
         )
     columns = [tokenize_column(tokenizer, texts, "texts")]
     count = int(columns[0].nrows())
@@ -91,7 +93,7 @@ def classification_examples(
         targets.append(label_column(labels, count))
     if sample_weights is not None:
         if labels is None:
-            raise ValueError("sample_weights: expected labels beside them; got none.")
+            raise ValueError("sample_weights needs labels. Pass both.")
         targets.append(weight_column(sample_weights, count))
 
     room = max_seq_length - _SPECIAL_TOKENS
@@ -108,7 +110,7 @@ def classification_examples(
             ((starts, lengths),) = ranges
             begins, sizes = cut_windows(lengths, room)
             extra_features[features.NUM_WINDOWS] = tf.cast(begins.row_lengths(), tf.int32)
-            # (N, K), K the windows of the text that has most.
+            # (N, K), where K is the maximum number of windows.
             begins = begins.to_tensor() + starts[:, None]
             attributes["rows_per_example"] = int(begins.shape[1])
             ranges = [(begins, sizes.to_tensor())]
@@ -125,28 +127,31 @@ def multiple_choice_examples(
     labels: Any = None,
     max_seq_length: int = 128,
 ) -> Examples:
-    """Tokenises contexts and choices once, to be put into batches for ``BertMultipleChoice``.
+    """Tokenizes contexts and choices, for batches for ``BertMultipleChoice``.
 
-    Each choice is a row, [CLS] context [SEP] choice [SEP] (the paper's section 4.4). Of a row that
-    is too long the longer of the two is cut at its end; ``num_too_long`` counts the examples with
-    such a row.
-
-    A batch is ``features`` or, with labels, ``(features, labels)``: ``features.CHOICE_FEATURES``,
-    (B, K, S) int32, and ``example_index`` (B,) int32; labels (B,) int32. K is the most choices of
-    an example. Where some have fewer, the rows behind those are ``[CLS] [SEP] [SEP]`` and have
-    logits that mean nothing; labels are (B, 2) int32 then, the right choice's place and the number
-    of choices.
+    Each choice is a row, [CLS] context [SEP] choice [SEP] (section 4.4 of the paper). The longer
+    text of a long row is truncated at the end.
 
     Args:
-        tokenizer: the vocabulary's.
-        contexts: (N,) string: a list, an array or a tensor.
-        choices: (N, K) string: a list of lists, an array or a tensor. Lists may differ in length.
-        labels: (N,) integers, the right choice's place, from 0 to below the number of choices.
-        max_seq_length: the most tokens of a row, at least 5.
+        tokenizer: Tokenizer of the model.
+        contexts: Context of each example.
+            List, array or tensor of shape `(N,)`, string.
+        choices: Choices of each example; lists may differ in length.
+            List of lists, array or tensor of shape `(N, K)`, string.
+        labels: Index of the correct choice.
+            Shape `(N,)`, integer.
+        max_seq_length: Maximum number of tokens per row, S; at least 5.
+
+    Returns:
+        The ``Examples``. A batch is ``features`` or ``(features, labels)``, with
+        ``features.CHOICE_FEATURES`` of shape `(B, K, S)`, ``example_index`` of shape `(B,)`, and
+        labels of shape `(B,)`, all int32. If the number of choices differs, missing choices are
+        rows ``[CLS] [SEP] [SEP]``, and the labels are pairs of index and number of choices,
+        `(B, 2)`.
 
     Raises:
-        ValueError: a column is not of its form, or is empty; columns differ in length; an example
-            has no choices; a label or ``max_seq_length`` is out of its range.
+        ValueError: If a column is empty, has another type or length, an example has no choices, or
+            a value is out of range.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "it", "is", "not"])
     >>> examples = multiple_choice_examples(
@@ -162,7 +167,7 @@ def multiple_choice_examples(
     flat_choices, counts = flat_column(choices, "choices")
     check_rows("choices", len(counts), count)
     if not counts.all():
-        raise ValueError(f"choices[{np.argmin(counts)}] has 0 choices: expected some.")
+        raise ValueError(f"choices[{np.argmin(counts)}]: expected at least one choice, got none.")
     choice_ids = tokenize_column(tokenizer, flat_choices, "choices")
     max_choices = int(counts.max())
     is_ragged = bool((counts < max_choices).any())
@@ -171,13 +176,13 @@ def multiple_choice_examples(
         targets = [np.stack([targets[0], counts], 1)]
     with tf.device("CPU:0"):
         ids, (context, choice) = join_segments([context_ids, choice_ids])
-        # (N, K): the rows of an example share its context's tokens; 0 of them where there is none.
+        # (N, K): the rows of an example share the tokens of its context; missing rows are empty.
         is_choice = tf.sequence_mask(counts, max_choices, tf.int32)
         segments = [
             tuple(part[:, None] * is_choice for part in context),
             tuple(tf.RaggedTensor.from_row_lengths(part, counts).to_tensor() for part in choice),
         ]
-    # One example of many choices makes all batches as wide: evaluations take fewer at once.
+    # An example with many choices widens all batches, so evaluations use smaller batches.
     rows_per_example = max_choices if is_ragged else 1
     return packed_examples(
         tokenizer, ids, segments, max_seq_length, targets, rows_per_example=rows_per_example
@@ -191,17 +196,26 @@ def similarity_examples(
     labels: Any = None,
     max_seq_length: int = 128,
 ) -> Examples:
-    """Tokenises K columns of texts once, to be put into batches for a model of embeddings.
+    """Tokenizes K columns of texts, for batches for an embedding model.
 
-    Each text is a row, [CLS] text [SEP]; what is too long is cut at its end, and ``num_too_long``
-    counts the examples with such a text. A batch is ``features`` or, with labels, ``(features,
-    labels)``: ``features.CHOICE_FEATURES``, (B, K, S) int32, with ``example_index`` (B,) int32.
+    Each text is a row, [CLS] text [SEP]. Long texts are truncated at the end.
 
-    ``columns`` are K of (N,) string each: lists, arrays or tensors. ``labels``, (N, ...) numbers,
-    are given to the batches as they are: scores (N,), or a number (N, K) for each text, which says
-    which texts are the same. A row has ``max_seq_length`` tokens at most, 3 at least. A
-    ``ValueError``: a column is no vector of strings, or is empty; columns or labels differ in
-    length; ``max_seq_length`` is too short.
+    Args:
+        tokenizer: Tokenizer of the model.
+        columns: K lists, arrays or tensors of texts.
+            Shape `(N,)` each, string.
+        labels: Labels to include unchanged, such as scores `(N,)`, or ids that mark equal texts
+            `(N, K)`.
+        max_seq_length: Maximum number of tokens per row, S; at least 3.
+
+    Returns:
+        The ``Examples``. A batch is ``features`` or ``(features, labels)``, with
+        ``features.CHOICE_FEATURES`` of shape `(B, K, S)` and ``example_index`` of shape `(B,)`,
+        both int32.
+
+    Raises:
+        ValueError: If a column is empty, has another type or length, or ``max_seq_length`` is too
+            small.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"])
     >>> examples = similarity_examples(tokenizer, [["a cat"], ["cat"]], max_seq_length=8)
@@ -219,6 +233,6 @@ def similarity_examples(
         check_rows("labels", len(targets[0]), count)
     with tf.device("CPU:0"):
         ids, ranges = join_segments(tokens)
-        # (N, K): the first token of each text, and how many there are.
+        # (N, K): start and length of each text.
         segment = tuple(tf.stack(parts, 1) for parts in zip(*ranges, strict=True))
     return packed_examples(tokenizer, ids, [segment], max_seq_length, targets)

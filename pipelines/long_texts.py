@@ -1,15 +1,15 @@
-"""Texts of more tokens than a row holds: both of their ends, or windows over them; in-graph.
+"""Truncates long texts, or splits them into windows, in the graph.
 
-Core TensorFlow operations on flat vectors: fine-tuning's batches and an export's requests are cut
-alike. ``room`` is how many tokens of a text a row holds, [CLS] and [SEP] left out.
+Training batches and serving requests use these functions. ``room`` is the number of text tokens
+that fit into a row, without [CLS] and [SEP].
 
-A question's context that is too long for one row is read in several, each ``[CLS] question [SEP]
-window [SEP]``. Windows begin every ``stride`` tokens, so that they overlap, and of the windows
-that share a token one gives it the most context: in that one its logit counts. Source: Devlin et
-al. 2019, section 4.2; google-research/bert, ``_check_is_max_context``.
+A long context of a question is split into rows ``[CLS] question [SEP] window [SEP]``. Windows start
+every ``stride`` tokens and may overlap. The logit of a token counts in the window where the token
+has the most context. Source: Devlin et al. 2019, section 4.2; google-research/bert,
+``_check_is_max_context``.
 
-A sentence of tagged words that is too long is read in windows likewise, and each of its words
-tagged in one of them (``tag_windows``, which has letters of its own).
+A long sentence of tagged words is also split into windows, and each word is tagged in one of them
+(``tag_windows``, with its own letters).
 
 Letters: B texts or questions, W windows, C columns, S sequence length.
 """
@@ -22,15 +22,15 @@ import tensorflow as tf
 from .bounded_memory import value_rows
 from .packing import Range
 
-# The most windows of a text; of a longer one the rest is left out.
+# Maximum number of windows per text; the remaining tokens are ignored.
 MAX_WINDOWS = 16
 
 
 def head_and_tail(ids: tf.RaggedTensor, room: int) -> tf.RaggedTensor:
-    """Leaves out the middle of each text of more than ``room`` tokens, [B, (tokens)] int32.
+    """Removes the middle of texts with more than ``room`` tokens, [B, (tokens)] int32.
 
-    A quarter of the row is the text's first tokens, as of 510 tokens 128, and the rest its last.
-    Source: Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1.
+    Keeps the first 128 of 510 tokens, or the same fraction, and the last tokens. Source: Sun et
+    al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1.
     """
     head = max(room * 128 // 510, 1)
     lengths = ids.row_lengths()
@@ -47,15 +47,15 @@ def _stride(room: int) -> int:
 
 
 def max_window_tokens(room: int) -> int:
-    """The most tokens of a text that its windows read."""
+    """Returns the maximum number of tokens per text that the windows contain."""
     return (MAX_WINDOWS - 1) * _stride(room) + room
 
 
 def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Begins and lengths, [B, (W)] each, of the windows over texts of (B,) tokens, one at least.
+    """Returns the starts and lengths, [B, (W)] each, of windows over texts of (B,) tokens.
 
-    Each but the last begins three quarters of ``room`` after the one before it, so that what is at
-    an end of one is within another; the last is as long as the others, and ends with the text.
+    Windows start every three quarters of ``room``, so that tokens at the end of one window are
+    inside the next. The last window ends with the text and has the same length.
     """
     stride = _stride(room)
     left = tf.maximum(lengths - room, 0)
@@ -70,7 +70,7 @@ def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.Ragg
 
 
 def mean_of_windows(outputs: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """Each text's mean, (B, ...) float32, of what a model gives for its ``counts`` (B,) windows."""
+    """Returns the mean output of each text's ``counts`` (B,) windows, (B, ...) float32."""
     texts = tf.repeat(tf.range(tf.size(counts)), counts)
     return tf.math.unsorted_segment_mean(tf.cast(outputs, tf.float32), texts, tf.size(counts))
 
@@ -83,35 +83,35 @@ SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
 
 class QuestionTokens(NamedTuple):
-    """The tokens of B questions and their contexts. Questions may share a context's tokens."""
+    """Tokens of B questions and their contexts; questions may share a context."""
 
-    ids: tf.Tensor  # int32, all tokens, one text after the other
-    # int64, for each of `ids` the first byte that it comes from, and the byte behind the last
+    ids: tf.Tensor  # int32, all tokens, concatenated
+    # int64, for each of `ids` the start and the end (exclusive) of its source bytes
     byte_starts: tf.Tensor
     byte_ends: tf.Tensor
     question_starts: tf.Tensor  # (B,) int32: a question is ids[start:start + length]
     question_lengths: tf.Tensor
-    context_starts: tf.Tensor  # (B,) int32: so is a context
+    context_starts: tf.Tensor  # (B,) int32: a context is ids[start:start + length]
     context_lengths: tf.Tensor
 
 
 class Windows(NamedTuple):
-    """The windows of B questions' contexts; every context has one at least."""
+    """Windows of B questions' contexts; every context has at least one."""
 
     tokens: QuestionTokens
-    rooms: tf.Tensor  # (B,) int32, the most tokens that a window of the question's context has
-    strides: tf.Tensor  # (B,) int32, how many tokens after a window the next one begins
-    questions: tf.Tensor  # (W,) int32, ascending: which question a window is for
-    firsts: tf.Tensor  # (W,) int32, the token of the context that it begins with
-    lengths: tf.Tensor  # (W,) int32, its tokens
+    rooms: tf.Tensor  # (B,) int32, maximum number of tokens per window
+    strides: tf.Tensor  # (B,) int32, number of tokens between the starts of windows
+    questions: tf.Tensor  # (W,) int32, ascending: index of the question
+    firsts: tf.Tensor  # (W,) int32, index of the first token in the context
+    lengths: tf.Tensor  # (W,) int32, number of tokens
 
 
 def tokenize_questions(
     tokenize: Tokenize, questions: tf.Tensor, contexts: tf.Tensor, max_query_length: int
 ) -> QuestionTokens:
-    """Tokenises questions, cut to ``max_query_length``, and contexts, each once: (B,) string each.
+    """Tokenizes (B,) questions and contexts; truncates questions to ``max_query_length``.
 
-    ``tokenize`` does what ``BertTokenizer.tokenize_with_offsets`` does.
+    ``tokenize`` has the signature of ``BertTokenizer.tokenize_with_offsets``.
     """
     distinct, which = tf.unique(contexts)
     ids, byte_starts, byte_ends = tokenize(tf.concat([distinct, questions], 0))
@@ -130,11 +130,10 @@ def tokenize_questions(
 
 
 def context_windows(tokens: QuestionTokens, max_seq_length: int, stride: int) -> Windows:
-    """Lays windows over contexts, in rows of at most ``max_seq_length`` tokens.
+    """Splits contexts into windows for rows of up to ``max_seq_length`` tokens.
 
-    A window begins ``stride`` tokens after the one before, or where that one ends if it has
-    fewer. Google's script makes no window for a context without tokens; here it has one, without
-    tokens, so that every question has a null score.
+    Windows start every ``stride`` tokens, or follow each other if they are shorter. Unlike in
+    Google's script, an empty context has an empty window, so that every question has a null score.
     """
     rooms = max_seq_length - SPECIAL_TOKENS - tokens.question_lengths
     strides = tf.minimum(rooms, stride)
@@ -147,12 +146,12 @@ def context_windows(tokens: QuestionTokens, max_seq_length: int, stride: int) ->
 
 
 def context_columns(windows: Windows) -> tf.Tensor:
-    """Says in which column of each window's row the context begins: (W,) int32."""
+    """Returns the column at which each row's context starts, (W,) int32."""
     return tf.gather(windows.tokens.question_lengths, windows.questions) + 2
 
 
 def row_segments(windows: Windows) -> list[Range]:
-    """Gives each row's question and window as ranges of ``tokens.ids``."""
+    """Returns each row's question and window as ranges of ``tokens.ids``."""
     tokens, questions = windows.tokens, windows.questions
     question_lengths = tf.gather(tokens.question_lengths, questions)
     return [
@@ -162,27 +161,27 @@ def row_segments(windows: Windows) -> list[Range]:
 
 
 def is_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
-    """Says which columns, (W, C) int32, of the rows hold tokens of the context: (W, C) bool."""
+    """Returns whether columns, (W, C) int32, contain context tokens, (W, C) bool."""
     position = columns - context_columns(windows)[:, None]
     return (position >= 0) & (position < windows.lengths[:, None])
 
 
 def has_most_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
-    """Says which columns, (W, C), hold tokens of the context to which no window gives more: bool.
+    """Returns whether columns, (W, C), contain context tokens that have the most context here.
 
-    Each token of a context has one window where it is true. The context that a window gives a token
-    is, as in ``_check_is_max_context``, the lesser of what is before and behind it in the window,
-    and a hundredth of the window's length; of windows that give the same, the first has it.
+    Each context token has exactly one such window. As in ``_check_is_max_context``, the context is
+    the smaller number of tokens before and after the token in the window, plus a hundredth of the
+    window's length; the first window wins ties.
 
-    All windows of a context but the last are of equal length, and of these the best is the one
-    whose middle is nearest: only that and the last need comparing.
+    All windows except the last have the same length, and the best of them is the one with the
+    nearest middle. Only this window and the last one need to be compared.
     """
     # (W, 1)
     room, stride, length = (
         tf.gather(values, windows.questions)[:, None]
         for values in (windows.rooms, windows.strides, windows.tokens.context_lengths)
     )
-    # (W, C): the token's number in its context.
+    # (W, C): index of the token in its context.
     token = (windows.firsts - context_columns(windows))[:, None] + columns
     last = _last_window(length, room, stride)
     nearest = _ceil_divide(2 * token - (room - 1) - stride, 2 * stride)
@@ -192,8 +191,8 @@ def has_most_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
         window_length = tf.minimum(room, length - window * stride)
         before = token - window * stride
         lesser = tf.minimum(before, window_length - 1 - before)
-        # In float64, as Python computes: where the hundredths of two lengths differ by a whole
-        # number, rounding decides.
+        # In float64, as in Python: rounding decides if the hundredths of two lengths differ by
+        # an integer.
         context = tf.cast(lesser, tf.float64) + 0.01 * tf.cast(window_length, tf.float64)
         return tf.where(lesser >= 0, context, -1.0)
 
@@ -202,7 +201,7 @@ def has_most_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
 
 
 def _last_window(lengths: tf.Tensor, rooms: tf.Tensor, strides: tf.Tensor) -> tf.Tensor:
-    """The number of the first window, counted from 0, that reaches the context's end."""
+    """Returns the index of the first window that reaches the end of the context."""
     return tf.maximum(_ceil_divide(lengths - rooms, strides), 0)
 
 
@@ -214,34 +213,41 @@ def _ceil_divide(dividend: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
 
 
 class TagWindows(NamedTuple):
-    """Rows as ranges of the sentences' tokens, in the sentences' order; int32 vectors."""
+    """Rows as ranges of the sentences' tokens, in the order of the sentences; int32 vectors."""
 
-    sentences: tf.Tensor  # (R,) which sentence each row is of
-    starts: tf.Tensor  # (R,) each row's first token, counted over all sentences
-    lengths: tf.Tensor  # (R,) its tokens, without [CLS] and [SEP]
-    rows: tf.Tensor  # (W,) the row in which each word is tagged
+    sentences: tf.Tensor  # (R,) sentence index of each row
+    starts: tf.Tensor  # (R,) first token of each row, counted over all sentences
+    lengths: tf.Tensor  # (R,) number of tokens, without [CLS] and [SEP]
+    rows: tf.Tensor  # (W,) row in which each word is tagged
 
 
 def tag_windows(
     first_tokens: tf.Tensor, sentence: tf.Tensor, bounds: tf.Tensor, room: int
 ) -> TagWindows:
-    """Lays out rows of at most ``room`` tokens: which of them tags which words; in-graph.
+    """Splits sentences into rows of up to ``room`` tokens, and assigns each word to a row.
 
-    Training's batches and an export's requests are cut alike. ``first_tokens`` and ``sentence``,
-    (W,), are each word's first token and its sentence, both ascending, and the tokens of sentence n
-    are ``bounds[n]`` to before ``bounds[n + 1]``, (N + 1,); int32.
+    Longer sentences become windows of ``room`` tokens that start every half of ``room``; the last
+    window ends with the sentence. A word is tagged in the window where the smaller number of
+    tokens before and after its first token is largest; the first window wins ties. A word
+    therefore has a quarter of ``room``, or all of the sentence, on each side. Windows without
+    assigned words are dropped. Source: google-research/bert, ``_check_is_max_context``.
 
-    A sentence of at most ``room`` tokens is one row. A longer one becomes windows of ``room``
-    tokens; each begins half of them after the one before, and the last ends with the sentence. A
-    word is tagged in the window where the smaller of the numbers of tokens before and behind its
-    first is greatest, and of two such in the earlier (google-research/bert,
-    ``_check_is_max_context``, for windows of one size). So it has a quarter of the room on each
-    side, or all that the sentence has there. A window that tags no word is left out.
+    Args:
+        first_tokens: First token of each word, ascending.
+            Shape `(W,)`, int32.
+        sentence: Sentence index of each word, ascending.
+            Shape `(W,)`, int32.
+        bounds: Start of each sentence's tokens, and the number of tokens.
+            Shape `(N + 1,)`, int32.
+        room: Maximum number of tokens per row, without [CLS] and [SEP].
+
+    Returns:
+        The ``TagWindows``.
     """
     stride = max(1, room // 2)
     sizes = bounds[1:] - bounds[:-1]
     excess = tf.maximum(sizes - room, 0)
-    # (N,): the windows of each sentence, and how many are before its first.
+    # (N,): number of windows per sentence, and of windows before its first.
     counts = 1 - (-excess // stride)
     before = tf.cumsum(counts, exclusive=True)
 
@@ -253,7 +259,7 @@ def tag_windows(
     lengths = tf.gather(tf.minimum(sizes, room), sentences)
 
     # === Words ===
-    # Twice the start of the window that has a word's first token in its middle.
+    # Twice the start of a window whose middle is the word's first token.
     twice_start = 2 * (first_tokens - tf.gather(bounds, sentence)) + 1 - room
     last, max_start = tf.gather(counts, sentence) - 1, tf.gather(excess, sentence)
     earlier = tf.clip_by_value(twice_start // (2 * stride), 0, last)

@@ -1,4 +1,4 @@
-"""Segments to fixed-length rows: [CLS] A [SEP] B [SEP], their mask and their types.
+"""Packs segments into rows of fixed length: [CLS] A [SEP] B [SEP], with masks and type ids.
 
 Letters: R rows, S sequence length.
 """
@@ -15,7 +15,7 @@ from .randomness import Operation, fold
 
 
 class SpecialTokens(Protocol):
-    """Properties of a tokenizer that packing and masking need."""
+    """Attributes of a tokenizer that packing and masking use."""
 
     vocab_size: int
     pad_id: int
@@ -33,11 +33,11 @@ def longest_first(
     max_tokens: int | tf.Tensor,
     odd_to_longer: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Says how much of A and B, (R,), stays when tokens are dropped from the longer, one by one.
+    """Returns the lengths of A and B, (R,), after dropping tokens from the longer one in turn.
 
-    Where both are equally long, B loses the token: Google's ``truncate_seq_pair`` in closed form.
-    With ``odd_to_longer`` the odd one of the room stays with the segment that was the longer, or
-    with B: the ``longest_first`` of ``tokenizers``.
+    If the lengths are equal, B loses a token, as in Google's ``truncate_seq_pair``. With
+    ``odd_to_longer``, an odd token remains with the originally longer segment, else with B, as in
+    ``longest_first`` of ``tokenizers``.
     """
     limit = tf.cast(max_tokens, a_lengths.dtype)
     odd = tf.cast(a_lengths > b_lengths, limit.dtype) if odd_to_longer else 1
@@ -46,20 +46,20 @@ def longest_first(
 
 
 class Segments(NamedTuple):
-    """Pairs of segments, as ranges of a pool's token ids. In a pair that has no B, B is empty."""
+    """Pairs of segments, as ranges of a pool's token ids; B may be empty."""
 
     a_start: tf.Tensor  # (R,) int64; A is ids[a_start:a_end]
     a_end: tf.Tensor
     b_start: tf.Tensor
     b_end: tf.Tensor
-    labels: tf.Tensor  # (R,) int32, 0 = B follows A in the text, 1 = B is random
+    labels: tf.Tensor  # (R,) int32, 0 = B follows A, 1 = B is random
 
 
 def cut_pairs(segments: Segments, max_tokens: int, seed: tf.Tensor) -> Segments:
-    """Cuts pairs to ``max_tokens``, at least 2, as Google's ``truncate_seq_pair`` does.
+    """Truncates pairs to ``max_tokens``, at least 2, as Google's ``truncate_seq_pair`` does.
 
-    Each token is dropped at its segment's front or back with equal chance; of n dropped tokens,
-    then, a binomial number (n, 1/2) goes at the front. ``seed`` is the pool's.
+    Each token is dropped at the front or back with equal probability, so the number dropped at the
+    front is binomial. ``seed`` is the seed of the pool.
     """
     a_lengths = segments.a_end - segments.a_start
     b_lengths = segments.b_end - segments.b_start
@@ -69,20 +69,20 @@ def cut_pairs(segments: Segments, max_tokens: int, seed: tf.Tensor) -> Segments:
     return Segments(a_start, a_start + size_a, b_start, b_start + size_b, segments.labels)
 
 
-# Of each row, where a segment starts among all tokens and how many it has: (R,) integers each.
+# Starts and lengths of a segment in a vector of tokens, (R,) integers each.
 Range = tuple[tf.Tensor, tf.Tensor]
 
 
 class FittedSegments(NamedTuple):
-    """Segments cut so that their rows fit; see ``fit_segments``."""
+    """Segments that fit into their rows; see ``fit_segments``."""
 
-    ranges: list[Range]  # what stays, for `pack`
-    lengths: tf.Tensor  # (R,) int32, the row's tokens, [CLS] and [SEP] among them
-    truncated: tf.Tensor  # (R,) bool, whether the row lost tokens
+    ranges: list[Range]  # of the remaining tokens, for `pack`
+    lengths: tf.Tensor  # (R,) int32, tokens per row, including [CLS] and [SEP]
+    truncated: tf.Tensor  # (R,) bool
 
 
 def join_segments(segments: Sequence[tf.RaggedTensor]) -> tuple[tf.Tensor, list[Range]]:
-    """Joins ragged ids, [R, (tokens)] int32 each: all tokens, and each segment's ranges of them."""
+    """Concatenates ragged ids, [R, (tokens)] int32; returns all ids and each segment's ranges."""
     ranges = []
     offset = tf.constant(0)
     for segment in segments:
@@ -95,10 +95,9 @@ def join_segments(segments: Sequence[tf.RaggedTensor]) -> tuple[tf.Tensor, list[
 def fit_segments(
     segments: Sequence[Range], max_seq_length: int, tokenizer: SpecialTokens
 ) -> FittedSegments:
-    """Cuts rows of one or two segments, at their ends, so that they fit next to [CLS] and [SEP].
+    """Truncates one or two segments at the end, so that they fit with [CLS] and [SEP].
 
-    A pair loses tokens as the tokenizer's ``longest_first`` says. The ranges may have any shape, of
-    A as of B.
+    Pairs are truncated by ``longest_first``. Ranges may have any shape, the same for A and B.
     """
     lengths = [lengths for _, lengths in segments]
     special = 1 + len(segments)
@@ -121,17 +120,25 @@ def pack(
 ) -> dict[str, tf.Tensor]:
     """Packs rows of one or two segments: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
 
-    The segments are (starts, lengths) in the int32 vector ``ids``, each (R,) integers; they must
-    fit into ``max_seq_length``, S, next to [CLS] and one [SEP] each. Returns ``input_word_ids``,
-    ``input_mask`` (1 = real) and ``input_type_ids`` (0 for [CLS] A [SEP] and on padding, the
-    tokenizer's ``second_type`` for B [SEP]), each (R, S) int32.
+    Args:
+        ids: All tokens.
+            Shape `(tokens,)`, int32.
+        segments: Starts and lengths in ``ids``, which must fit into the row.
+            Shape `(R,)`, integer.
+        max_seq_length: Length of the rows, S.
+        tokenizer: Tokenizer with the special tokens.
+
+    Returns:
+        ``input_word_ids``, ``input_mask`` (1 for real tokens) and ``input_type_ids`` (the
+        tokenizer's ``second_type`` for B [SEP], else 0).
+            Shape `(R, S)`, int32.
     """
     table = token_table(ids, tokenizer)
     return pack_from_table(table, segments, max_seq_length, tokenizer.second_type)
 
 
 def token_table(ids: tf.Tensor, tokenizer: SpecialTokens) -> tf.Tensor:
-    """Puts the ids of [PAD], [CLS] and [SEP] behind all tokens, for ``pack_from_table``."""
+    """Appends the ids of [PAD], [CLS] and [SEP] to all tokens, for ``pack_from_table``."""
     special = [tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]
     return tf.concat([ids, tf.constant(special, ids.dtype)], 0)
 
@@ -142,8 +149,8 @@ def pack_from_table(
     max_seq_length: int | tf.Tensor,
     second_type: int = 1,
 ) -> dict[str, tf.Tensor]:
-    """Packs rows as ``pack`` does, at a cost that does not depend on how many tokens there are."""
-    # Every position is an index into the table: one gather.
+    """Packs rows as ``pack`` does, at a cost independent of the number of tokens."""
+    # Each position becomes an index into the table, for a single gather.
     pad, cls, sep = (tf.size(table) - 3 + offset for offset in range(3))
     position = tf.range(max_seq_length)[None, :]
     index = tf.where(position == 0, cls, pad)
@@ -168,7 +175,7 @@ def pack_from_table(
 
 
 def _front(dropped: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Number of dropped tokens that go at the front: binomial (dropped, 1/2)."""
+    """Draws the numbers of dropped tokens at the front, binomial (dropped, 1/2)."""
     return tf.random.stateless_binomial(
         tf.shape(dropped),
         seed,
@@ -179,6 +186,6 @@ def _front(dropped: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def check_at_least(name: str, value: int, minimum: int) -> None:
-    """Raises a ValueError that names the argument where ``value`` is below ``minimum``."""
+    """Raises a ValueError if ``value`` is below ``minimum``."""
     if value < minimum:
-        raise ValueError(f"{name}: expected {minimum} or more; got {value}.")
+        raise ValueError(f"{name}: expected at least {minimum}, got {value}.")

@@ -1,4 +1,4 @@
-"""A Keras layer from strings to a BERT encoder's inputs.
+"""Keras layer that converts strings to the inputs of a BERT encoder.
 
 Letters: B batch, S sequence length.
 """
@@ -19,31 +19,33 @@ from .vocabulary import load_vocabulary
 from .wordpiece import BertTokenizer
 
 _LONG_TEXTS = ("head", "head_tail")
-_MIN_SEQ_LENGTH = 5  # a pair of one token each: [CLS] a [SEP] b [SEP]
+_MIN_SEQ_LENGTH = 5  # for a pair of one token each: [CLS] a [SEP] b [SEP]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertPreprocessor(keras.layers.Layer):
-    """Turns strings, or pairs of strings, into ``features.ENCODER_FEATURES``.
+    """Converts strings or pairs of strings to ``features.ENCODER_FEATURES``.
 
-    One string becomes ``[CLS] A [SEP]``, a pair ``[CLS] A [SEP] B [SEP]``. What is longer than S
-    is cut at its end; of a pair, token by token the longer segment, and B where both are equally
-    long. Runs eagerly, in ``Dataset.map``, in a Keras model and in a SavedModel. The vocabulary
-    travels in the layer's config, so a saved model needs no file. ``tokenizer`` is its
-    ``BertTokenizer``.
+    A string becomes ``[CLS] A [SEP]``, a pair ``[CLS] A [SEP] B [SEP]``. Long texts are truncated
+    at the end; pairs lose tokens of the longer text first. The layer runs eagerly, in
+    ``Dataset.map``, in a Keras model and in a SavedModel. Its config contains the vocabulary, so
+    a saved model needs no vocabulary file.
 
     Args:
-        vocab: the path of a vocabulary file, or the pieces in the order of their ids.
-        do_lower_case: whether to lower the case and strip accents ("uncased").
-        max_seq_length: S, at least 5.
-        long_text: what is read of a single text that is too long: its ``"head"``, or
-            ``"head_tail"``, both of its ends (``bert_tf.finetune --long_text``).
-        rules: how text is read besides, ``TextRules`` or its JSON; by default as Google's code does
-            it.
-        **kwargs: ``name`` and what else ``keras.layers.Layer`` takes.
+        vocab: Path to a vocabulary file, or list of pieces by id.
+        do_lower_case: Whether to lower-case the text and strip accents ("uncased").
+        max_seq_length: Number of tokens per row, S; at least 5.
+        long_text: Tokens to keep of a long single text: ``"head"``, or ``"head_tail"`` for both
+            ends, as in ``bert_tf.finetune --long_text``.
+        rules: Further tokenization rules, as ``TextRules`` or its JSON; by default those of
+            google-research/bert.
+        **kwargs: Further arguments of ``keras.layers.Layer``.
 
     Raises:
-        ValueError: an argument is none of these, or the vocabulary is not one.
+        ValueError: If an argument or the vocabulary is invalid.
+
+    Attributes:
+        tokenizer: The ``BertTokenizer``.
 
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "!"]
     >>> preprocessor = BertPreprocessor(vocab, max_seq_length=8)
@@ -65,11 +67,11 @@ class BertPreprocessor(keras.layers.Layer):
         super().__init__(**{"autocast": False, "trainable": False, **kwargs})
         if max_seq_length < _MIN_SEQ_LENGTH:
             raise ValueError(
-                f"max_seq_length is {max_seq_length}: expected at least {_MIN_SEQ_LENGTH}, so that "
-                "a pair has a token of each beside [CLS] and two [SEP]."
+                f"max_seq_length={max_seq_length}: expected at least {_MIN_SEQ_LENGTH}, for a pair "
+                "of one token each with [CLS] and two [SEP]."
             )
         if long_text not in _LONG_TEXTS:
-            raise ValueError(f"long_text is {long_text!r}: expected {' or '.join(_LONG_TEXTS)}.")
+            raise ValueError(f"long_text={long_text!r}: expected {' or '.join(_LONG_TEXTS)}.")
         self.max_seq_length = max_seq_length
         self.long_text = long_text
         if isinstance(vocab, str | os.PathLike):
@@ -77,16 +79,24 @@ class BertPreprocessor(keras.layers.Layer):
         if not isinstance(rules, TextRules):
             rules = TextRules.from_json(rules, list(vocab), type(self).__name__)
         self.tokenizer = BertTokenizer(vocab, do_lower_case, rules)
-        # Keras would make numbers of the strings.
+        # Keras would convert strings to numeric tensors.
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
-        """Tokenises and packs strings, (B,), or a tuple or list of two such tensors.
+        """Tokenizes and packs texts or text pairs.
 
-        A list of Python strings is one vector of strings. Returns ``input_word_ids``,
-        ``input_mask``, ``input_type_ids``, each (B, S) int32; other inputs are a ``ValueError``.
+        Args:
+            inputs: Strings of shape `(B,)`, or a tuple or list of two such tensors. A list of
+                Python strings is a vector of strings.
+
+        Returns:
+            ``input_word_ids``, ``input_mask`` and ``input_type_ids``.
+                Shape `(B, S)`, int32.
+
+        Raises:
+            ValueError: If ``inputs`` has another form.
         """
         segments = [self.tokenizer.tokenize(strings) for strings in _segments(inputs)]
         ids, ranges = join_segments(segments)
@@ -96,7 +106,7 @@ class BertPreprocessor(keras.layers.Layer):
         return pack(ids, ranges, self.max_seq_length, self.tokenizer)
 
     def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
-        """The features' shapes and dtypes, without running the layer."""
+        """Returns shapes and dtypes of the features."""
         batch_size = _segments(inputs)[0].shape[0]
         return {
             key: keras.KerasTensor((batch_size, self.max_seq_length), feature.dtype)
@@ -104,7 +114,7 @@ class BertPreprocessor(keras.layers.Layer):
         }
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, the vocabulary as a list."""
+        """Returns the arguments of the constructor, with the vocabulary as a list."""
         rules = self.tokenizer.rules.to_json()
         return {
             **super().get_config(),
@@ -117,12 +127,12 @@ class BertPreprocessor(keras.layers.Layer):
 
 
 def _segments(inputs: Any) -> list[Any]:
-    """One or two vectors of strings."""
+    """Returns one or two vectors of strings."""
     if not isinstance(inputs, (tuple, list)) or all(isinstance(item, str) for item in inputs):
         return [inputs]
     if len(inputs) != 2:
         raise ValueError(
-            "BertPreprocessor takes a vector of strings, or a pair of them as a tuple or list of "
-            f"two, but got {len(inputs)}."
+            f"Expected a vector of strings, or a tuple or list of two such vectors, got a list of "
+            f"{len(inputs)}."
         )
     return list(inputs)

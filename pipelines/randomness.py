@@ -1,13 +1,11 @@
-"""Stateless randomness: every draw is a pure function of a seed and of what it is drawn for.
+"""Stateless random numbers: pure functions of a seed and the purpose of the draw.
 
-``fold(seed, epoch, pool, operation)`` makes the seed of one operation on one pool of rows. Nothing
-here keeps a state, so that a draw depends on no thread, no batch size and no order of calls, and a
-stream can start anywhere.
+``fold(seed, epoch, pool, operation)`` creates the seed of one operation on one pool of rows. Draws
+do not depend on threads, batch sizes or the order of calls, and a stream can start anywhere.
 
-The generator is named (Philox) wherever TensorFlow lets it be: with the default, ``auto_select``,
-the same seed gives other numbers on another kind of device. What ``tf.random`` does with a seed
-and this generator, a dozen operations, is done by one that makes the same numbers: pipelines run
-on a host, and half of the time to trace one went there.
+The generator is always Philox, because the results of the default, ``auto_select``, depend on the
+device type. Raw operations replace a dozen operations of ``tf.random`` with the same results, which
+halves the time to trace a pipeline.
 """
 
 import enum
@@ -19,7 +17,7 @@ _PHILOX = 1
 
 
 class Operation(enum.IntEnum):
-    """Purpose of a seed. The numbers are part of the data's order: add new ones, change none."""
+    """Purpose of a seed. The values define the order of data: never change existing ones."""
 
     POOL = 0
     BLOCK_ORDER = 1
@@ -34,14 +32,20 @@ class Operation(enum.IntEnum):
     MASK_CHOICE = 10
     MASK_REPLACEMENT = 11
     MASK_RANDOM_IDS = 12
-    # 13 was of spans of words, 15 of batches that are sorted together: both stay free.
+    # 13 and 15 were used by removed operations; do not reuse them.
     EXAMPLE_ORDER = 14
 
 
 def fold(seed: int | tf.Tensor, *data: int | tf.Tensor) -> tf.Tensor:
-    """Folds integers, one after the other, into a seed: int64 of shape (2,), for ``stateless_*``.
+    """Folds integers into a seed, in order.
 
-    ``seed`` is a scalar integer, or a seed that ``fold`` has made; ``data`` are scalars of 64 bits.
+    Args:
+        seed: Scalar integer, or a seed that ``fold`` returned.
+        *data: Scalar 64-bit integers.
+
+    Returns:
+        Seed for ``stateless_*`` operations.
+            Shape `(2,)`, int64.
     """
     folded = tf.cast(seed, tf.int64)
     if folded.shape.rank == 0:
@@ -70,24 +74,23 @@ def bits(shape: tf.Tensor | list[int], seed: tf.Tensor) -> tf.Tensor:
 
 
 def uniform(shape: tf.Tensor | list[int], seed: tf.Tensor) -> tf.Tensor:
-    """Draws float32 numbers, uniform on [0, 1). ``shape`` and ``seed`` are those of ``bits``."""
+    """Draws float32 values, uniform on [0, 1)."""
     return _drawn(tf.raw_ops.StatelessRandomUniformV2, shape, seed, tf.float32)
 
 
 def below(random_bits: tf.Tensor, bound: tf.Tensor | int) -> tf.Tensor:
-    """Turns 32 random bits into an integer, uniform on [0, bound), int64; 0 for a bound of 0.
+    """Converts 32 random bits to an int64, uniform on [0, bound); 0 for a bound of 0.
 
-    The bits and the bound, below 2**31, are separate because a bound is often known only after the
-    draw. The bias is at most ``bound / 2**32``.
+    Bits and bound are separate, because a bound is often only known after the draw. The bound is
+    below 2**31, and the bias at most ``bound / 2**32``.
     """
     return tf.bitwise.right_shift(random_bits * tf.cast(bound, tf.int64), tf.constant(32, tf.int64))
 
 
 def permutation(size: tf.Tensor | int, seed: tf.Tensor) -> tf.Tensor:
-    """Draws a permutation of [0, size), int32, each one equally likely.
+    """Draws a uniform random permutation of [0, size), int32.
 
-    ``tf.random.experimental.index_shuffle`` would need no memory, but is far from uniform for small
-    sizes (of the permutations of four things some come three times as often as others), and a
-    hundred thousand numbers are sorted in eight milliseconds.
+    ``tf.random.experimental.index_shuffle`` is far from uniform for small sizes: some permutations
+    of four items are three times as frequent as others. Sorting 100,000 values takes 8 ms.
     """
     return tf.argsort(bits([size], seed), stable=True)

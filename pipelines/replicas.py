@@ -1,9 +1,9 @@
-"""Sharing of a batch among a model's replicas: the same code for one device and for several.
+"""Splits batches among the replicas of a model, on one or several devices.
 
-A model that is built in the scope of a ``tf.distribute`` strategy has its variables on each of the
-strategy's devices. Every replica is handed the whole batch and computes a share of its rows.
+A model that is built in the scope of a ``tf.distribute`` strategy has its variables on each device.
+Every replica receives the full batch and computes a shard of its rows.
 
-Letters: B batch, N replicas, R = B / N, rounded up: the rows of a share.
+Letters: B batch, N replicas, R = B / N, rounded up: rows per shard.
 """
 
 import collections
@@ -17,17 +17,20 @@ from tensorflow.python.eager import context as eager
 
 from bert_tf.graph_gradients import sum_over_replicas
 
-# Batches that are computed together: threads within an operation leave cores idle.
+# Number of batches to compute in parallel, because threads within an operation leave cores idle.
 _MAX_PARALLEL = 2
 _tracing = threading.Lock()
 
 
 class ReplicaShard:
-    """The share of a batch that the running replica computes, within ``strategy.run``.
+    """Shard of a batch that the current replica computes, within ``strategy.run``.
 
-    All shares have R rows, as wide as the batch's: where B is too small, the last ones repeat its
-    last row, and what comes of a repetition is left out. ``rows`` are the batch's structure of
-    tensors, (R, ...) each; of one replica the batch as it is.
+    All shards have R rows. If B is too small, the last shards repeat the last row, and results of
+    repeated rows are dropped.
+
+    Attributes:
+        rows: Rows of the shard, in the structure of the batch, (R, ...) each. With one replica,
+            the batch itself.
     """
 
     def __init__(self, batch: Any) -> None:
@@ -43,16 +46,16 @@ class ReplicaShard:
             self.rows = tf.nest.map_structure(lambda rows: tf.gather(rows, numbers), batch)
 
     def without_padding(self, rows: Any) -> Any:
-        """Rows (R, ...) of this share without what repeats the last: perhaps none."""
+        """Drops repeated rows from (R, ...) rows of this shard; may return none."""
         if self.num_replicas == 1:
             return rows
         count = tf.maximum(self._batch_size - self._begin, 0)
         return tf.nest.map_structure(lambda values: values[:count], rows)
 
     def all_gather(self, outputs: Any) -> Any:
-        """Floats (R, ...) of this share to those of the whole batch, (B, ...), on every replica.
+        """Concatenates float outputs (R, ...) of all shards to (B, ...), on every replica.
 
-        A gradient goes to this share's alone: summed over the replicas, those of one device.
+        Gradients only flow to this replica's shard; their sum over replicas is that of one device.
         """
         if self.num_replicas == 1:
             return outputs
@@ -65,7 +68,7 @@ class ReplicaShard:
         return tf.nest.pack_sequence_as(outputs, joined)
 
     def _scatter(self, rows: tf.Tensor) -> tf.Tensor:
-        """(R, ...) to (N * R, ...), with 0 in the places of the other shares."""
+        """Pads (R, ...) to (N * R, ...), with 0 for the rows of other shards."""
         num_after = (self.num_replicas - 1) * self._size - self._begin
         paddings = [[self._begin, num_after], *([0, 0] for _ in rows.shape[1:])]
         return tf.ensure_shape(tf.pad(rows, paddings), [None, *rows.shape[1:]])
@@ -74,17 +77,20 @@ class ReplicaShard:
 def get_traced_step(
     model: Any, compute: Callable[..., Any], spec: Any, *arguments: Any
 ) -> Callable[[Any], Any]:
-    """Makes a graph function of batches, or gives the one that an earlier call made for the model.
+    """Returns a graph function of batches, traced at most once per model and arguments.
 
-    ``compute`` takes the model, a batch's features and the hashable ``arguments``, and returns
-    tensors with a row for each row of the batch. ``spec`` is the batches' ``element_spec``, of
-    features or ``(features, labels, ...)``.
+    Args:
+        model: The model.
+        compute: Maps the model, a batch's features and ``arguments`` to tensors with a row per
+            row of the batch.
+        spec: ``element_spec`` of the batches: features, or ``(features, labels, ...)``.
+        *arguments: Hashable arguments of ``compute``.
     """
-    # Not as an attribute: Keras would take a dict that it is told of for a part of the model.
+    # Set in vars(), because Keras would track a dict attribute as part of the model.
     steps: dict[Any, Any] = vars(model).setdefault("_traced_steps", {})
     key = (compute, str(spec), *arguments)
     if key not in steps:
-        with _tracing:  # threads may make the first call together
+        with _tracing:  # threads may make the first call at the same time
             if key not in steps:
                 steps[key] = _trace(model, compute, spec, *arguments)
     return steps[key]
@@ -93,7 +99,7 @@ def get_traced_step(
 def _trace(
     model: Any, compute: Callable[..., Any], spec: Any, *arguments: Any
 ) -> Callable[[Any], Any]:
-    # Any model will do; one of Keras knows the strategy that it was built under.
+    # Keras models have the strategy of their scope; other models use the current one.
     strategy = getattr(model, "distribute_strategy", tf.distribute.get_strategy())
 
     def joined(rows: Any, size: tf.Tensor) -> tf.Tensor:
@@ -108,15 +114,15 @@ def _trace(
         size = tf.shape(tf.nest.flatten(rows)[0])[0]
         return tf.nest.map_structure(lambda shares: joined(shares, size), outputs)
 
-    # TensorFlow warns of functions that are traced at several calls in a row, which this one
-    # would be in a process that opens a model again and again.
+    # Returned as a concrete function, because TensorFlow warns about functions that are retraced
+    # repeatedly, as in a process that opens a model many times.
     return step.get_concrete_function()
 
 
 def compute_batches(
     step: Callable[[Any], Any], batches: Iterable[Any]
 ) -> Iterator[tuple[Any, Any]]:
-    """Yields each batch, in order, with a step's outputs for it; two are computed at once."""
+    """Yields each batch with a step's outputs, in order, computing two batches in parallel."""
     pending: collections.deque[tuple[Any, Future[Any]]] = collections.deque()
     options = eager.context().function_call_options  # the calling thread's precision
 
@@ -134,5 +140,5 @@ def compute_batches(
 
 
 def clear_traced_steps(model: Any) -> None:
-    """Drops a model's graph functions: its variables are no longer those that they read."""
+    """Drops a model's graph functions, after its variables were replaced."""
     getattr(model, "_traced_steps", {}).clear()

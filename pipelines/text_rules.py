@@ -1,11 +1,11 @@
-"""How a text is read besides vocabulary and casing: ``TextRules``, a value that travels as one.
+"""Tokenization rules besides vocabulary and casing.
 
-Its added tokens are found in texts before these are split into words, as ``tokenizers`` does it. A
-text is searched once from left to right, at each place for the longest token. A token that is
-``special`` and to be parted, or that is a ``single_word`` and has a letter beside it, is found and
-then passed over, with what it covers.
+Added tokens are found in a text before it is split into words, as in ``tokenizers``. Matching runs
+from left to right and prefers the longest token at each position. A ``special`` token that should
+be split, or a ``single_word`` token next to a letter, is matched first and then discarded, together
+with shorter matches inside it.
 
-Source: huggingface/tokenizers ``added_vocabulary.rs``, ``AddedVocabulary.find_matches``.
+Source: huggingface/tokenizers, ``added_vocabulary.rs``, ``AddedVocabulary.find_matches``.
 """
 
 import dataclasses
@@ -20,14 +20,14 @@ from bert_tf.io.wording import quote
 from .vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS
 
 GOOGLE, TOKENIZERS = "google", "tokenizers"
-_MAX_CHARACTERS = 10_000  # of a word; of an added token, and of added tokens, fewer
+_MAX_CHARACTERS = 10_000  # per word
 _MAX_ADDED, _MAX_ADDED_LENGTH, _MAX_ADDED_BYTES = 10_000, 256, 120_000
-# What a text has of these itself becomes ``SEPARATOR``: in no token, and neither letter nor digit.
+# These characters in a text become ``SEPARATOR``, which is not a letter, a digit or in a token.
 _OPEN, _CLOSE, _PAD, SEPARATOR = range(1, 5)
 _MARKS = [*map(chr, range(1, 5))]
 _O, _C, _P = _MARKS[:3]
-# The regex crate's \w by RE2's classes: letters, marks, digits, connectors, joiners, and the signs
-# that are alphabetic.
+# The regex crate's \w as RE2 classes: letters, marks, digits, connectors, joiners, and alphabetic
+# symbols.
 _WORD = (
     r"[\pL\pM\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}"
     r"\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}]"
@@ -37,52 +37,52 @@ _BUCKETS = (1 << 63) - 1
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
-    """A token that is found in a text before the text is split into words.
+    """Token that is found in a text before the text is split into words.
 
-    The fields are those of ``tokenizers.AddedToken``. Space that ``lstrip`` and ``rstrip`` take is
-    in no word anyway: they are kept for whoever reads what is written, and change no id.
+    The fields are those of ``tokenizers.AddedToken``. ``lstrip`` and ``rstrip`` only affect
+    whitespace, and therefore no ids; they are preserved for exports.
     """
 
     content: str
     id: int
-    special: bool = False  # parted like other text by ``TextRules.split_special_tokens``
-    normalized: bool = False  # is found in the text as it is once normalised
-    single_word: bool = False  # is found where no letter, digit or mark stands beside it
+    special: bool = False  # split like other text by ``TextRules.split_special_tokens``
+    normalized: bool = False  # matched in the normalized text
+    single_word: bool = False  # not matched next to letters, digits or marks
     lstrip: bool = False
     rstrip: bool = False
-    is_piece: bool = True  # whether words have it as a piece, too
+    is_piece: bool = True  # whether words may contain it as a piece
 
     def __post_init__(self) -> None:
         size = len(self.content)
         if not 0 < size <= _MAX_ADDED_LENGTH or not {*_MARKS}.isdisjoint(self.content):
             raise ValueError(
-                f"The added token {quote(self.content)} has {size} characters: expected 1 to "
-                f"{_MAX_ADDED_LENGTH}, none of them U+0001 to U+0004."
+                f"Added token {quote(self.content)}: expected 1 to {_MAX_ADDED_LENGTH} characters "
+                f"without U+0001 to U+0004, got {size}."
             )
         if self.normalized and self.content != self.content.strip():
             raise ValueError(
-                f"The added token {quote(self.content)} is normalized and has space at an end, "
-                "which is not computed: strip it."
+                f"Added token {quote(self.content)}: whitespace at the ends is not supported with "
+                "normalized=True. Remove it."
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class TextRules:
-    """How a text becomes words; by default as Google's ``tokenization.py`` does it.
+    """Rules that split texts into words; by default those of Google's ``tokenization.py``.
 
     Attributes:
-        characters: whose properties of characters hold: ``"google"``, Unicode 14 and a small sigma
-            by its place in the word; or ``"tokenizers"``, those of Hugging Face's package 0.23,
-            whose cut of pairs holds then, too.
-        max_word_length: characters of a word; a longer one is [UNK].
-        strip_accents: whether accents are removed; ``None`` where the case is lowered.
-        split_ideographs: whether each Chinese character is a word.
-        pair_types: whether the second text of a pair has a type of its own.
-        split_special_tokens: whether added tokens that are special are parted like other text.
-        added_tokens: what is found in a text before it is split.
+        characters: Source of the character properties: ``"google"`` for Unicode 14 with final
+            sigmas, or ``"tokenizers"`` for Hugging Face's package 0.23, which also changes how
+            pairs are truncated.
+        max_word_length: Maximum number of characters per word; longer words become [UNK].
+        strip_accents: Whether to strip accents; ``None`` follows ``do_lower_case``.
+        split_ideographs: Whether each Chinese character is a word.
+        pair_types: Whether the second text of a pair has a separate token type.
+        split_special_tokens: Whether special added tokens in texts are split like other text.
+        added_tokens: Tokens to find before a text is split.
 
     Raises:
-        ValueError: a value is none of these.
+        ValueError: If a value is invalid.
 
     >>> TextRules(added_tokens=(AddedToken("[SEP]", 3, special=True),)).to_json()
     {'added_tokens': [{'content': '[SEP]', 'id': 3, 'special': True}]}
@@ -99,27 +99,29 @@ class TextRules:
     def __post_init__(self) -> None:
         if self.characters not in (GOOGLE, TOKENIZERS):
             names = f"{GOOGLE} or {TOKENIZERS}"
-            raise ValueError(f"characters is {quote(self.characters)}: expected {names}.")
+            raise ValueError(f"characters={quote(self.characters)}: expected {names}.")
         if self.characters == GOOGLE and not (self.strip_accents is None and self.split_ideographs):
-            raise ValueError("Google's rules strip accents with the case, and split ideographs.")
+            raise ValueError(
+                "strip_accents and split_ideographs need the characters of tokenizers."
+            )
         if not 0 < self.max_word_length <= _MAX_CHARACTERS:
             raise ValueError(
-                f"The longest word has {quote(self.max_word_length)} characters "
-                f"(max_input_chars_per_word): expected 1 to {_MAX_CHARACTERS:,}."
+                f"max_input_chars_per_word={quote(self.max_word_length)}: expected 1 to "
+                f"{_MAX_CHARACTERS:,}."
             )
         if sum(len(token.content.encode()) for token in self.added_tokens) > _MAX_ADDED_BYTES:
             raise ValueError(
-                f"The added tokens have more than {_MAX_ADDED_BYTES:,} bytes together: put the "
-                "words into the vocabulary."
+                f"The added tokens have more than {_MAX_ADDED_BYTES:,} bytes. Add the words to the "
+                "vocabulary instead."
             )
         if len(self.added_tokens) > _MAX_ADDED:
             raise ValueError(
-                f"There are {len(self.added_tokens):,} added tokens: expected {_MAX_ADDED:,} at "
-                "most; put the words into the vocabulary."
+                f"Expected at most {_MAX_ADDED:,} added tokens, got "
+                f"{len(self.added_tokens):,}. Add the words to the vocabulary instead."
             )
 
     def with_special_tokens(self, vocab: Sequence[str], found: bool | None) -> "TextRules":
-        """The rules by which special tokens are found in texts, or parted; ``None``: as now."""
+        """Returns rules that find or split special tokens; unchanged if ``found`` is ``None``."""
         if found is None:
             return self
         tokens = self.added_tokens
@@ -129,7 +131,7 @@ class TextRules:
         return dataclasses.replace(self, split_special_tokens=not found, added_tokens=tokens)
 
     def to_json(self) -> dict[str, Any]:
-        """What differs from the defaults, as ``from_json`` takes it."""
+        """Returns the values that differ from the defaults, for ``from_json``."""
         values = _changes(self)
         if self.added_tokens:
             values["added_tokens"] = [_changes(token) for token in self.added_tokens]
@@ -137,26 +139,26 @@ class TextRules:
 
     @classmethod
     def from_json(cls, values: Any, vocab: Sequence[str], source: str) -> "TextRules":
-        """The rules in a file ``source``, every value checked."""
+        """Creates validated rules from JSON; errors name the file ``source``."""
         try:
             values = dict(_checked(cls, values))
             tokens = values.pop("added_tokens", [])
             if not isinstance(tokens, list | tuple):
-                raise ValueError(f"added_tokens is {quote(tokens)}, expected a list.")
+                raise ValueError(f"added_tokens: expected a list, got {quote(tokens)}.")
             added = tuple(AddedToken(**_checked(AddedToken, token)) for token in tokens)
             for token in added:
                 if not 0 <= token.id < len(vocab) or vocab[token.id] != token.content:
-                    raise ValueError(f"{quote(token.content)} is not piece {token.id}.")
+                    raise ValueError(f"piece {token.id} is not {quote(token.content)}.")
             return cls(**values, added_tokens=added)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{source}: its rules of text are none: {error}") from error
+            raise ValueError(f"{source}: invalid tokenization rules: {error}") from error
 
 
 AS_GOOGLE = TextRules()
 
 
 def _changes(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass that are not their defaults."""
+    """Returns the fields of a dataclass that differ from their defaults."""
     fields = {field.name: field.default for field in dataclasses.fields(value)}
     return {
         name: getattr(value, name)
@@ -166,16 +168,16 @@ def _changes(value: Any) -> dict[str, Any]:
 
 
 def _checked(cls: type, values: Any) -> Mapping[str, Any]:
-    """The fields of a dataclass as a file gives them, if they are of its types."""
+    """Returns the fields of a dataclass in a file, after checking their names and types."""
     types = {field.name: field.type for field in dataclasses.fields(cls)}
     if not isinstance(values, Mapping) or not values.keys() <= types.keys():
-        raise ValueError(f"{quote(values)} is no object with {', '.join(types)}.")
+        raise ValueError(f"expected an object with {', '.join(types)}, got {quote(values)}.")
     for name, value in values.items():
         kind = types[name]
         if name != "added_tokens" and not (
             type(value) is kind or (kind == bool | None and isinstance(value, bool | None))
         ):
-            raise ValueError(f"{name} is {quote(value)}.")
+            raise ValueError(f"invalid value {name}={quote(value)}.")
     return values
 
 
@@ -183,16 +185,16 @@ def _checked(cls: type, values: Any) -> Mapping[str, Any]:
 
 
 class TokenFinder:
-    """Finds tokens in texts.
+    """Finds added tokens in texts, with regular expressions that insert markers.
 
-    Regular expressions put marks round what is found; all operations are core ones, which every
-    TensorFlow Serving has. Letters: N texts, C characters of all texts together, K tokens found.
+    All operations are core TensorFlow operations, which TensorFlow Serving has. Letters: N texts,
+    C characters of all texts, K found tokens.
 
     Args:
-        contents: what to find, of each token; of equal ones the first counts.
-        tokens: whose ids and flags these are.
-        split_special: whether tokens that are special are passed over.
-        ideographs: the ranges of characters that are words by themselves.
+        contents: Text to match for each token; the first of equal texts wins.
+        tokens: Ids and flags of the tokens.
+        split_special: Whether to discard matches of special tokens.
+        ideographs: Ranges of characters that are separate words.
     """
 
     def __init__(
@@ -207,7 +209,7 @@ class TokenFinder:
             by_content.setdefault(content, token)
         single = [content for content, token in by_content.items() if token.single_word]
         special = [content for content, token in by_content.items() if token.special]
-        # A word by itself is no neighbour of a single word, so it stands between pads.
+        # Separate words are not neighbors of a single word, so they are surrounded by padding.
         isolated = "".join(f"{chr(a)}-{chr(b)}" for a, b in ideographs if single)
         pads = [(f"([{isolated}])", rf"{_P}\1{_P}")] if isolated else []
 
@@ -222,7 +224,7 @@ class TokenFinder:
         if special and split_special:
             steps += [(f"{_O}({match_any(special)}){_C}", r"\1")]
         if single:
-            # Twice: a letter that one match has read cannot be read by the next.
+            # Twice, because consecutive matches cannot share a letter.
             steps += 2 * [(f"({_WORD}{_C}?){_O}({match_any(single)}){_C}", r"\1\2")]
             steps += 2 * [(f"{_O}({match_any(single)}){_C}({_O}?{_WORD})", r"\1\2")]
         self._steps = steps
@@ -235,10 +237,18 @@ class TokenFinder:
     def __call__(
         self, codes: tf.Tensor, rows: tf.Tensor, num_rows: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Finds the tokens in texts of code points, (C,) int32, whose rows are (C,) int64.
+        """Finds the tokens in texts.
 
-        Returns for each character the number of the found token that it is of, counted from 1, or
-        0, (C,) int64; and the found tokens' ids, (K,) int32.
+        Args:
+            codes: Code points of all texts.
+                Shape `(C,)`, int32.
+            rows: Index of each character's text.
+                Shape `(C,)`, int64.
+            num_rows: Number of texts, N.
+
+        Returns:
+            Index of the found token of each character, from 1, or 0, `(C,)`, int64; and the ids of
+            the found tokens, `(K,)`, int32.
         """
         codes = tf.where(codes < SEPARATOR, SEPARATOR, codes)
         texts = _encode(codes, rows, num_rows)
@@ -259,11 +269,11 @@ class TokenFinder:
 
 
 def escape(text: str) -> str:
-    """The regular expression of RE2 that finds a text."""
+    """Returns the RE2 expression that matches a text literally."""
     return re.sub(r"([][\\.+*?(){}^$|])", r"\\\1", text)
 
 
 def _encode(codes: tf.Tensor, rows: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
-    """Code points as a string for each row."""
+    """Encodes code points as one string per row."""
     texts = tf.RaggedTensor.from_value_rowids(codes, rows, num_rows, validate=False)
     return tf.strings.unicode_encode(texts, "UTF-8")

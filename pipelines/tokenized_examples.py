@@ -1,8 +1,8 @@
-"""Fine-tuning's batches: examples in a random order, each batch as wide as its longest needs.
+"""Batches of tokenized examples for fine-tuning, with little padding.
 
-The examples are tokenised once; an epoch then is a plan, made of nothing but their lengths, the
-seed and the epoch's number, and a gather and a pack for each batch. So the epochs differ, none
-costs tokenisation, and a run that was interrupted goes on with the batches that it would have had.
+Examples are tokenized once. An epoch is a plan that depends only on their lengths, the seed and the
+epoch's index, followed by a gather and a pack per batch. An interrupted run therefore resumes with
+the same batches.
 
 Letters: N examples, B batch, S sequence length, C classes.
 """
@@ -27,18 +27,19 @@ _LENGTH_MULTIPLE = 8
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
-    """Tokenised examples, ready to be put into batches.
+    """Tokenized examples, ready to be batched.
 
     Attributes:
-        lengths: (N,) int32, the tokens of each example as packed, [CLS] and [SEP] among them; from
-            1 to ``max_seq_length``.
-        max_seq_length: the most columns that a batch has.
-        make_batch: takes the numbers of a batch's examples, (B,) int32, and S, scalar int32 (no
-            smaller than any of their lengths); returns what the dataset yields. Runs in the graph,
-            several batches at a time, and is not converted by AutoGraph.
-        num_too_long: how many examples have more tokens than ``max_seq_length`` has room for.
-        num_lost: how many have a label that no row can have.
-        rows_per_example: maximum number of rows per example; evaluation batches are smaller for it.
+        lengths: Number of tokens per example, including [CLS] and [SEP].
+            Shape `(N,)`, int32.
+        max_seq_length: Maximum number of columns of a batch.
+        make_batch: Creates the elements of a dataset from the indices of a batch's examples,
+            `(B,)` int32, and S, a scalar int32. Runs in the graph, in parallel and without
+            AutoGraph.
+        num_too_long: Number of examples that were truncated.
+        num_lost: Number of examples whose label is not in any row.
+        rows_per_example: Maximum number of rows per example, which reduces the size of evaluation
+            batches.
 
     >>> def make_batch(indices, width):
     ...     return {"example_index": indices, "width": width}
@@ -58,20 +59,20 @@ class Examples:
 
     def __post_init__(self) -> None:
         if not len(self.lengths):
-            raise ValueError("There are no examples: expected one at least.")
+            raise ValueError("Expected at least one example, got none.")
         shortest, longest = self.lengths.min(), self.lengths.max()
         if not 1 <= shortest <= longest <= self.max_seq_length:
             raise ValueError(
-                f"lengths: expected 1 to {self.max_seq_length}, max_seq_length; got lengths of "
-                f"{shortest} to {longest}."
+                f"lengths: expected 1 to max_seq_length={self.max_seq_length}, got {shortest} to "
+                f"{longest}."
             )
 
     def __len__(self) -> int:
-        """The number of examples."""
+        """Returns the number of examples."""
         return len(self.lengths)
 
     def few_lengths(self) -> np.ndarray:
-        """Lists four lengths or fewer that batches can be padded to, ascending int32.
+        """Returns up to four lengths to which batches can be padded, ascending int32.
 
         >>> Examples(np.int32([5, 52, 9]), 128, None).few_lengths()
         array([16, 32, 48, 64], dtype=int32)
@@ -82,7 +83,7 @@ class Examples:
         return padded_lengths(limit, multiple)
 
     def num_batches(self, batch_size: int) -> int:
-        """Number of an epoch's batches (``fit``'s ``steps_per_epoch``); the last may be smaller."""
+        """Returns the number of batches per epoch, for ``steps_per_epoch`` of ``fit``."""
         check_at_least("batch_size", batch_size, 1)
         return -(-len(self) // batch_size)
 
@@ -97,34 +98,35 @@ class Examples:
         few_shapes: bool = False,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
-        """Makes the batches to train on, each epoch in another order; what ``make_batch`` returns.
+        """Creates batches for training, in a different order in each epoch.
 
-        Each pass over the dataset is the next epoch, as ``fit`` makes them (``shuffle=False``
-        spares a warning). A run that may be gone on with has all its epochs in one dataset::
+        Each pass over the dataset is the next epoch, as in ``fit`` with ``shuffle=False``. To
+        resume a run, create a dataset of all epochs::
 
             model.fit(examples.training_batches(32), epochs=3, shuffle=False)
-            # the same, from its second epoch on
+            # The same, from the second epoch on:
             steps = examples.num_batches(32)
             batches = examples.training_batches(32, epochs=3, first_step=steps)
             model.fit(batches, epochs=3, initial_epoch=1, steps_per_epoch=steps, shuffle=False)
 
         Args:
-            batch_size: B; an epoch's last batch is smaller where B does not divide N.
-            epochs: how many epochs there are, from the run's start, one after the other; ``None``:
-                one, of which each pass makes another (with a ``first_step`` it is the first). This
-                process counts the passes: TensorFlow's data service, whose workers are others,
-                serves what has ``epochs``.
-            seed: any integer of 64 bits. Batch i of epoch e depends on the seed, i, e, N and
-                ``batch_size``, and on nothing else.
-            first_step: how many batches, counted through the epochs, have been seen before.
-            length_multiple: S is the batch's greatest length, rounded up to a multiple of this,
-                and at most ``max_seq_length``.
-            few_shapes: S is one of ``few_lengths``, whatever the multiple, and the greatest of
-                them for an epoch's smaller last batch: five shapes at most, for XLA to compile.
-            num_parallel_calls: how many batches are made at once, by default as tf.data sees fit.
+            batch_size: Batch size; the last batch of an epoch may be smaller.
+            epochs: Number of epochs of the run, which follow each other in the dataset. With
+                ``None``, the dataset is one epoch, and each pass in this process is the next; the
+                tf.data service needs a number.
+            seed: 64-bit integer. A batch only depends on the seed, epoch, index, N and
+                ``batch_size``.
+            first_step: Number of batches to skip, counted over all epochs.
+            length_multiple: Multiple to which S is rounded up, up to ``max_seq_length``.
+            few_shapes: Whether S is one of ``few_lengths``, and the largest for a smaller last
+                batch, so that XLA compiles at most five shapes.
+            num_parallel_calls: Number of batches to create in parallel; tuned by default.
+
+        Returns:
+            A dataset of the results of ``make_batch``.
 
         Raises:
-            ValueError: an argument is out of its range.
+            ValueError: If an argument is out of range.
         """
         steps = self.num_batches(batch_size)
         counts_passes = epochs is None and not first_step
@@ -132,16 +134,16 @@ class Examples:
         check_at_least("epochs", epochs, 1)
         if not 0 <= first_step < epochs * steps:
             raise ValueError(
-                f"first_step: expected 0 to {epochs * steps - 1}, as {epochs} epochs have "
-                f"{steps} batches of {batch_size} each; got {first_step}."
+                f"first_step: expected 0 to {epochs * steps - 1} ({epochs} epochs of {steps} "
+                f"batches), got {first_step}."
             )
         if not -(2**63) <= seed < 2**63:
-            raise ValueError(f"seed: expected an integer of 64 bits; got {seed}.")
+            raise ValueError(f"seed: expected a 64-bit integer, got {seed}.")
         with tf.device("CPU:0"):
             lengths = tf.constant(self.lengths, tf.int32)
         first_epoch, first_batch = divmod(first_step, steps)
 
-        # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
+        # Skips AutoGraph, whose first conversion takes seconds.
         @tf.autograph.experimental.do_not_convert
         def make_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             order = plan_epoch(lengths, batch_size, seed, epoch)
@@ -151,7 +153,7 @@ class Examples:
         numbers = tf.data.Dataset.range(first_epoch, epochs)
         if counts_passes:
             passes = itertools.count()
-            # It is called anew for each pass, when that begins.
+            # The generator is called at the start of each pass.
             numbers = tf.data.Dataset.from_generator(
                 lambda: [next(passes)], output_signature=tf.TensorSpec((), tf.int64)
             )
@@ -168,13 +170,16 @@ class Examples:
     def evaluation_batches(
         self, batch_size: int, *, longest_first: bool = False
     ) -> tf.data.Dataset:
-        """Makes the batches of one pass over the examples, in the order of ``model.predict``.
+        """Creates batches of one pass over the examples, in order, as for ``model.predict``.
 
-        They are what ``make_batch`` returns, of known cardinality; the last is smaller where
-        ``batch_size`` does not divide N. With ``longest_first`` the examples are sorted by their
-        lengths, which takes less time: batches have almost no padding, and the first one shows
-        whether the memory suffices. Results go back into the examples' order by the batches'
-        ``example_index``.
+        Args:
+            batch_size: Batch size; the last batch may be smaller.
+            longest_first: Whether to sort the examples by length. This minimizes padding, and the
+                first batch shows whether the memory suffices. ``example_index`` restores the
+                order.
+
+        Returns:
+            A dataset of the results of ``make_batch``, with a known cardinality.
         """
         check_at_least("batch_size", batch_size, 1)
         keys = -self.lengths if longest_first else np.zeros(len(self))
@@ -183,9 +188,9 @@ class Examples:
         return self._packed(dataset, padded_lengths(self.max_seq_length)).prefetch(tf.data.AUTOTUNE)
 
     def single_batch(self) -> tuple[Any, int]:
-        """All examples as one batch, and S: the only one of ``evaluation_batches``, longest first.
+        """Returns all examples as one batch, longest first, and S.
 
-        It is made at once: to build a ``tf.data`` pipeline takes longer than a few rows do.
+        For a few rows, this is faster than building a ``tf.data`` pipeline.
         """
         widths = padded_lengths(self.max_seq_length)
         width = int(widths[np.searchsorted(widths, self.lengths.max())])
@@ -219,7 +224,7 @@ class Examples:
 def plan_epoch(
     lengths: tf.Tensor, batch_size: int, seed: int | tf.Tensor, epoch: int | tf.Tensor
 ) -> tf.Tensor:
-    """The examples in random order, (N,) int32, but those of a full batch by their lengths."""
+    """Returns example indices in random order, (N,) int32, sorted by length in full batches."""
     order = permutation(tf.size(lengths), fold(seed, Operation.EXAMPLE_ORDER, epoch))
     num_full = tf.size(lengths) // batch_size
     batches = tf.reshape(order[: num_full * batch_size], [num_full, batch_size])
@@ -229,13 +234,13 @@ def plan_epoch(
 
 
 def padded_lengths(max_seq_length: int, length_multiple: int = _LENGTH_MULTIPLE) -> np.ndarray:
-    """Lists the lengths that batches are padded to, ascending int32: multiples, and the longest."""
+    """Returns the lengths to which batches are padded, ascending int32."""
     check_at_least("length_multiple", length_multiple, 1)
     shorter = range(length_multiple, max_seq_length, length_multiple)
     return np.array([*shorter, max_seq_length], np.int32)
 
 
-# === Examples of rows ===
+# === Examples from rows ===
 
 
 def packed_examples(
@@ -247,11 +252,16 @@ def packed_examples(
     extra_features: Mapping[str, tf.Tensor] = MappingProxyType({}),
     **attributes: int,
 ) -> Examples:
-    """Examples whose rows are made of one or two segments, ranges of ``ids``, cut where too long.
+    """Creates examples of one or two segments per row, truncated where needed.
 
-    The ranges are (N,), or (N, K) where an example is K rows. ``targets`` are nests of (N, ...)
-    tensors or arrays; with any a batch is a tuple, the features and then these.
-    ``extra_features`` has further features, (N, ...) each; ``attributes`` are of ``Examples``.
+    Args:
+        tokenizer: Tokenizer of the model.
+        ids: All token ids.
+        segments: Ranges of ``ids``, `(N,)`, or `(N, K)` for K rows per example.
+        max_seq_length: Maximum number of tokens per row.
+        targets: Nests of labels and weights, `(N, ...)`, that follow the features in a batch.
+        extra_features: Further features, `(N, ...)`.
+        **attributes: Attributes of the ``Examples``.
     """
     with tf.device("CPU:0"):
         fitted = fit_segments(segments, max_seq_length, tokenizer)
@@ -281,10 +291,10 @@ def packed_examples(
 def row_examples(
     lengths: np.ndarray, columns: Mapping[str, tuple[Any, int]], max_seq_length: int
 ) -> Examples:
-    """Examples whose rows are made already, (N,) int32 tokens each.
+    """Creates examples from finished rows.
 
-    ``columns`` have by name the values of all tokens, (T, ...), row after row, and what stands
-    where a row is padded.
+    ``columns`` maps names to the values of all tokens, (T, ...), row after row, and a padding
+    value. ``lengths`` are the tokens per row, (N,) int32.
     """
     with tf.device("CPU:0"):
         counts = tf.constant(lengths, tf.int32)

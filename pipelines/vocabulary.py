@@ -1,13 +1,13 @@
-r"""WordPiece vocabularies: load, check, save, learn.
+r"""Loads, validates, saves and learns WordPiece vocabularies.
 
-A vocabulary is a list of pieces; a piece's id is its index, and in a file its line number counted
-from 0. A piece that continues a word starts with ``##``. Source: ``load_vocab`` in Google's
-``tokenization.py``; BERT (2018) section 3 for the size of 30,000.
+A vocabulary is a list of pieces. The id of a piece is its index, and its line number from 0 in a
+file. Pieces that continue a word start with ``##``. Source: ``load_vocab`` in Google's
+``tokenization.py``; BERT (2018), section 3, for the size of 30,000.
 
-Lines end at ``\n`` alone: the released Chinese vocabulary holds U+2028, at which
-``str.splitlines`` would end a line and shift every id after it. Google strips all white space of a
-line and so reads that piece as an empty one; here only ASCII white space is stripped, which keeps
-the pieces distinct. No text can produce either spelling, so no id differs.
+Lines only end at ``\n``: the released Chinese vocabulary contains U+2028, where ``str.splitlines``
+would split a line and shift all later ids. Only ASCII whitespace is stripped from lines, where
+Google strips all whitespace and reads that piece as empty. No text contains either piece, so all
+ids are equal.
 """
 
 import collections
@@ -32,18 +32,25 @@ SEP_TOKEN = "[SEP]"
 MASK_TOKEN = "[MASK]"
 SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
 CONTINUATION_PREFIX = "##"
-MAX_WORD_LENGTH = 200  # characters of a word; a longer one is [UNK]
+MAX_WORD_LENGTH = 200  # in characters; longer words become [UNK]
 
 _ASCII_WHITESPACE = " \t\r\n\v\f"
-# How pieces of other kinds of tokenizers look.
+# Patterns of the pieces of other tokenizers.
 _OTHER_TOKENIZERS = {"SentencePiece's": "▁.+", "byte-level BPE's": "Ġ.+", "BPE's": ".+</w>"}
 
 
 def load_vocabulary(path: str) -> list[str]:
-    """Reads a vocabulary file, one piece a line, and checks it.
+    """Reads and validates a vocabulary file.
 
-    ``path`` is a UTF-8 file on any TensorFlow file system; blank lines at its end are dropped. A
-    ``ValueError``: there is no such file, it is not UTF-8, or ``validate_vocabulary`` refuses it.
+    Args:
+        path: UTF-8 file with one piece per line, on any TensorFlow file system. Blank lines at the
+            end are dropped.
+
+    Returns:
+        The list of pieces.
+
+    Raises:
+        ValueError: If the file does not exist, is not UTF-8, or is not a valid vocabulary.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "vocab.txt")
@@ -54,7 +61,7 @@ def load_vocabulary(path: str) -> list[str]:
     path = str(path)
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         raise ValueError(
-            f"There is no vocabulary file at {path!r}: expected a text file with one piece a line."
+            f"No such vocabulary file: {path!r}. Pass a text file with one piece per line."
         )
     check_readable(path)
     with tf.io.gfile.GFile(path, "rb") as file:
@@ -64,8 +71,8 @@ def load_vocabulary(path: str) -> list[str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"Vocabulary {path}: line {line} is not UTF-8 (byte {error.start} of the file); "
-            "save the file as UTF-8."
+            f"Vocabulary {path}: line {line} is not UTF-8 (byte {error.start} of the file). Save "
+            "the file as UTF-8."
         ) from error
     vocab = [line.strip(_ASCII_WHITESPACE) for line in text.split("\n")]
     while vocab and not vocab[-1]:
@@ -75,62 +82,61 @@ def load_vocabulary(path: str) -> list[str]:
 
 
 def validate_vocabulary(vocab: Sequence[str], source: str) -> None:
-    """Checks that a vocabulary has every special token, and no piece empty or twice.
+    """Checks that a vocabulary has all special tokens, and no empty or duplicate pieces.
 
-    ``source`` is what errors call it; they count lines from 1, as editors do.
+    Errors call the vocabulary ``source`` and count lines from 1.
     """
     if not vocab:
-        raise ValueError(f"Vocabulary {source}: it is empty; expected one piece a line.")
+        raise ValueError(f"Vocabulary {source} is empty: expected one piece per line.")
     first_line: dict[str, int] = {}
     for line, piece in enumerate(vocab, start=1):
         if not piece:
             raise ValueError(
-                f"Vocabulary {source}: line {line} is empty; expected one piece on every line, "
-                "since an id is a line number."
+                f"Vocabulary {source}: line {line} is empty. Write one piece on each line, because "
+                "an id is a line number."
             )
         earlier = first_line.setdefault(piece, line)
         if earlier != line:
             raise ValueError(
-                f"Vocabulary {source}: {quote(piece)} stands on line {earlier} and again on line "
-                f"{line}; a piece has one id, so remove one of them (ids are line numbers: the "
-                "later pieces move up)."
+                f"Vocabulary {source}: {quote(piece)} is on line {earlier} and line {line}. Remove "
+                "one of them; this shifts the ids of later pieces."
             )
     missing = [token for token in SPECIAL_TOKENS if token not in first_line]
     if missing:
         raise ValueError(
-            f"Vocabulary {source}: no line holds {', '.join(missing)}; a BERT vocabulary has "
-            f"{', '.join(SPECIAL_TOKENS)} among its {len(vocab):,} lines."
+            f"Vocabulary {source} lacks {', '.join(missing)}: expected {', '.join(SPECIAL_TOKENS)} "
+            f"among its {len(vocab):,} lines."
         )
 
 
 def check_vocabulary_fits(vocab: Sequence[str], config_vocab_size: int, source: str) -> None:
-    """Checks that every id of a vocabulary has a row in the model's embedding table.
+    """Checks that a vocabulary is not larger than the model's embedding table.
 
-    A vocabulary smaller than the table is fine: tables are padded to round sizes.
+    A smaller vocabulary is valid, because tables may be padded.
     """
     if len(vocab) > config_vocab_size:
         raise ValueError(
-            f"Vocabulary {source} has {len(vocab):,} pieces, but the model's vocab_size is "
-            f"{config_vocab_size:,}: take the vocabulary that belongs to the model, or for a model "
-            f"that is trained anew set vocab_size to at least {len(vocab):,}."
+            f"Vocabulary {source} has {len(vocab):,} pieces, more than the model's "
+            f"vocab_size={config_vocab_size:,}. Use the model's vocabulary, or for a new model "
+            f"set vocab_size to at least {len(vocab):,}."
         )
 
 
 def check_is_wordpiece(vocab: Sequence[str], source: str) -> None:
-    """Checks that pieces are none of another kind of tokenizer: words would become ``[UNK]``."""
+    """Rejects vocabularies of other tokenizers, with which most words would become ``[UNK]``."""
     continued = sum(piece.startswith(CONTINUATION_PREFIX) for piece in vocab)
     for kind, pattern in _OTHER_TOKENIZERS.items():
         pieces = [piece for piece in vocab if re.fullmatch(pattern, piece)]
         if len(pieces) > max(continued, len(vocab) / 10):
             raise ValueError(
-                f"Vocabulary {source}: {len(pieces):,} of its {len(vocab):,} pieces are {kind}, "
-                f"such as {quote(pieces[0])}, and {continued:,} begin with {CONTINUATION_PREFIX}: "
-                "expected WordPiece's; hand the model ids that its own tokenizer gives."
+                f"Vocabulary {source}: expected WordPiece, got {len(pieces):,} of "
+                f"{len(vocab):,} pieces that are {kind}, such as {quote(pieces[0])}. Use the "
+                "model's own tokenizer, and pass its ids to the model."
             )
 
 
 def save_vocabulary(path: str, vocab: Sequence[str]) -> None:
-    """Writes a vocabulary file, whole or not at all; refuses what would be read back otherwise."""
+    """Writes a vocabulary file atomically, after checking that it can be read back."""
     path = str(path)
     content = encode_vocabulary(vocab, path)
     with atomic_write(path) as file:
@@ -138,13 +144,13 @@ def save_vocabulary(path: str, vocab: Sequence[str]) -> None:
 
 
 def encode_vocabulary(vocab: Sequence[str], path: str) -> bytes:
-    """A vocabulary file's content."""
+    """Returns the content of a vocabulary file."""
     validate_vocabulary(vocab, path)
     for line, piece in enumerate(vocab, start=1):
         if "\n" in piece or piece != piece.strip(_ASCII_WHITESPACE):
             raise ValueError(
-                f"Vocabulary {path}: the piece {quote(piece)} for line {line} holds white space "
-                "that a file with one piece a line cannot keep; remove it."
+                f"Vocabulary {path}: piece {quote(piece)} for line {line} has whitespace that the "
+                "file cannot store. Remove it."
             )
     return "".join(piece + "\n" for piece in vocab).encode("utf-8")
 
@@ -152,11 +158,11 @@ def encode_vocabulary(vocab: Sequence[str], path: str) -> bytes:
 # === Learning ===
 
 _CHARACTER_COVERAGE = 0.9999
-# Lines handed to the learner at a time: enough to keep its threads busy, little memory. A text
-# without line ends has lines of a megabyte, which are counted at 13 bytes a character.
+# Number of lines passed to the learner at a time, which keeps its threads busy with little memory.
+# Texts without line ends have lines of a megabyte; a character takes 13 bytes.
 _LINES_PER_BATCH, _CHARACTERS_PER_BATCH = 4096, 1 << 22
-# A run of characters, without white space, ASCII's punctuation and ideographs, that may contain a
-# longer word.
+# Run of characters, without whitespace, ASCII punctuation and ideographs, that may contain a word
+# above the maximum length.
 _LONG_RUN = re.compile(rf"[^\s!-/:-@\[-`{{-~\u3400-\u4dbf\u4e00-\u9fff]{{{MAX_WORD_LENGTH + 1}}}")
 
 
@@ -168,21 +174,23 @@ def learn_vocabulary(
 ) -> list[str]:
     """Learns a WordPiece vocabulary from text, with Hugging Face's ``tokenizers``.
 
-    The text is normalised and split into words as BERT's tokenizer does it. The vocabulary holds
-    the special tokens, then the most frequent characters, which together make up 99.99% of the
-    text, each alone and as ``##c``, as long as there is room (words with others become ``[UNK]``),
-    then the pieces that merging the most frequent neighbour pairs gives, the most frequent first.
-    The same text gives the same vocabulary, in every process.
+    Normalizes and splits the text as BERT's tokenizer does. The vocabulary contains the special
+    tokens; the most frequent characters that cover 99.99% of the text, each as ``c`` and ``##c``;
+    and the results of merging the most frequent adjacent pairs, most frequent first. The same text
+    always results in the same vocabulary.
 
     Args:
-        lines: the text, which is read twice (an iterator is first copied to memory). Where a line
-            ends means nothing but the end of a word.
-        vocab_size: the most pieces wanted; a small text may give fewer.
-        do_lower_case: whether the tokenizer will lower the case and strip accents.
-        min_frequency: how often a pair must occur to be merged, a character to be kept.
+        lines: Text, which is read twice; an iterator is copied to memory. Words do not extend over
+            line ends.
+        vocab_size: Maximum number of pieces.
+        do_lower_case: Whether the tokenizer will lower-case texts and strip accents.
+        min_frequency: Minimum number of occurrences of a pair to merge, or a character to keep.
+
+    Returns:
+        The list of pieces.
 
     Raises:
-        ValueError: an option is out of its range, or there is no text.
+        ValueError: If an option is out of range, or there is no text.
 
     >>> learn_vocabulary(["To be or not to be, be! Tobe"], vocab_size=20)
     ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'o', '##o', 'b', '##b', 'e', '##e', 't', \
@@ -191,11 +199,11 @@ def learn_vocabulary(
     min_size = len(SPECIAL_TOKENS) + 2
     if vocab_size < min_size:
         raise ValueError(
-            f"vocab_size is {vocab_size}: expected at least {min_size}, for the "
-            f"{len(SPECIAL_TOKENS)} special tokens and one letter; the released models have 30522."
+            f"vocab_size={vocab_size}: expected at least {min_size}, for the "
+            f"{len(SPECIAL_TOKENS)} special tokens and one letter."
         )
     if min_frequency < 1:
-        raise ValueError(f"min_frequency is {min_frequency}: expected 1 or more.")
+        raise ValueError(f"min_frequency={min_frequency}: expected at least 1.")
     if isinstance(lines, Iterator):
         lines = list(lines)
 
@@ -205,7 +213,7 @@ def learn_vocabulary(
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
 
     def split(text: str) -> list[str]:
-        # While the tokenizer learns, reading its attributes would wait forever.
+        # Accessing attributes of the tokenizer would deadlock while it is trained.
         return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text))]
 
     def read() -> Iterator[list[str]]:
@@ -214,12 +222,12 @@ def learn_vocabulary(
 
     characters = _count_characters(read(), split)
     if not characters:
-        raise ValueError("There is no text to learn a vocabulary from: every line is empty.")
+        raise ValueError("Cannot learn a vocabulary: every line of the text is empty.")
     alphabet, single_pieces = _choose_alphabet(
         characters, vocab_size - len(SPECIAL_TOKENS), min_frequency
     )
-    # The trainer gives ids to the ## characters in the order of a randomly seeded hash map, and
-    # breaks ties between pairs by id. Naming every single-character piece as special fixes both.
+    # The trainer assigns ids to ## characters in the order of a randomly seeded hash map, and
+    # resolves ties between pairs by id. Declaring all single characters as special fixes both.
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
@@ -241,10 +249,11 @@ def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _without_long_words(line: str, split: Callable[[str], list[str]]) -> str:
-    """A line without the words that the tokenizer reads as [UNK].
+    """Removes words that the tokenizer reads as [UNK].
 
-    The learner would take hours to merge the pairs of a megabyte without blanks.
+    Merging the pairs of a megabyte without whitespace would take hours.
     """
+    # This check takes a twentieth of the time of the regular expression.
     # The lengths of what blanks separate take a twentieth of the expression's time.
     if max(map(len, line.split()), default=0) <= MAX_WORD_LENGTH or not _LONG_RUN.search(line):
         return line
@@ -254,7 +263,7 @@ def _without_long_words(line: str, split: Callable[[str], list[str]]) -> str:
 def _count_characters(
     batches: Iterable[list[str]], split: Callable[[str], list[str]]
 ) -> dict[str, int]:
-    """Counts the characters of normalised words, normalising each distinct code point once."""
+    """Counts the characters of normalized words, normalizing each distinct code point once."""
     totals = np.zeros(sys.maxunicode + 1, np.int64)
     for batch in batches:
         points = np.frombuffer("".join(batch).encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -270,7 +279,7 @@ def _count_characters(
 def _choose_alphabet(
     characters: dict[str, int], room: int, min_frequency: int
 ) -> tuple[list[str], list[str]]:
-    """The characters to keep, the most frequent first, and the pieces they need."""
+    """Returns the characters to keep, most frequent first, and their pieces."""
     alphabet: list[str] = []
     pieces: list[str] = []
     enough = _CHARACTER_COVERAGE * sum(characters.values())
@@ -288,7 +297,7 @@ def _choose_alphabet(
 
 
 def _is_separate_word(character: str) -> bool:
-    """True if BERT's tokenizer makes this character a word of its own."""
+    """Returns whether BERT's tokenizer splits this character into a separate word."""
     isolating = tokenizers.normalizers.BertNormalizer(
         clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
     )

@@ -1,4 +1,4 @@
-"""Sentences on a text that does not fit a vocabulary and its casing."""
+"""Warnings about texts that do not match a vocabulary or its casing."""
 
 import collections
 import itertools
@@ -13,31 +13,31 @@ from bert_tf.pipelines.corpora.corpus import Corpus
 
 from .wordpiece import BertTokenizer
 
-#: The text of a corpus that notes are of.
+#: Size of the sample of a corpus that is checked.
 SAMPLE_BYTES = 200_000
 _MAX_CHARACTERS = 1000
-_MIN_DOCUMENTS = 20  # documents: of fewer a share says little
+_MIN_DOCUMENTS = 20  # for a meaningful fraction of copies
 _HTML = re.compile(
     r"</?(?:p|br|div|span|a|b|i|li|ul|td|tr|h[1-6]|script|style)\b[^<>]*>|&[a-z]+;|&#\d+;"
 )
-_RARITY = 50  # notes leave out what is rarer than one in this many
+_RARITY = 50  # only problems in more than one of 50 items are reported
 
 
 def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
-    """A sentence where a vocabulary with capitals is to be used on lower-cased text, else None."""
-    # Chinese vocabularies have a handful of other special tokens, with capitals.
+    """Returns a warning if a cased vocabulary is used with lower-casing, else ``None``."""
+    # Chinese vocabularies have a few additional special tokens with capitals.
     capitals = [piece for piece in vocab if piece.lower() != piece and piece[0] not in "[<"]
     if not do_lower_case or 100 * len(capitals) < len(vocab):
         return None
     return (
-        f"The vocabulary seems to be cased (pieces with capitals: {len(capitals):,}, such as "
-        f"{quote(capitals[-1])}), and the text is lower-cased: pass --do_lower_case=false to keep "
-        "its case."
+        f"The vocabulary seems to be cased: {len(capitals):,} pieces have capitals, such as "
+        f"{quote(capitals[-1])}, but the text is lower-cased. To keep its case, pass "
+        "--do_lower_case=false."
     )
 
 
 def marks_note(corpus: Corpus) -> str | None:
-    """A sentence where lower-casing changes letters of scripts without capitals, else None."""
+    """Returns a warning if lower-casing changes letters of caseless scripts, else ``None``."""
     characters = collections.Counter(itertools.chain.from_iterable(corpus.sentences(SAMPLE_BYTES)))
     kinds = {c: unicodedata.category(c)[0] for c in characters if c.lower() == c.upper()}
     letters = collections.Counter({c: characters[c] for c, kind in kinds.items() if kind in "LM"})
@@ -45,43 +45,43 @@ def marks_note(corpus: Corpus) -> str | None:
     if 2 * letters.total() <= characters.total() or _RARITY * changed.total() <= characters.total():
         return None
     return (
-        f"Lower-casing strips marks and splits syllables, here in {changed.total():,} of "
-        f"{letters.total():,} letters ({_top_examples(changed)}), whose script has no capitals: "
-        "--do_lower_case=false keeps them."
+        f"Lower-casing strips marks and splits syllables of {changed.total():,} of "
+        f"{letters.total():,} letters of caseless scripts ({_top_examples(changed)}). To keep "
+        "them, pass --do_lower_case=false."
     )
 
 
 def copies_note(corpus: Corpus) -> str | None:
-    """A sentence where a tenth of the documents and more are copies of others, else None."""
+    """Returns a warning if at least a tenth of the documents are copies, else ``None``."""
     fingerprints = corpus.table.fingerprints[corpus.is_member]
     copies, size = fingerprints.size - np.unique(fingerprints).size, fingerprints.size
     if size < _MIN_DOCUMENTS or 10 * copies < size:
         return None
     return (
-        f"{copies:,} of {size:,} documents ({copies / size:.0%}) are copies of others, and are "
-        "learned as often: leave them out, unless they are meant."
+        f"{copies:,} of {size:,} documents ({copies / size:.0%}) are copies, which are trained on "
+        "repeatedly. Remove them unless this is intended."
     )
 
 
 def markup_note(texts: Sequence[str]) -> str | None:
-    """A sentence where more than one text in fifty has marks of HTML, else None."""
+    """Returns a warning if more than one of 50 texts has HTML markup, else ``None``."""
     found = [match[0] for match in map(_HTML.search, texts) if match]
     if _RARITY * len(found) <= len(texts):
         return None
     return (
-        f"{len(found) / len(texts):.1%} of the sentences in a sample have marks of HTML, such as "
-        f"{_top_examples(collections.Counter(found))}, which are read as text: take them out first."
+        f"{len(found) / len(texts):.1%} of the sentences in a sample have HTML markup, such as "
+        f"{_top_examples(collections.Counter(found))}, which is read as text. Remove it first."
     )
 
 
 def word_counts(texts: Sequence[str], tokenizer: BertTokenizer) -> tuple[int, int, int]:
-    """Numbers of tokens, of words and of unknown words in texts."""
+    """Returns the numbers of tokens, words and unknown words in texts."""
     ids = tokenizer.tokenize(texts).flat_values.numpy()
     return ids.size, int((~tokenizer.continuation[ids]).sum()), int((ids == tokenizer.unk_id).sum())
 
 
 def unknown_note(texts: Sequence[str], tokenizer: BertTokenizer) -> str | None:
-    """A sentence where more than one word in fifty is [UNK], with the likely cause, else None."""
+    """Returns a warning if more than one of 50 words is [UNK], else ``None``."""
     texts, lower = [text[:_MAX_CHARACTERS] for text in texts], tokenizer.do_lower_case
     _, size, unknown = word_counts(texts, tokenizer)
     if _RARITY * unknown <= size:
@@ -95,9 +95,10 @@ def unknown_note(texts: Sequence[str], tokenizer: BertTokenizer) -> str | None:
     for word, count in words.items():
         missing.update(dict.fromkeys({*(_as_uncased(word) if lower else word)} - known, count))
     capitals = sum(n for letter, n in missing.items() if letter != letter.lower())
-    lacking = f"it lacks {_top_examples(missing)}, as it was made of other text"
+    lacking = f"it lacks {_top_examples(missing)}"
     if not missing:
-        lacking = "these are too long, or have no fitting pieces"
+        lacking = "they are too long or have no matching pieces"
+
     elif 2 * capitals > missing.total():
         lacking = f"it lacks the capitals {_top_examples(missing)}, and do_lower_case is false"
     return (

@@ -170,7 +170,7 @@ def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
         (None, r"m cannot read text: .*m has no vocabulary: put its vocab\.txt into the directory"),
         (
             (*small_runs.VOCAB, "more", "pieces"),
-            "m cannot read text: .*m has 19 pieces, but the model's vocab_size is 17",
+            "m cannot read text: .*m has 19 pieces, more than the model's vocab_size=17",
         ),
     ],
 )

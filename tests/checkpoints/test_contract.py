@@ -187,8 +187,8 @@ def test_a_vocabulary_with_more_pieces_than_embeddings_is_none(tmp_path, form):
     )
     assert found.tokenization is None
     sentence = (
-        "has 21 pieces, but the model's vocab_size is 20: take the vocabulary that belongs to the "
-        "model, or for a model that is trained anew set vocab_size to at least 21."
+        "has 21 pieces, more than the model's vocab_size=20. Use the model's vocabulary, or for a "
+        "new model set vocab_size to at least 21."
     )
     assert sentence in found.notes[-1]
 

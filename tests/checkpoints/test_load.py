@@ -279,8 +279,8 @@ LONG = dataclasses.replace(SMALL, max_position_embeddings=300)
         (UNCASED, {"vocab_size": 143},
          " has 15 pieces in its vocabulary and 143 embeddings: the vocabulary may be cut short."),
         (Tokenization((*PIECES, *"bcdefg"), True), {},
-         "has 21 pieces, but the model's vocab_size is 20"),
-        (UNCASED, {"max_position_embeddings": 4}, "max_seq_length is 4"),
+         "has 21 pieces, more than the model's vocab_size=20"),
+        (UNCASED, {"max_position_embeddings": 4}, "max_seq_length=4"),
     ],
 )  # fmt: skip
 def test_a_vocabulary_that_is_missing_or_does_not_fit_is_told(save, tokenization, config, note):
@@ -312,7 +312,7 @@ def test_the_length_of_rows(save):
         ),
         (
             4,
-            "max_seq_length is 4: expected at least 5, so that a pair has a token of each beside "
+            "max_seq_length=4: expected at least 5, for a pair of one token each with "
             r"\[CLS\] and two \[SEP\]",
         ),
     ):

@@ -95,35 +95,35 @@ def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
     read, notes = read_vocabulary(str(tmp_path), True, json.loads(json.dumps(rules.to_json())))
     assert read == Tokenization(PIECES, True, rules) and notes == ()
     for values, what in (
-        ({"characters": "mine"}, "characters is 'mine'"),
-        ({"max_word_length": True}, "max_word_length is True"),
-        ({"max_word_length": 0}, "0 characters"),
+        ({"characters": "mine"}, "characters='mine'"),
+        ({"max_word_length": True}, "invalid value max_word_length=True"),
+        ({"max_word_length": 0}, "max_input_chars_per_word=0: expected 1 to 10,000"),
         (
             {"strip_accents": True},
-            "Google's rules strip accents with the case, and split ideographs",
+            "strip_accents and split_ideographs need the characters of tokenizers",
         ),
         (
             {"other": 1},
-            "is no object with characters, max_word_length, strip_accents, split_ideographs, "
-            "pair_types, split_special_tokens, added_tokens",
+            "expected an object with characters, max_word_length, strip_accents, "
+            "split_ideographs, pair_types, split_special_tokens, added_tokens, got {'other': 1}",
         ),
-        ({"added_tokens": [{"content": "cat", "id": 2}]}, "'cat' is not piece 2"),
+        ({"added_tokens": [{"content": "cat", "id": 2}]}, "piece 2 is not 'cat'"),
         (
             {"added_tokens": [{"content": "", "id": 2}]},
-            "has 0 characters: expected 1 to 256, none of them U+0001 to U+0004",
+            "expected 1 to 256 characters without U+0001 to U+0004, got 0",
         ),
-        ({"added_tokens": [{"content": "cat", "id": "2"}]}, "id is '2'"),
+        ({"added_tokens": [{"content": "cat", "id": "2"}]}, "invalid value id='2'"),
         ({"added_tokens": [{"id": 2}]}, "missing 1 required positional argument"),
-        ({"added_tokens": {"cat": 2}}, "added_tokens is {'cat': 2}, expected a list"),
+        ({"added_tokens": {"cat": 2}}, "added_tokens: expected a list, got {'cat': 2}"),
         (
             [],
-            "[] is no object with characters, max_word_length, strip_accents, split_ideographs, "
-            "pair_types, split_special_tokens, added_tokens",
+            "expected an object with characters, max_word_length, strip_accents, "
+            "split_ideographs, pair_types, split_special_tokens, added_tokens, got []",
         ),
     ):
         tokenization, (note,) = read_vocabulary(str(tmp_path), True, values)
         assert tokenization is None
-        started = f"No preprocessor is made: {tmp_path}: its rules of text are none: "
+        started = f"No preprocessor is made: {tmp_path}: invalid tokenization rules: "
         assert note.startswith(started) and what in note
 
 
@@ -260,7 +260,7 @@ OF_FILE = [
      "be computed"),
     (_model(continuing_subword_prefix=""), "prefix is '', expected '##': only BERT's can be "
      "computed"),
-    (_model(max_input_chars_per_word=0), "The longest word has 0 characters"),
+    (_model(max_input_chars_per_word=0), "max_input_chars_per_word=0: expected 1 to 10,000"),
     (_model(max_input_chars_per_word="9"), "max_input_chars_per_word is '9'."),
     ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', expected 'BertNormalizer'"),
     ({"normalizer": None}, "normalizer is None, expected a BERT's."),
@@ -322,7 +322,7 @@ OF_FILES = [
     ({"vocab": _lines([*PIECES[:-1], "other"]), "tokenizer": _tokenizer_json()},
      "tokenizer.json are of two tokenizers, with 15 and 15 pieces, some of which differ: keep "
      "the one that the model was trained with."),
-    ({"vocab": "a\na\n"}, "'a' stands on line 1 and again on line 2"),
+    ({"vocab": "a\na\n"}, "'a' is on line 1 and line 2"),
     ({**PLAIN, "tokenizer_config": b"{"}, "tokenizer_config.json is not JSON"),
     *(({"tokenizer": _tokenizer_json(**changes)}, note) for changes, note in OF_MODEL),
     *(({**RUNS, "tokenizer": _tokenizer_json(**changes)}, note) for changes, note in OF_FILE),

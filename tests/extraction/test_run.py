@@ -158,8 +158,8 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
         ),
         (
             {"max_seq_length": 4},
-            "max_seq_length is 4: expected at least 5, so that a pair has a token of each beside "
-            "[CLS] and two [SEP].",
+            "max_seq_length=4: expected at least 5, for a pair of one token each with [CLS] and "
+            "two [SEP].",
         ),
         (
             {"layers": ["4"]},

@@ -89,8 +89,8 @@ def test_rules_of_text_are_in_the_config(preprocessor, tmp_path):
     assert not batch["input_type_ids"].numpy().any()
     assert BertPreprocessor.from_config(found.get_config()).tokenizer.rules == rules
     message = (
-        "BertPreprocessor: its rules of text are none: 'x' is no object with content, id, special, "
-        "normalized, single_word, lstrip, rstrip, is_piece"
+        "BertPreprocessor: invalid tokenization rules: expected an object with content, id, "
+        "special, normalized, single_word, lstrip, rstrip, is_piece, got 'x'"
     )
     with pytest.raises(ValueError, match=message):
         BertPreprocessor(VOCAB, rules={"added_tokens": ["x"]})
@@ -105,14 +105,14 @@ def test_in_what_keras_exports(keras_model, tmp_path):
 
 def test_refuses_bad_arguments(preprocessor):
     message = (
-        r"max_seq_length is 4: expected at least 5, so that a pair has a token of each beside "
+        r"max_seq_length=4: expected at least 5, for a pair of one token each with "
         r"\[CLS\] and two \[SEP\]"
     )
     with pytest.raises(ValueError, match=message):
         BertPreprocessor(VOCAB, max_seq_length=4)
-    with pytest.raises(ValueError, match="long_text is 'windows': expected head or head_tail"):
+    with pytest.raises(ValueError, match="long_text='windows': expected head or head_tail"):
         BertPreprocessor(VOCAB, long_text="windows")
-    with pytest.raises(ValueError, match="or a pair of them as a tuple or list of two, but got 3"):
+    with pytest.raises(ValueError, match="a tuple or list of two such vectors, got a list of 3"):
         preprocessor((A, B, A))
     with pytest.raises(ValueError, match=r"got shape \(\)"):
         preprocessor("a b")

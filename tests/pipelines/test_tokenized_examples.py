@@ -108,11 +108,11 @@ def test_evaluation_in_the_examples_order_or_the_longest_first():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": 0}, "batch_size: expected 1 or more; got 0"),
-        ({"epochs": 0}, "epochs: expected 1 or more; got 0"),
-        ({"first_step": 12}, "expected 0 to 11, as 1 epochs have 12 batches of 4 each"),
-        ({"seed": 2**63}, "seed: expected an integer of 64 bits"),
-        ({"length_multiple": 0}, "length_multiple: expected 1 or more; got 0"),
+        ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
+        ({"epochs": 0}, "epochs: expected at least 1, got 0"),
+        ({"first_step": 12}, r"expected 0 to 11 \(1 epochs of 12 batches\)"),
+        ({"seed": 2**63}, "seed: expected a 64-bit integer"),
+        ({"length_multiple": 0}, "length_multiple: expected at least 1, got 0"),
     ],
 )
 def test_refuses_bad_arguments(examples, arguments, message):
@@ -123,8 +123,8 @@ def test_refuses_bad_arguments(examples, arguments, message):
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
-        ([], "There are no examples: expected one at least"),
-        ([3, 20], "lengths: expected 1 to 19, .* got lengths of 3 to 20"),
+        ([], "Expected at least one example, got none"),
+        ([3, 20], "lengths: expected 1 to max_seq_length=19, got 3 to 20"),
     ],
 )
 def test_refuses_bad_examples(lengths, message):
@@ -163,20 +163,18 @@ def test_a_column_is_tokenised_as_one_batch_would_be(tokenizer):
 @pytest.mark.parametrize(
     ("strings", "message"),
     [
-        (["a", 3], r"texts\[1\] is 3: expected a string"),
-        ([["a"]], r"texts\[0\] is \['a'\]: expected a string"),
+        (["a", 3], r"texts\[1\]: expected a string, got 3"),
+        ([["a"]], r"texts\[0\]: expected a string, got \['a'\]"),
         (
             tf.constant([["a"]]),
-            r"texts: expected a vector of strings, shape \(N,\), but got a tensor of string and "
-            r"shape \(1, 1\)",
+            r"texts: expected strings of shape \(N,\), got string of shape \(1, 1\)",
         ),
         (
             tf.constant([1, 2]),
-            r"texts: expected a vector of strings, shape \(N,\), but got a tensor of int32 and "
-            r"shape \(2,\)",
+            r"texts: expected strings of shape \(N,\), got int32 of shape \(2,\)",
         ),
         ("abc", "texts: expected a vector .* got 'abc'"),
-        ([], "texts is empty: expected one string at least"),
+        ([], "texts: expected at least one string, got none"),
     ],
 )
 def test_refuses_what_is_no_column_of_strings(strings, message):
@@ -203,25 +201,25 @@ def test_labels_of_every_form(labels, dtype, expected):
 @pytest.mark.parametrize(
     ("make", "values", "message"),
     [
-        (label_column, [0, 1], "labels: expected one row for each of the 3 examples; got 2"),
-        (label_column, [0, -1, 2], r"labels\[1\] is -1: expected 0 to 2147483647"),
-        (label_column, [0, 2**31, 2], r"labels\[1\] is 2147483648: expected 0 to 2147483647"),
+        (label_column, [0, 1], "labels: expected one row for each of the 3 examples, got 2"),
+        (label_column, [0, -1, 2], r"labels\[1\]: expected 0 to 2147483647, got -1"),
+        (label_column, [0, 2**31, 2], r"labels\[1\]: expected 0 to 2147483647, got 2147483648"),
         (label_column, [0.5, np.nan, 2],
-         r"labels\[1\] is nan: expected a finite number, -inf to inf"),
-        (label_column, [[0, 1], [0, 1], [1, 2]], r"labels\[2, 1\] is 2: expected 0 to 1"),
+         r"labels\[1\]: expected a finite number, -inf to inf, got nan"),
+        (label_column, [[0, 1], [0, 1], [1, 2]], r"labels\[2, 1\]: expected 0 to 1, got 2"),
         (label_column, ["a", "b", "c"], r"labels: expected integers of shape \(N,\), floats "
-         r"of shape \(N,\), or numbers of shape \(N, C\); got dtype <U1 and shape \(3,\)"),
+         r"of shape \(N,\), or numbers of shape \(N, C\), got dtype <U1 and shape \(3,\)"),
         (label_column, 1, r"got dtype int64 and shape \(\)"),
         (label_column, [[0], [0, 1], [1]],
-         r"labels: expected rows of equal length; got \[\[0\], \[0, 1\], \[1\]\]"),
+         r"labels: expected rows of equal length, got \[\[0\], \[0, 1\], \[1\]\]"),
         (class_column, [3.0, 0.0, 1.0],
-         r"labels: expected integers of shape \(N,\); got dtype float64 and shape \(3,\)"),
+         r"labels: expected integers of shape \(N,\), got dtype float64 and shape \(3,\)"),
         (weight_column, [1, -1, 1],
-         r"sample_weights\[1\] is -1: expected a finite number, 0 to inf"),
-        (weight_column, [[1, 1]], r"sample_weights: expected numbers of shape \(N,\); got dtype "
+         r"sample_weights\[1\]: expected a finite number, 0 to inf, got -1"),
+        (weight_column, [[1, 1]], r"sample_weights: expected numbers of shape \(N,\), got dtype "
          r"int64 and shape \(1, 2\)"),
         (weight_column, [1, 1],
-         "sample_weights: expected one row for each of the 3 examples; got 2"),
+         "sample_weights: expected one row for each of the 3 examples, got 2"),
     ],
 )  # fmt: skip
 def test_refuses_bad_labels_and_weights(make, values, message):

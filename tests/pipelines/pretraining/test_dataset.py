@@ -264,13 +264,13 @@ class _NoDocuments:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"masked_lm_prob": 1.5}, "masked_lm_prob: expected a probability, from 0 to 1; got 1.5."),
-        ({"short_seq_prob": -1}, "short_seq_prob: expected a probability, from 0 to 1; got -1."),
-        ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4."),
-        ({"max_seq_length": 3, "pairs": False}, "max_seq_length: expected 4 or more; got 3."),
-        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq: expected 1 or more; got 0."),
-        ({"seed": 2**63}, f"seed: expected an integer of 64 bits; got {2**63}."),
-        ({"blocks_per_pool": 0}, "blocks_per_pool: expected 1 or more; got 0."),
+        ({"masked_lm_prob": 1.5}, "masked_lm_prob: expected a probability, from 0 to 1, got 1.5."),
+        ({"short_seq_prob": -1}, "short_seq_prob: expected a probability, from 0 to 1, got -1."),
+        ({"max_seq_length": 4}, "max_seq_length: expected at least 5, got 4."),
+        ({"max_seq_length": 3, "pairs": False}, "max_seq_length: expected at least 4, got 3."),
+        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq: expected at least 1, got 0."),
+        ({"seed": 2**63}, f"seed: expected a 64-bit integer, got {2**63}."),
+        ({"blocks_per_pool": 0}, "blocks_per_pool: expected at least 1, got 0."),
         ({"corpus": _NoDocuments()}, "The corpus has no documents: expected one at least."),
         (
             {"corpus": from_documents([DOCUMENTS[0]])},

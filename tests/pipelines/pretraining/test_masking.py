@@ -163,7 +163,7 @@ def test_counts_are_googles():
 
 
 def test_unknown_masking():
-    sentence = "^masking: expected one of token, whole_word; got 'words'.$"
+    sentence = "^masking: expected one of token, whole_word, got 'words'.$"
     with pytest.raises(ValueError, match=sentence):
         _mask(tf.constant([ROW]), masking="words")
 

@@ -113,7 +113,7 @@ def test_every_epoch_has_every_block_once_in_another_order():
     assert plan.order(2, 0)[:4].numpy().tolist() != epochs[0][:4]
 
 
-SHARD = "shard_index: expected 0 to 1 (num_shards is 2); got 2."
+SHARD = "shard_index: expected 0 to 1 (num_shards is 2), got 2."
 START = (
     "start: expected (epoch, pool, row), none negative and pool below 4, the pools of an epoch; "
     "got {}: it belongs to another corpus or another blocks_per_pool."
@@ -123,10 +123,10 @@ START = (
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size: expected 1 or more; got 0."),
-        ({"num_shards": 0}, "num_shards: expected 1 or more; got 0."),
+        ({"batch_size": 0}, "batch_size: expected at least 1, got 0."),
+        ({"num_shards": 0}, "num_shards: expected at least 1, got 0."),
         ({"num_shards": 2, "shard_index": 2}, SHARD),
-        ({"num_epochs": 0}, "num_epochs: expected 1 or more; got 0."),
+        ({"num_epochs": 0}, "num_epochs: expected at least 1, got 0."),
         *(({"start": start}, START.format(start)) for start in ((0, 4, 0), (0, 0, -1))),
     ],
 )

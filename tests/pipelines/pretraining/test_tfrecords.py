@@ -190,8 +190,8 @@ NO_MASK = {"input_word_ids": np.zeros((1, S), np.int32)}
 @pytest.mark.parametrize(
     ("batches", "names", "message"),
     [
-        ([], [], "files: expected one path at least to write to; got none"),
-        ([], ["x", "x"], "files: expected each file once; got .*x"),
+        ([], [], "files: expected one path at least to write to, got none"),
+        ([], ["x", "x"], "files: expected each file once, got .*x"),
         ([NO_MASK], ["x"], "The batch has no key 'input_mask'"),
     ],
 )

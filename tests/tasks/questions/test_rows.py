@@ -125,15 +125,15 @@ def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
     ("arguments", "message"),
     [
         ({"contexts": ["a", "b"]}, "contexts: expected one row for each of the 1 examples"),
-        ({"questions": []}, "questions is empty: expected one string at least"),
+        ({"questions": []}, "questions: expected at least one string, got none"),
         ({"contexts": [None]}, r"contexts\[0\] is None: expected a string"),
         (
             {"max_seq_length": 20},
             "max_seq_length is 20: expected at least 68, because a row contains a question of "
             r"up to max_query_length=64 tokens, a token of the context, \[CLS\] and two \[SEP\]",
         ),
-        ({"doc_stride": 0}, "doc_stride: expected 1 or more; got 0"),
-        ({"max_query_length": 0}, "max_query_length: expected 1 or more; got 0"),
+        ({"doc_stride": 0}, "doc_stride: expected at least 1, got 0"),
+        ({"max_query_length": 0}, "max_query_length: expected at least 1, got 0"),
     ],
 )
 def test_bad_columns(arguments, message):
@@ -152,15 +152,15 @@ WITHIN = "expected a non-empty range within the 3 bytes of its context, or -1 an
         (
             [0],
             None,
-            r"answer_ends: expected integers of shape \(N,\); got dtype object and shape \(\)",
+            r"answer_ends: expected integers of shape \(N,\), got dtype object and shape \(\)",
         ),
         (
             [0.5],
             [1],
-            r"answer_starts: expected integers of shape \(N,\); got dtype float64 and shape \(1,\)",
+            r"answer_starts: expected integers of shape \(N,\), got dtype float64 and shape \(1,\)",
         ),
         ([[0]], [1], r"answer_starts: expected integers .* and shape \(1, 1\)"),
-        ([0, 0], [1, 1], "answer_starts: expected one row for each of the 1 examples; got 2"),
+        ([0, 0], [1, 1], "answer_starts: expected one row for each of the 1 examples, got 2"),
         ([0], [4], f"Answer 0 is bytes 0 to 4: {WITHIN}"),
         ([2], [2], f"Answer 0 is bytes 2 to 2: {WITHIN}"),
         ([-1], [2], f"Answer 0 is bytes -1 to 2: {WITHIN}"),
@@ -175,7 +175,7 @@ def test_bad_answers(starts, ends, message):
 
 def test_bad_limits():
     for name in ("n_best", "max_answer_length"):
-        with pytest.raises(ValueError, match=f"{name}: expected 1 or more; got 0"):
+        with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
             limits = {"n_best": 1, "max_answer_length": 1, name: 0}
             _data().predict_answers(_Model(), batch_size=5, **limits)
 

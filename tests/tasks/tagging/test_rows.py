@@ -93,13 +93,13 @@ def test_document_context():
     [
         ({"words": ["ab"]}, r"words\[0\] is 'ab': expected a list of words"),
         ({"words": [["a"], 3]}, r"words\[1\] is 3: expected a list of words"),
-        ({"words": [[], []]}, "words is empty: expected one string at least"),
-        ({"tags": [[0, 1]]}, "tags: expected one row for each of the 2 examples; got 1"),
+        ({"words": [[], []]}, "words: expected at least one string, got none"),
+        ({"tags": [[0, 1]]}, "tags: expected one row for each of the 2 examples, got 1"),
         ({"tags": [[0, 1], [0, 1]]}, r"tags\[1\] has 2 tags: expected 1, one for each word"),
         ({"tags": [[0, 1], [-2]]}, r"tags\[1\]\[0\] is -2: expected 0 or more"),
-        ({"tags": [["O", "O"], ["O"]]}, "tags: expected integers, the tags' ids; got dtype <U1"),
-        ({"documents": [0]}, "documents: expected one row for each of the 2 examples; got 1"),
-        ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
+        ({"tags": [["O", "O"], ["O"]]}, "tags: expected integers, the tags' ids, got dtype <U1"),
+        ({"documents": [0]}, "documents: expected one row for each of the 2 examples, got 1"),
+        ({"max_seq_length": 4}, "max_seq_length: expected at least 5, got 4"),
     ],
 )
 def test_refuses_bad_arguments(arguments, message):
