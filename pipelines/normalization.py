@@ -3,7 +3,7 @@
 tensorflow-text's ``FastBertNormalize`` replaces each code point by what its model says. Its own
 model approximates Google's clean-up (it folds case, and turns control characters into spaces); the
 one made here is either's, exactly, wherever a code point's replacement does not depend on its
-neighbours. Where it does, the model puts ``DOUBTFUL``, alone between spaces: the tokenizer sees
+neighbours. Where it does, the model puts ``AMBIGUOUS``, alone between spaces: the tokenizer sees
 that word's id, and takes the whole string to ``WordSplitter``, the slow way with a step per
 sentence of the definition. So no string is scanned twice to find the few that need it.
 
@@ -115,7 +115,7 @@ class Normalization(NamedTuple):
     split_ideographs: bool = True
 
     @classmethod
-    def of(cls, do_lower_case: bool, rules: TextRules) -> "Normalization":
+    def from_rules(cls, do_lower_case: bool, rules: TextRules) -> "Normalization":
         """The normalization of a tokenizer that lower-cases or not, by its rules of text."""
         strip = do_lower_case if rules.strip_accents is None else rules.strip_accents
         return cls(do_lower_case, strip, rules.characters, rules.split_ideographs)
@@ -220,7 +220,7 @@ def _members(ranges: tuple[tuple[int, int], ...]) -> np.ndarray:
 
 
 # Cleaning removes U+0001 from every text, so nothing else can come out as this.
-DOUBTFUL = "\x01"
+AMBIGUOUS = "\x01"
 CAPITAL_SIGMA = 0x03A3
 
 # The trie's values: bit 30 "is replaced", bits 6-29 where in the pool of strings, bits 0-5 the
@@ -275,14 +275,14 @@ def replacements(normalization: Normalization) -> dict[int, str]:
     changed |= stripped
     for code, form in normal_forms(normalization).items():
         changed[code] = form.translate(stripped).translate(spaced)
-    changed |= dict.fromkeys(_where(doubtful_code_points(normalization)), f" {DOUBTFUL} ")
+    changed |= dict.fromkeys(_where(ambiguous_code_points(normalization)), f" {AMBIGUOUS} ")
     changed |= dict.fromkeys(_where(table.dropped), "")
     changed |= dict.fromkeys(_where(table.space), " ")
     del changed[ord(" ")]
     return changed
 
 
-def doubtful_code_points(normalization: Normalization) -> np.ndarray:
+def ambiguous_code_points(normalization: Normalization) -> np.ndarray:
     """The code points of which the model cannot tell what they become: a bool array over all.
 
     They are a capital sigma whose small letter depends on its place; where accents are stripped,
@@ -290,19 +290,19 @@ def doubtful_code_points(normalization: Normalization) -> np.ndarray:
     category Mc; and what the operation that splits words takes for a word and is none.
     """
     table = code_points(normalization.characters)
-    doubtful = np.zeros(NUM_CODE_POINTS, bool)
+    ambiguous = np.zeros(NUM_CODE_POINTS, bool)
     if normalization.strip:
-        doubtful |= (table.combining_class > 0) & ~table.nonspacing
+        ambiguous |= (table.combining_class > 0) & ~table.nonspacing
     if normalization.characters != GOOGLE:
         google = code_points(GOOGLE)
         isolated = google.punctuation | google.ideograph | _members(_ranges(_LATER_PUNCTUATION))
         ideograph = table.ideograph & normalization.split_ideographs
-        doubtful |= isolated & ~(table.punctuation | ideograph)
+        ambiguous |= isolated & ~(table.punctuation | ideograph)
     for code, form in normal_forms(normalization).items():
-        doubtful[code] |= any(doubtful[ord(character)] for character in form)
+        ambiguous[code] |= any(ambiguous[ord(character)] for character in form)
     if normalization.has_final_sigma:
-        doubtful[CAPITAL_SIGMA] = True
-    return doubtful
+        ambiguous[CAPITAL_SIGMA] = True
+    return ambiguous
 
 
 def _runs(flags: np.ndarray) -> list[tuple[int, int]]:
@@ -413,7 +413,7 @@ class WordSplitter:
     """
 
     def __init__(self, do_lower_case: bool, rules: TextRules = AS_GOOGLE):
-        self._normalization = Normalization.of(do_lower_case, rules)
+        self._normalization = Normalization.from_rules(do_lower_case, rules)
         firsts, traits = _trait_ranges(self._normalization)
         # An entry for U+0000, which cleaning removes, so that no code point stands before all.
         forms = sorted({0: "\0", **normal_forms(self._normalization)}.items())

@@ -26,8 +26,8 @@ from tensorflow_text.core.pybinds.pywrap_fast_wordpiece_tokenizer_model_builder 
 
 from .bounded_memory import value_rows
 from .normalization import (
+    AMBIGUOUS,
     ASCII_PUNCTUATION,
-    DOUBTFUL,
     Normalization,
     WordSplitter,
     build_normalizer_model,
@@ -69,7 +69,7 @@ def _matchable_pieces(
 def _replaced_characters(normalization: Normalization) -> frozenset[str]:
     """The characters that normalisation leaves in no word."""
     changed = replacements(normalization).items()
-    removed = (chr(code) for code, new in changed if new.strip() not in (chr(code), DOUBTFUL))
+    removed = (chr(code) for code, new in changed if new.strip() not in (chr(code), AMBIGUOUS))
     return frozenset([" ", *removed])
 
 
@@ -161,10 +161,10 @@ class BertTokenizer:
         self.rules = rules
         self.second_type = int(rules.pair_types)
         self.odd_to_longer = rules.characters != GOOGLE
-        normalization = Normalization.of(self.do_lower_case, rules)
+        normalization = Normalization.from_rules(self.do_lower_case, rules)
         limit = rules.max_word_length
         known = _matchable_pieces(self.vocab, normalization, rules.added_tokens)
-        pieces = [*known, DOUBTFUL]
+        pieces = [*known, AMBIGUOUS]
         with tf.init_scope(), tf.device("CPU:0"):
             self._normalizer = tensorflow_text.FastBertNormalizer(
                 model_buffer=tf.constant(build_normalizer_model(normalization))
@@ -176,14 +176,16 @@ class BertTokenizer:
         self._split_words = WordSplitter(self.do_lower_case, rules)
         # What shows that a string may have an added token: the id of a mark that is in the token,
         # and so always a word; else the token itself in what the normalizer makes of the string.
-        self._ids_of_marks, unmarked_contents = set(), []
+        self._mark_ids, unmarked_contents = set(), []
         for token in rules.added_tokens:
             mark = next((each for each in token.content if each in ASCII_PUNCTUATION), None)
             if mark is None:
                 unmarked_contents.append(token.content)
             else:
-                self._ids_of_marks.add(known.index(mark) if mark in known else self.unk_id)
-        self._has_other = unmarked_contents and _match_any(self._normalizer, unmarked_contents)
+                self._mark_ids.add(known.index(mark) if mark in known else self.unk_id)
+        self._unmarked_pattern = unmarked_contents and _match_any(
+            self._normalizer, unmarked_contents
+        )
 
     def tokenize(self, strings: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
         """Splits strings, (N,) string, UTF-8, into ids: [N, (tokens)] int32.
@@ -220,10 +222,10 @@ class BertTokenizer:
         """Ids, and offsets if wanted, all with the same row splits."""
         strings = _as_vector(strings)
         with tf.device("CPU:0"):
-            outputs, doubtful = self._tokenize_fast(strings, with_offsets)
+            outputs, ambiguous = self._tokenize_fast(strings, with_offsets)
             row_splits, *values = tf.cond(
-                tf.reduce_any([tf.reduce_any(each) for each in doubtful]),
-                lambda: self._replace_doubtful(strings, outputs, doubtful),
+                tf.reduce_any([tf.reduce_any(each) for each in ambiguous]),
+                lambda: self._replace_ambiguous(strings, outputs, ambiguous),
                 lambda: [outputs[0].row_splits, *(output.values for output in outputs)],
             )
             row_splits = tf.ensure_shape(row_splits, outputs[0].row_splits.shape)
@@ -242,14 +244,14 @@ class BertTokenizer:
         # it has more than four times as many bytes.
         size, limit = ends.values - starts.values, self.rules.max_word_length
         may_be_short = size <= limit * _MAX_BYTES_PER_CHARACTER
-        is_doubtful = (ids.values >= self.vocab_size) | ((size > limit) & may_be_short)
-        for mark in self._ids_of_marks:
-            is_doubtful |= ids.values == mark
-        doubtful = [is_doubtful]
-        if self._has_other:
-            doubtful.append(tf.strings.regex_full_match(normalized, self._has_other))
+        is_ambiguous = (ids.values >= self.vocab_size) | ((size > limit) & may_be_short)
+        for mark in self._mark_ids:
+            is_ambiguous |= ids.values == mark
+        ambiguous = [is_ambiguous]
+        if self._unmarked_pattern:
+            ambiguous.append(tf.strings.regex_full_match(normalized, self._unmarked_pattern))
         if not with_offsets:
-            return [ids], doubtful
+            return [ids], ambiguous
         bases = row_bases(tf.cast(tf.strings.length(strings), tf.int64))
         keys = offsets.values + tf.gather(bases, value_rows(offsets.row_splits))
         rows = value_rows(ids.row_splits)
@@ -262,16 +264,16 @@ class BertTokenizer:
             ids,
             _ragged(first - token_bases, ids.row_splits),
             _ragged(ends_at - token_bases, ids.row_splits),
-        ], doubtful
+        ], ambiguous
 
-    def _replace_doubtful(
-        self, strings: tf.Tensor, outputs: list[tf.RaggedTensor], doubtful: list[tf.Tensor]
+    def _replace_ambiguous(
+        self, strings: tf.Tensor, outputs: list[tf.RaggedTensor], ambiguous: list[tf.Tensor]
     ) -> list[tf.Tensor]:
         """Does doubtful strings again; row splits, then values of each output."""
-        is_doubtful, *are_doubtful = doubtful
-        rows = tf.boolean_mask(value_rows(outputs[0].row_splits), is_doubtful)
-        rows, _ = tf.unique(tf.concat([rows, *(tf.where(each)[:, 0] for each in are_doubtful)], 0))
-        exact = self._tokenize_by_definition(tf.gather(strings, rows))
+        is_ambiguous, *are_ambiguous = ambiguous
+        rows = tf.boolean_mask(value_rows(outputs[0].row_splits), is_ambiguous)
+        rows, _ = tf.unique(tf.concat([rows, *(tf.where(each)[:, 0] for each in are_ambiguous)], 0))
+        exact = self._tokenize_exactly(tf.gather(strings, rows))
         num_strings = outputs[0].nrows()
         choice = tf.tensor_scatter_nd_update(
             tf.range(num_strings), rows[:, None], num_strings + tf.range(tf.size(rows, tf.int64))
@@ -282,7 +284,7 @@ class BertTokenizer:
         ]
         return [merged[0].row_splits, *(output.values for output in merged)]
 
-    def _tokenize_by_definition(self, strings: tf.Tensor) -> list[tf.RaggedTensor]:
+    def _tokenize_exactly(self, strings: tf.Tensor) -> list[tf.RaggedTensor]:
         """Ids and offsets, through the words that the definition makes of the strings."""
         split = self._split_words(strings)
         is_long = split.num_characters > self.rules.max_word_length

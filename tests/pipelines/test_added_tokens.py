@@ -123,7 +123,7 @@ def test_every_character_is_read_as_tokenizers_reads_it(step, lower, strip, spli
             assert [word.decode() for word in found] == [word for word, _ in expected], ascii(text)
         vocab = list(dict.fromkeys([*PIECES, *(w.decode() for row in words for w in row)]))
         ours = BertTokenizer(vocab, lower, rules)
-        exact = ours._tokenize_by_definition(tf.constant(some))
+        exact = ours._tokenize_exactly(tf.constant(some))
         for got, expected in zip(ours.tokenize_with_offsets(some), exact, strict=True):
             assert got.to_list() == expected.to_list()
 
@@ -183,7 +183,7 @@ def test_of_texts_without_one_none_is_read_twice(with_added, monkeypatch):
     def twice(self, strings):
         raise AssertionError(strings)
 
-    monkeypatch.setattr(BertTokenizer, "_tokenize_by_definition", twice)
+    monkeypatch.setattr(BertTokenizer, "_tokenize_exactly", twice)
     assert with_added.tokenize(["a b", "new tok x-y newto"]).row_lengths().numpy().tolist() == [
         2,
         6,

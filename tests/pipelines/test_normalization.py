@@ -96,12 +96,12 @@ def test_ranges_that_came_later_are_unassigned_in_unicode_14():
 
 
 def test_doubtful_are_the_sigma_and_the_marks_that_move():
-    codes = np.flatnonzero(normalization.doubtful_code_points(UNCASED)).tolist()
+    codes = np.flatnonzero(normalization.ambiguous_code_points(UNCASED)).tolist()
     assert codes[:6] == [0x3A3, 0x1715, 0x1734, 0x1B44, 0x1BAA, 0x1BF2]
     assert 0x1D15E in codes  # a note whose stem moves
     assert len(codes) == 39
     assert all(
-        new != f" {normalization.DOUBTFUL} " for new in normalization.replacements(CASED).values()
+        new != f" {normalization.AMBIGUOUS} " for new in normalization.replacements(CASED).values()
     )
 
 

@@ -105,7 +105,7 @@ def test_every_code_point_equals_the_definition(telling, do_lower_case, codes):
 def test_both_ways_give_the_same_ids_and_offsets(telling, do_lower_case):
     tokenizer = telling[0][do_lower_case]
     texts = [*definition.random_texts(1500, seed=3), "a–b", "é\u0301\x00 \u0301x", "각각"]
-    exact = tokenizer._tokenize_by_definition(tf.constant(texts))
+    exact = tokenizer._tokenize_exactly(tf.constant(texts))
     outputs = tokenizer.tokenize_with_offsets(texts)
     for expected, got in zip(exact, outputs, strict=True):
         assert got.to_list() == expected.to_list()
@@ -130,10 +130,10 @@ def test_a_word_of_more_bytes_than_200_characters_have_takes_the_fast_way(monkey
     tokenizer = BertTokenizer(vocab, do_lower_case=False)
     texts = [f" {letter * 801}, x" for letter in ("x", "é", "😀", "x\u0301")]
     expected = [output.to_list() for output in tokenizer.tokenize_with_offsets(texts)]
-    exact = [output.to_list() for output in tokenizer._tokenize_by_definition(tf.constant(texts))]
+    exact = [output.to_list() for output in tokenizer._tokenize_exactly(tf.constant(texts))]
     assert expected == exact
     assert_equal_to_definition(tokenizer, {piece: i for i, piece in enumerate(vocab)}, texts)
-    monkeypatch.setattr(tokenizer, "_replace_doubtful", None)  # eagerly it would be called
+    monkeypatch.setattr(tokenizer, "_replace_ambiguous", None)  # eagerly it would be called
     assert tokenizer.tokenize(texts).to_list() == expected[0]
 
 
