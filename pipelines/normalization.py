@@ -1,20 +1,20 @@
-"""Text to words, as Google's or Hugging Face's code does it: by an operation, and by the book.
+"""Splits text into words exactly as Google's or Hugging Face's code does.
 
-tensorflow-text's ``FastBertNormalize`` replaces each code point by what its model says. Its own
-model approximates Google's clean-up (it folds case, and turns control characters into spaces); the
-one made here is either's, exactly, wherever a code point's replacement does not depend on its
-neighbours. Where it does, the model puts ``AMBIGUOUS``, alone between spaces: the tokenizer sees
-that word's id, and takes the whole string to ``WordSplitter``, the slow way with a step per
-sentence of the definition. So no string is scanned twice to find the few that need it.
+tensorflow-text's ``FastBertNormalize`` replaces each code point according to a model. Its bundled
+model approximates Google's cleaning: it folds case and turns control characters into spaces. The
+model built here is exact wherever the replacement of a code point does not depend on its neighbors.
+Elsewhere it inserts ``AMBIGUOUS``, surrounded by spaces. The tokenizer recognizes the id of that
+word and passes the complete string to ``WordSplitter``, which is slower and follows the definition
+step by step. Unambiguous strings are therefore scanned only once.
 
-Punctuation beyond ASCII comes out between spaces, because the op behind this one splits at what
-*its* ICU calls punctuation, and that may be older than Unicode 14. An invalid UTF-8 byte is
-removed, as Google's ``convert_to_unicode`` does (``bytes.decode("utf-8", "ignore")``).
+The model surrounds non-ASCII punctuation with spaces, because the next operation splits at the
+punctuation of its ICU version, which may be older than Unicode 14. Invalid UTF-8 bytes are removed,
+as in Google's ``convert_to_unicode`` (``bytes.decode("utf-8", "ignore")``).
 
-Hugging Face's package ``tokenizers`` 0.23 has three editions of Unicode: categories of 8, normal
-forms of 9, small letters of 17. What is here is Google's tables with what differs.
+Hugging Face's package ``tokenizers`` 0.23 uses three Unicode versions: categories of 8, normal
+forms of 9, and lower case of 17. Its tables are Google's tables with the differences below.
 
-Letters: N strings, C characters of all strings together, W words of all strings together.
+Letters: N strings, C characters of all strings, W words of all strings.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ from .text_rules import AS_GOOGLE, GOOGLE, SEPARATOR, TextRules, TokenFinder
 NUM_CODE_POINTS = 0x110000
 REPLACEMENT_CHARACTER = 0xFFFD
 
-# Assigned by Unicode 15.0 or 15.1, first and last code point of each range.
+# Assigned in Unicode 15.0 or 15.1: first and last code point of each range.
 ASSIGNED_AFTER_14: tuple[tuple[int, int], ...] = (
     *((0x0CF3, 0x0CF3), (0x0ECE, 0x0ECE), (0x2FFC, 0x2FFF), (0x31EF, 0x31EF), (0x10EFD, 0x10EFF)),
     *((0x1123F, 0x11241), (0x11B00, 0x11B09), (0x11F00, 0x11F10), (0x11F12, 0x11F3A)),
@@ -48,66 +48,66 @@ ASSIGNED_AFTER_14: tuple[tuple[int, int], ...] = (
     *((0x2EBF0, 0x2EE5D), (0x31350, 0x323AF)),
 )
 
-# The blocks that Google's tokenizer calls Chinese characters, whatever is assigned in them.
+# Blocks that Google's tokenizer treats as Chinese characters, including unassigned code points.
 IDEOGRAPHS: tuple[tuple[int, int], ...] = (
     *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)),
     *((0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F)),
 )
 
-# === What differs in ``tokenizers``, in hexadecimal ===
+# === Differences of ``tokenizers``, in hexadecimal ===
 
-# Given their punctuation, marks, decompositions or formats after Unicode 8: letters to it.
+# Treated as letters, because their other properties were added after Unicode 8.
 _LETTERS_UNTIL_8 = """
 61D 7FD 890-8E2 9FD-9FE A76 AFA-AFF B55 C04-C3C C77 C84 D00 D3B-D3C D81 EBA 1715 180F-1886 1ABF-1ACE
 1B7D-1B7E 1DF6-1DFB 2E43-2E5D A82C A8C5 A8FF A9BD 10D24-10F89 11070-11074 110C2-110CD 111C9 111CF
 1123E 1133B 11438-1145E 11660-1166C 116B9 1182F-11FFF 12FF1-13438 16E97-16F4F 16FE2-16FF1
 1CF00-1CF46 1E000-1E2EF 1E944-1E95F"""
-# Of these, what Unicode 9 has: marks that canonical ordering moves.
+# Those of them that are marks in Unicode 9, which canonical ordering moves.
 _MARKS_OF_9 = "8D4-8E1 1DFB 11442-11446 11C3F 1E000-1E02A 1E944-1E94A"
 _PUNCTUATION_UNTIL_8 = "166D 111C9"
 _NONSPACING_UNTIL_8 = "1734"
-_NO_IDEOGRAPHS = "2B820-2B91F"  # a slip of the pen there, 2B920 for 2B820
-_PRIVATE = "E000-F8FF F0000-FFFFD 100000-10FFFD"  # removed as control characters are
-# Capitals that came after Unicode 14, and how far behind them their small letters are.
+_NO_IDEOGRAPHS = "2B820-2B91F"  # a typo in ``tokenizers``: 2B920 instead of 2B820
+_PRIVATE = "E000-F8FF F0000-FFFFD 100000-10FFFD"  # removed like control characters
+# Capitals added after Unicode 14, and the offsets of their lower-case letters.
 _LATER_CAPITALS = {
     **{"1C89 A7CC A7CE A7D2 A7D4 A7DA": 1, "10D50-10D65": 0x20, "16EA0-16EB8": 0x1B},
     **{"A7CB": 0x264 - 0xA7CB, "A7DC": 0x19B - 0xA7DC},
 }
-# What the operation that splits words takes for punctuation, of Unicode 15 to 17.
+# Punctuation of Unicode 15 to 17 for the operation that splits words.
 _LATER_PUNCTUATION = """
 1B4E-1B4F 1B7F 10D6E 113D4-113D5 113D7-113D8 11B00-11B09 11BE1 11F43-11F4F 16D6D-16D6F 1E5FF"""
 
 
 def _ranges(text: str) -> tuple[tuple[int, int], ...]:
-    """First and last code point of each range."""
+    """Parses ranges into pairs of first and last code point."""
     ends = (part.split("-") for part in text.split())
     return tuple((int(first, 16), int([first, *last][-1], 16)) for first, *last in ends)
 
 
-# Google's tokenizer calls all of it punctuation, although `$+<=>^`|~` are not P*.
+# Google's tokenizer treats all of it as punctuation, although `$+<=>^`|~` are not in category P.
 ASCII_PUNCTUATION = frozenset(string.punctuation)
 
 
 @dataclasses.dataclass(frozen=True)
 class CodePoints:
-    """Properties of characters, one array element per code point (``NUM_CODE_POINTS`` of them)."""
+    """Character properties, as arrays indexed by code point."""
 
-    dropped: np.ndarray  # bool; cleaning removes NUL, U+FFFD, and Cc and Cf but tab and line ends
-    space: np.ndarray  # bool; separates words: tab, line feed, return, Zs, U+2028 and U+2029
-    ideograph: np.ndarray  # bool; a word of its own, decided before any normalisation
-    punctuation: np.ndarray  # bool; a word of its own, decided after normalisation
-    nonspacing: np.ndarray  # bool; category Mn, which an uncased tokenizer strips
-    combining_class: np.ndarray  # uint8; what canonical ordering sorts by, 0 = does not move
-    cased: np.ndarray  # bool; beside a capital sigma, decides which small sigma that becomes
-    case_ignorable: np.ndarray  # bool; is looked through when that is decided
-    # Of each assigned code point that this changes: its small letter, which of U+03A3 is U+03C3,
-    # and its canonical decomposition.
+    dropped: np.ndarray  # bool; removed by cleaning: NUL, U+FFFD, Cc and Cf except white space
+    space: np.ndarray  # bool; word separator: tab, line feed, return, Zs, U+2028 and U+2029
+    ideograph: np.ndarray  # bool; a separate word, determined before normalization
+    punctuation: np.ndarray  # bool; a separate word, determined after normalization
+    nonspacing: np.ndarray  # bool; category Mn, which accent stripping removes
+    combining_class: np.ndarray  # uint8; key of canonical ordering, 0 if it does not move
+    cased: np.ndarray  # bool; determines the lower case of an adjacent capital sigma
+    case_ignorable: np.ndarray  # bool; skipped when determining that
+    # Lower case (U+03A3 becomes U+03C3) and canonical decomposition of the code points that have
+    # one.
     lowered: dict[int, str]
     decomposed: dict[int, str]
 
 
 class Normalization(NamedTuple):
-    """What of the casing and of ``TextRules`` decides a text's words."""
+    """Options of casing and ``TextRules`` that determine the words of a text."""
 
     lower: bool
     strip: bool
@@ -116,31 +116,31 @@ class Normalization(NamedTuple):
 
     @classmethod
     def from_rules(cls, do_lower_case: bool, rules: TextRules) -> "Normalization":
-        """The normalization of a tokenizer that lower-cases or not, by its rules of text."""
+        """Creates the normalization of a tokenizer from its casing and rules."""
         strip = do_lower_case if rules.strip_accents is None else rules.strip_accents
         return cls(do_lower_case, strip, rules.characters, rules.split_ideographs)
 
     @property
     def has_final_sigma(self) -> bool:
-        """True if a capital sigma's small letter depends on its place in the word."""
+        """Whether the lower case of a capital sigma depends on its position in the word."""
         return self.lower and self.characters == GOOGLE
 
 
 @functools.cache
 def code_points(characters: str = GOOGLE) -> CodePoints:
-    """The tables, built once a process."""
+    """Returns the character properties, built once per process."""
     return _google_code_points() if characters == GOOGLE else _tokenizers_code_points()
 
 
 def _google_code_points() -> CodePoints:
-    """Those of Unicode 14, on every Python."""
+    """Builds the properties of Unicode 14, on every Python version."""
     later = _members(ASSIGNED_AFTER_14)
     dropped, space, punctuation, nonspacing, cased, case_ignorable = (
         np.zeros(NUM_CODE_POINTS, bool) for _ in range(6)
     )
     combining_class = np.zeros(NUM_CODE_POINTS, np.uint8)
     lowered, decomposed = {}, {}
-    for code in (*range(0x40000), *range(0xE0000, 0xE1000)):  # nothing is assigned elsewhere
+    for code in (*range(0x40000), *range(0xE0000, 0xE1000)):  # all assigned code points
         character = chr(code)
         category = unicodedata.category(character)
         if later[code] or category in ("Cn", "Co", "Cs"):
@@ -150,8 +150,8 @@ def _google_code_points() -> CodePoints:
         punctuation[code] = category[0] == "P" or character in ASCII_PUNCTUATION
         nonspacing[code] = category == "Mn"
         combining_class[code] = unicodedata.combining(character)
-        # Python does not publish these two properties; what a capital sigma behind the character
-        # becomes tells them: final behind a cased one, and looked through what is ignorable.
+        # Python does not expose these two properties. They follow from the lower case of a capital
+        # sigma after the character: final after a cased one, skipping case-ignorable ones.
         is_final_after = (character + "Σ").lower()[-1] == "ς"
         is_final_after_letter = ("A" + character + "Σ").lower()[-1] == "ς"
         cased[code] = is_final_after
@@ -176,7 +176,7 @@ def _google_code_points() -> CodePoints:
 
 
 def _tokenizers_code_points() -> CodePoints:
-    """Google's, with what differs in ``tokenizers``."""
+    """Modifies Google's properties by the differences of ``tokenizers``."""
     google = code_points(GOOGLE)
     letters = _members(_ranges(_LETTERS_UNTIL_8))
     small = {
@@ -200,7 +200,7 @@ def _tokenizers_code_points() -> CodePoints:
 
 @functools.cache
 def normal_forms(normalization: Normalization) -> dict[int, str]:
-    """Of each code point that lowering and decomposing change: what it becomes, marks kept."""
+    """Returns the lowered and decomposed form of each code point that changes, with marks."""
     table = code_points(normalization.characters)
     lowered = table.lowered if normalization.lower else {}
     decomposed = table.decomposed if normalization.strip else {}
@@ -212,22 +212,22 @@ def normal_forms(normalization: Normalization) -> dict[int, str]:
 
 
 def _members(ranges: tuple[tuple[int, int], ...]) -> np.ndarray:
-    """A bool array over all code points, True inside the ranges."""
+    """Returns a bool array over all code points, True inside the ranges."""
     members = np.zeros(NUM_CODE_POINTS, bool)
     for first, last in ranges:
         members[first : last + 1] = True
     return members
 
 
-# Cleaning removes U+0001 from every text, so nothing else can come out as this.
+# Cleaning removes U+0001 from every text, so this output is unique.
 AMBIGUOUS = "\x01"
 CAPITAL_SIGMA = 0x03A3
 
-# The trie's values: bit 30 "is replaced", bits 6-29 where in the pool of strings, bits 0-5 the
-# number of bytes there.
+# Values in the trie: bit 30 "is replaced", bits 6-29 offset in the pool of strings, bits 0-5 number
+# of bytes.
 _IS_REPLACED = 1 << 30
 _POOL_SHIFT = 6
-# The trie's units, see _double_array.
+# Units of the trie; see _double_array.
 _BLOCK = 256
 _HAS_VALUE = 1 << 8
 _OFFSET_SHIFT = 10
@@ -236,7 +236,7 @@ _IS_VALUE = 1 << 31
 
 @functools.cache
 def build_normalizer_model(normalization: Normalization) -> np.ndarray:
-    """The op's model, ``FastBertNormalizerModel``: uint8, built once a process."""
+    """Builds a ``FastBertNormalizerModel``, uint8, once per process."""
     pool = bytearray()
     values: dict[bytes, int] = {}
 
@@ -247,7 +247,7 @@ def build_normalizer_model(normalization: Normalization) -> np.ndarray:
         return values[replacement]
 
     replaced = replacements(normalization)
-    # NUL ends a key of the trie, so the model holds its value apart.
+    # NUL terminates keys of the trie, so the model stores its value separately.
     value_of_nul = value(replaced.pop(0).encode())
     entries = dict.fromkeys(_ill_formed_sequences(), value(b""))
     entries |= {chr(code).encode(): value(new.encode()) for code, new in replaced.items()}
@@ -266,9 +266,9 @@ def build_normalizer_model(normalization: Normalization) -> np.ndarray:
 
 
 def replacements(normalization: Normalization) -> dict[int, str]:
-    """Replacement of each code point that the model changes."""
+    """Returns the replacement of each code point that the model changes."""
     table = code_points(normalization.characters)
-    # Punctuation between spaces, but ASCII's, which is written into the op behind this one.
+    # Non-ASCII punctuation between spaces; the next operation splits at ASCII punctuation.
     spaced = {code: f" {chr(code)} " for code in _where(table.punctuation) if code >= 0x80}
     changed = dict(spaced)
     stripped = dict.fromkeys(_where(table.nonspacing), "") if normalization.strip else {}
@@ -283,11 +283,11 @@ def replacements(normalization: Normalization) -> dict[int, str]:
 
 
 def ambiguous_code_points(normalization: Normalization) -> np.ndarray:
-    """The code points of which the model cannot tell what they become: a bool array over all.
+    """Returns a mask of the code points whose replacement depends on their neighbors.
 
-    They are a capital sigma whose small letter depends on its place; where accents are stripped,
-    all with a mark that canonical ordering moves and stripping keeps, of combining class not 0,
-    category Mc; and what the operation that splits words takes for a word and is none.
+    These are capital sigmas with final forms; when stripping accents, code points with marks that
+    canonical ordering moves but stripping keeps (combining class above 0, category Mc); and code
+    points that only the next operation treats as words.
     """
     table = code_points(normalization.characters)
     ambiguous = np.zeros(NUM_CODE_POINTS, bool)
@@ -306,18 +306,18 @@ def ambiguous_code_points(normalization: Normalization) -> np.ndarray:
 
 
 def _runs(flags: np.ndarray) -> list[tuple[int, int]]:
-    """First and last code point of each run of those of which a property is true."""
+    """Returns the first and last code point of each run of True."""
     ends = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
     return [(int(first), int(end) - 1) for first, end in ends.reshape(-1, 2)]
 
 
 def _where(flags: np.ndarray) -> list[int]:
-    """The code points of which a property is true."""
+    """Returns the code points where a property is True."""
     return np.flatnonzero(flags).tolist()
 
 
 def _ill_formed_sequences() -> Iterator[bytes]:
-    """Every byte string that the op takes for one ill-formed character (Unicode, section 3.9)."""
+    """Yields the byte strings that are one ill-formed character (Unicode, section 3.9)."""
     for byte in range(0x80, 0x100):
         yield bytes([byte])
     for code in range(0x800, NUM_CODE_POINTS, 0x40):
@@ -328,15 +328,14 @@ def _ill_formed_sequences() -> Iterator[bytes]:
 
 
 def _double_array(entries: dict[bytes, int]) -> np.ndarray:
-    """A trie from UTF-8 bytes to values below 2**31, as a uint32 vector.
+    """Builds a trie from UTF-8 bytes to values below 2**31, as a uint32 vector.
 
-    A unit has the form of darts-clone: bits 0-7 the label (the byte that leads here), bit 8 "has
-    a value", bits 10-30 the offset. The child for byte b of the node at n is at n ^ offset ^ b,
-    its value at n ^ offset, where bit 31 tells it from any label. The bytes that continue a
-    character are 0x80-0xBF, so that no search for free places is needed: behind the root's
-    children, a block of 256 units has the children of two nodes in its upper half, and in its
-    lower half values: the two nodes' own, and the leaves', of which equal ones share a place. Nodes
-    that lead to the same share their children's places.
+    Units are those of darts-clone: bits 0-7 the label (the byte that leads here), bit 8 "has a
+    value", bits 10-30 the offset. The child for byte b of the node at n is at n ^ offset ^ b. The
+    value is at n ^ offset, marked by bit 31. Continuation bytes are 0x80-0xBF, so free indices need
+    no search: after the root's children, each block of 256 units stores the children of two nodes
+    in its upper half, and values in its lower half. Equal values of leaves share an index, as do
+    the children of equal nodes.
     """
     children: dict[bytes, list[bytes]] = {}
     for node in {key[:length] for key in entries for length in range(1, len(key) + 1)}:
@@ -353,7 +352,7 @@ def _double_array(entries: dict[bytes, int]) -> np.ndarray:
     # base = n ^ offset.
     base = {key: value_index[value] for key, value in entries.items() if key not in children}
     number_of: dict[Any, int] = {}
-    parents = [b""]  # of which no two share their children
+    parents = [b""]  # with distinct children
     for parent in sorted(children.keys() - {b""}, key=lambda node: (-len(node), node)):
         below = tuple(sorted((node[-1], base[node]) for node in children[parent]))
         number = number_of.setdefault((below, entries.get(parent)), len(number_of))
@@ -373,49 +372,49 @@ def _double_array(entries: dict[bytes, int]) -> np.ndarray:
     return units
 
 
-# === By the book ===
+# === The definition ===
 
 FINAL_SIGMA = 0x03C2
 
-# A code point's traits are bits; from bit 8 on stands its combining class.
+# Traits of a code point are bits; bits from 8 on are its combining class.
 _DROPPED, _SPACE, _SOLO, _NONSPACING, _CASED, _CASE_IGNORABLE = (1 << bit for bit in range(6))
 _CLASSES = 1 << 8
 
 
 class Words(NamedTuple):
-    """The words of N strings, and where their characters come from."""
+    """Words of N strings, and the source positions of their characters."""
 
-    words: tf.RaggedTensor  # [N, (words)] string, normalised
-    num_characters: tf.Tensor  # (W,) int64, the characters of each word
-    token_ids: tf.Tensor  # (W,) int32, the id of an added token, -1 of another word
-    # (C,) int64: each character's first byte in the concatenation of all words, the byte of its
-    # string that it comes from, and the byte behind that and behind what was removed after it.
+    words: tf.RaggedTensor  # [N, (words)] string, normalized
+    num_characters: tf.Tensor  # (W,) int64, characters per word
+    token_ids: tf.Tensor  # (W,) int32, id of an added token, else -1
+    # (C,) int64: each character's first byte in the concatenated words; its first byte in its
+    # string; and its end there, after removed characters that follow it.
     character_starts: tf.Tensor
     source_starts: tf.Tensor
     source_ends: tf.Tensor
 
 
 class _Characters(NamedTuple):
-    """The characters of N strings once normalised; C of them."""
+    """Characters of N normalized strings."""
 
     codes: tf.Tensor  # (C,) int32
     traits: tf.Tensor  # (C,) int32
-    rows: tf.Tensor  # (C,) int64, the string of each
-    starts: tf.Tensor  # (C,) int64, the byte of its string that it comes from
-    tokens: tf.Tensor  # (C,) int64, the number of the added token that it is of, or 0
-    ids: tf.Tensor  # (K,) int32, the added tokens' ids
+    rows: tf.Tensor  # (C,) int64, index of the string
+    starts: tf.Tensor  # (C,) int64, first byte in the string
+    tokens: tf.Tensor  # (C,) int64, index of the added token from 1, or 0
+    ids: tf.Tensor  # (K,) int32, ids of the added tokens
 
 
 class WordSplitter:
-    """Cleans, lowers the case and strips accents if asked to, splits at spaces and punctuation.
+    """Cleans text, optionally lower-cases and strips accents, and splits it into words.
 
-    Added tokens are words, whatever their characters.
+    Added tokens are words, regardless of their characters.
     """
 
     def __init__(self, do_lower_case: bool, rules: TextRules = AS_GOOGLE):
         self._normalization = Normalization.from_rules(do_lower_case, rules)
         firsts, traits = _trait_ranges(self._normalization)
-        # An entry for U+0000, which cleaning removes, so that no code point stands before all.
+        # U+0000, which cleaning removes, ensures that every code point has a preceding entry.
         forms = sorted({0: "\0", **normal_forms(self._normalization)}.items())
         with tf.init_scope(), tf.device("CPU:0"):
             self._range_firsts = tf.constant(firsts)
@@ -431,7 +430,7 @@ class WordSplitter:
         self._has_forms = len(forms) > 1
         self._finders: list[TokenFinder | None] = [None, None]
         is_ideograph = code_points(rules.characters).ideograph & rules.split_ideographs
-        # Contents are normalised before there is a finder that would leave parts of them.
+        # Contents are normalized before a finder exists that would exclude parts of them.
         for normalized in (True, False):
             tokens = [t for t in rules.added_tokens if t.normalized == normalized]
             if tokens:
@@ -446,7 +445,7 @@ class WordSplitter:
                 )
 
     def _normalize_strings(self, strings: Sequence[str]) -> list[str]:
-        """Strings as the second finder sees them."""
+        """Normalizes strings for the second finder."""
         with tf.init_scope(), tf.device("CPU:0"):
             characters = self._normalize(tf.constant(strings))
             rows = tf.RaggedTensor.from_value_rowids(
@@ -457,7 +456,9 @@ class WordSplitter:
             ]
         for content, text in zip(strings, normalized, strict=True):
             if not text:
-                raise ValueError(f"Of the added token {content!r} nothing is left once normalised.")
+                raise ValueError(
+                    f"Added token {content!r} is empty after normalization. Remove it."
+                )
         return normalized
 
     def __call__(self, strings: tf.Tensor) -> Words:
@@ -498,7 +499,7 @@ class WordSplitter:
         )
 
     def _normalize(self, strings: tf.Tensor) -> "_Characters":
-        """The characters that normalisation makes of strings, (N,)."""
+        """Normalizes strings, (N,), to characters."""
         decoded, offsets = tf.strings.unicode_decode_with_offsets(
             strings, "UTF-8", errors="replace", replacement_char=REPLACEMENT_CHARACTER
         )
@@ -527,13 +528,13 @@ class WordSplitter:
         return _Characters(codes, traits, rows, starts, tokens, ids)
 
     def _traits(self, codes: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-        """The trait bits of each code point; none inside added tokens."""
+        """Returns the trait bits of each code point; 0 inside added tokens."""
         traits = tf.gather(self._range_traits, upper_bound(self._range_firsts, codes) - 1)
         return tf.where(tokens > 0, 0, traits)
 
     def _expand(self, codes: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Lower-cases and decomposes code points: new ones, and where each comes from."""
-        # The entry of the table with the largest key that is not above the code point.
+        """Lower-cases and decomposes code points; returns new ones and their source indices."""
+        # Entry with the largest key up to the code point.
         entries = upper_bound(self._form_keys, codes) - 1
         changes = (tf.gather(self._form_keys, entries) == codes) & (tokens == 0)
         begins = tf.gather(self._form_splits, entries)
@@ -542,18 +543,17 @@ class WordSplitter:
         indices = tf.range(tf.reduce_sum(lengths))
         sources = upper_bound(ends, indices)
         within = indices - tf.gather(ends - lengths, sources)
-        # A code point that stays itself has an entry too, if not its own: what is read there for
-        # it is not used, nor could it lie outside the table.
+        # Unchanged code points read a valid entry of another code point, which is ignored.
         lowered = tf.gather(self._form_codes, tf.gather(begins, sources) + within)
         new = tf.where(tf.gather(changes, sources), lowered, tf.gather(codes, sources))
         return new, sources
 
 
 def upper_bound(keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Number of an ascending vector's keys that are not above each value, int32.
+    """Counts the keys of an ascending vector that are not above each value, int32.
 
-    ``tf.searchsorted(..., side="right")`` of vectors with a quarter of its nodes: they are most
-    of what makes this graph slow to start.
+    Equals ``tf.searchsorted(..., side="right")`` with a quarter of its graph nodes, which dominate
+    the startup time of this graph.
     """
     bound = tf.raw_ops.UpperBound(
         sorted_inputs=tf.expand_dims(keys, 0), values=tf.expand_dims(values, 0)
@@ -562,19 +562,19 @@ def upper_bound(keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def next_larger(keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """For each values key the first larger one of an ascending vector, int64's largest if none."""
+    """Returns the first larger key of an ascending vector per value, else int64's maximum."""
     return tf.gather(tf.concat([keys, [tf.int64.max]], 0), upper_bound(keys, values))
 
 
 def row_bases(lengths: tf.Tensor) -> tf.Tensor:
-    """Position of each string in a row of all strings' byte offsets, 0 to the length."""
+    """Returns each string's position among the byte offsets, 0 to length, of all strings."""
     return tf.cumsum(lengths + 1, exclusive=True)
 
 
 def _choose_sigmas(codes: tf.Tensor, traits: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Makes final the capital sigmas that end a word: Unicode, section 3.13, Final_Sigma.
+    """Replaces capital sigmas that end a word: Unicode, section 3.13, Final_Sigma.
 
-    A cased letter stands before it and none after it, looking through what is case-ignorable.
+    A cased letter precedes such a sigma, and none follows, skipping case-ignorable characters.
     """
     seen = tf.where(traits & _CASE_IGNORABLE == 0)[:, 0]
     seen_codes, seen_rows = tf.gather(codes, seen), tf.gather(rows, seen)
@@ -589,7 +589,7 @@ def _choose_sigmas(codes: tf.Tensor, traits: tf.Tensor, rows: tf.Tensor) -> tf.T
 
 
 def _canonical_order(traits: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """The permutation that sorts each run of marks by combining class (section 3.11)."""
+    """Returns the order that sorts each run of marks by combining class (section 3.11)."""
     classes = tf.cast(traits // _CLASSES, tf.int64)
     begins_run = (classes == 0) | (rows != _shift(rows, -1))
     runs = tf.cumsum(tf.cast(begins_run, tf.int64))
@@ -597,7 +597,7 @@ def _canonical_order(traits: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
 
 
 def _source_ends(strings: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-    """The byte offset at which the next character that is left begins, or the string's end."""
+    """Returns the byte offset of the next remaining character, or the end of the string."""
     lengths = tf.cast(tf.strings.length(strings), tf.int64)
     bases = tf.gather(row_bases(lengths), rows)
     following = next_larger(bases + starts, bases + starts)
@@ -605,24 +605,24 @@ def _source_ends(strings: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor) -> tf.T
 
 
 def _keep(mask: tf.Tensor, *vectors: tf.Tensor) -> list[tf.Tensor]:
-    """The elements of each vector where the mask is true."""
+    """Returns the elements of each vector where the mask is True."""
     indices = tf.where(mask)[:, 0]
     return [tf.gather(vector, indices) for vector in vectors]
 
 
 def _shift(vector: tf.Tensor, first: int | bool) -> tf.Tensor:
-    """Each element's predecessor; the first one's is given."""
+    """Shifts a vector by one, with ``first`` as the new first element."""
     return tf.concat([tf.constant([first], vector.dtype), vector], 0)[: tf.size(vector)]
 
 
 def _utf8_lengths(codes: tf.Tensor) -> tf.Tensor:
-    """Number of bytes of each code point in UTF-8, int64."""
+    """Returns the number of UTF-8 bytes of each code point, int64."""
     return 1 + sum(tf.cast(codes >= first, tf.int64) for first in (0x80, 0x800, 0x10000))
 
 
 @functools.cache
 def _trait_ranges(normalization: Normalization) -> tuple[np.ndarray, np.ndarray]:
-    """The code points as runs of equal traits: each run's first, and its traits, int32."""
+    """Returns runs of code points with equal traits: first code points and traits, int32."""
     table = code_points(normalization.characters)
     bits = table.combining_class.astype(np.int32) * _CLASSES
     flags = {

@@ -1,16 +1,16 @@
-"""Text to WordPiece ids, identical to Google's ``FullTokenizer`` or Hugging Face's, in-graph.
+"""WordPiece tokenizer in the graph, with the ids of Google's or Hugging Face's tokenizer.
 
-Most strings go through two operations of tensorflow-text: ``FastBertNormalize`` with the model of
-``normalization``, and ``FastWordpieceTokenizeWithOffsets`` (Song et al., 2021,
-arXiv:2012.15524). Three things are beyond them: a letter that changes with its neighbours, for
-which the first puts a mark; a word of 201 to 800 *bytes*, as Google counts 200 *characters*; and an
-added token. The first two show in what the operations return anyway, and so does the third where
-the token has punctuation, as ``[SEP]`` has; the strings with one are done again, by the definition.
-TensorFlow Serving has both operations since 2.13.
+Most strings only pass through two operations of tensorflow-text: ``FastBertNormalize`` with the
+model of ``normalization``, and ``FastWordpieceTokenizeWithOffsets`` (Song et al., 2021,
+arXiv:2012.15524). They cannot process three cases: letters that change with their neighbors, which
+the first operation marks; words of 201 to 800 bytes, because Google's limit is 200 characters; and
+added tokens. Their results show the first two cases, and added tokens with punctuation such as
+``[SEP]``. Strings with such a case are tokenized again by the exact definition. TensorFlow Serving
+supports both operations since 2.13.
 
 Letters: N strings, W words, V vocabulary.
 
-Source: google-research/bert ``tokenization.py``, ``FullTokenizer``.
+Source: google-research/bert, ``tokenization.py``, ``FullTokenizer``.
 """
 
 import functools
@@ -39,15 +39,15 @@ from .normalization import (
 from .text_rules import AS_GOOGLE, GOOGLE, AddedToken, TextRules, escape
 from .vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, load_vocabulary, validate_vocabulary
 
-_MAX_BYTES_PER_PIECE = 256  # the op's
+_MAX_BYTES_PER_PIECE = 256  # limit of the operation
 
 
 def _matchable_pieces(
     vocab: Sequence[str], normalization: Normalization, added: Sequence[AddedToken]
 ) -> list[str]:
-    """The vocabulary with a stand-in for each piece that no text can produce: all different.
+    """Replaces pieces that no text can produce with distinct placeholders.
 
-    Special tokens and their like could confuse the builder of the op's trie; stand-ins do not.
+    Special tokens and similar pieces could confuse the builder of the operation's trie.
     """
     replaced = _replaced_characters(normalization)
     excluded_ids = {token.id for token in added if not token.is_piece}
@@ -58,8 +58,8 @@ def _matchable_pieces(
         matchable = body and is_one_word and replaced.isdisjoint(body) and index not in excluded_ids
         if matchable and len(body.encode()) > _MAX_BYTES_PER_PIECE:
             raise ValueError(
-                f"Piece {index} of the vocabulary, {piece[:20]!r}..., has {len(body.encode())} "
-                f"bytes: expected at most {_MAX_BYTES_PER_PIECE}; remove it or shorten it."
+                f"Piece {index} of the vocabulary, {piece[:20]!r}...: expected at most "
+                f"{_MAX_BYTES_PER_PIECE} bytes, got {len(body.encode())}. Remove or shorten it."
             )
         pieces.append(piece if matchable else f"[{index}]")
     return pieces
@@ -67,7 +67,7 @@ def _matchable_pieces(
 
 @functools.cache
 def _replaced_characters(normalization: Normalization) -> frozenset[str]:
-    """The characters that normalisation leaves in no word."""
+    """Returns the characters that are in no normalized word."""
     changed = replacements(normalization).items()
     removed = (chr(code) for code, new in changed if new.strip() not in (chr(code), AMBIGUOUS))
     return frozenset([" ", *removed])
@@ -76,9 +76,9 @@ def _replaced_characters(normalization: Normalization) -> frozenset[str]:
 def _wordpiece_operation(
     pieces: Sequence[str], unk_id: int, max_bytes_per_word: int, takes_words: bool = False
 ) -> tensorflow_text.FastWordpieceTokenizer:
-    """The operation that splits words into pieces, int32 ids; longer words are [UNK].
+    """Creates the operation that splits words into int32 ids; long words are [UNK].
 
-    It splits text into words first, unless it is given words.
+    Unless ``takes_words`` is set, it also splits texts into words.
     """
     model = _wordpiece_model(tuple(pieces), pieces[unk_id], max_bytes_per_word, takes_words)
     return tensorflow_text.FastWordpieceTokenizer(
@@ -86,11 +86,11 @@ def _wordpiece_operation(
     )
 
 
-@functools.lru_cache(maxsize=4)  # two a vocabulary; that of BERT-base has 2 MB
+@functools.lru_cache(maxsize=4)  # two per vocabulary, with 2 MB for BERT-base
 def _wordpiece_model(
     pieces: tuple[str, ...], unknown: str, max_bytes_per_word: int, takes_words: bool
 ) -> np.ndarray:
-    """The trie of a vocabulary, as tensorflow-text stores it: (bytes,) uint8."""
+    """Builds the trie of a vocabulary in the format of tensorflow-text, (bytes,) uint8."""
     built = build_fast_wordpiece_model(
         list(pieces), max_bytes_per_word, CONTINUATION_PREFIX, unknown, takes_words, False
     )
@@ -98,39 +98,39 @@ def _wordpiece_model(
 
 
 _MAX_BYTES_PER_CHARACTER = 4
-# A word that no piece begins, and so [UNK]: cleaning removes control characters, and those of the
-# vocabulary never reach the trie.
+# A word that becomes [UNK]: cleaning removes control characters, and pieces with control characters
+# are not in the trie.
 _UNKNOWN_WORD = "\x02"
 
 
 class BertTokenizer:
     """Splits text into WordPiece ids.
 
-    Ids equal those of Google's ``FullTokenizer`` for every UTF-8 string of characters that
-    Unicode 14 assigns, under any locale and Python version. What it does not assign is an
-    ordinary letter without case (but for the few that tensorflow-text, which knows a later Unicode,
-    calls punctuation); a byte that is not UTF-8 is passed over. No special token but [UNK] ever
-    comes out, whatever the text: ``"[MASK]"`` is three words. ``rules`` may say otherwise: those of
-    a Hugging Face directory give the ids of its own tokenizer, with its added tokens.
+    The ids equal those of Google's ``FullTokenizer`` for every UTF-8 string of characters in
+    Unicode 14, with any locale and Python version. Characters of later versions are caseless
+    letters, except the few that tensorflow-text treats as punctuation. Invalid UTF-8 is ignored.
+    Texts never produce special tokens except [UNK]: ``"[MASK]"`` is three words. The ``rules`` of a
+    Hugging Face directory reproduce its own tokenizer, including added tokens.
 
-    Works eagerly, in ``Dataset.map`` and in a SavedModel. Give it batches: a thousand strings at
-    once are tokenised several times as fast as one by one.
+    Works eagerly, in ``Dataset.map`` and in a SavedModel. Batches of about 1,000 strings are
+    several times as fast as single strings.
 
     Args:
-        vocab: the path of a vocabulary file, or the pieces in the order of their ids.
-        do_lower_case: whether to lower the case and strip accents ("uncased").
-        rules: how text is read besides, ``TextRules``; by default as Google's code does it.
+        vocab: Path to a vocabulary file, or list of pieces by id.
+        do_lower_case: Whether to lower-case the text and strip accents ("uncased").
+        rules: Further tokenization rules; by default those of google-research/bert.
 
     Attributes:
-        vocab: list of the pieces; ``vocab_size``, V, is their number.
-        pad_id, unk_id, cls_id, sep_id, mask_id: the ids of [PAD], [UNK], [CLS], [SEP], [MASK].
-        second_type: the type of a pair's second text, 1 unless the rules have no types of pairs.
-        odd_to_longer: how a pair is cut, see ``packing.longest_first``.
-        continuation: (V,) bool array; whether the piece continues a word (it begins with ``##``).
+        vocab: List of pieces.
+        vocab_size: Number of pieces, V.
+        pad_id, unk_id, cls_id, sep_id, mask_id: Ids of [PAD], [UNK], [CLS], [SEP] and [MASK].
+        second_type: Type id of the second text of a pair: 1, or 0 without pair types.
+        odd_to_longer: How pairs are truncated; see ``packing.longest_first``.
+        continuation: Whether each piece continues a word, that is, starts with ``##``.
+            Shape `(V,)`, bool.
 
     Raises:
-        ValueError: the vocabulary is not one (see ``vocabulary.validate_vocabulary``), or has a
-            piece of more than 256 bytes.
+        ValueError: If the vocabulary is invalid, or has a piece of more than 256 bytes.
 
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", "!"]
     >>> tokenizer = BertTokenizer(vocab)
@@ -174,8 +174,8 @@ class BertTokenizer:
                 pieces, self.unk_id, limit * _MAX_BYTES_PER_CHARACTER, takes_words=True
             )
         self._split_words = WordSplitter(self.do_lower_case, rules)
-        # What shows that a string may have an added token: the id of a mark that is in the token,
-        # and so always a word; else the token itself in what the normalizer makes of the string.
+        # Signs of added tokens: the id of a punctuation mark in the token, which is always a
+        # separate word, or else the normalized token itself.
         self._mark_ids, unmarked_contents = set(), []
         for token in rules.added_tokens:
             mark = next((each for each in token.content if each in ASCII_PUNCTUATION), None)
@@ -188,9 +188,17 @@ class BertTokenizer:
         )
 
     def tokenize(self, strings: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
-        """Splits strings, (N,) string, UTF-8, into ids: [N, (tokens)] int32.
+        """Splits strings into ids.
 
-        What is no vector of strings is a ``ValueError``.
+        Args:
+            strings: UTF-8 strings.
+                Shape `(N,)`, string.
+
+        Returns:
+            Ids of shape `[N, (tokens)]`, int32.
+
+        Raises:
+            ValueError: If ``strings`` is not a vector of strings.
         """
         (ids,) = self._tokenize(strings, with_offsets=False)
         return ids
@@ -198,15 +206,20 @@ class BertTokenizer:
     def tokenize_with_offsets(
         self, strings: tf.Tensor | Sequence[str]
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Splits strings into ids, and says which bytes each token comes from.
+        """Splits strings into ids, with the source bytes of each token.
 
-        A token covers all of every character that it has a part of (a Hangul syllable is three
-        letters to an uncased tokenizer, and may be three tokens with the same offsets), and the
-        removed characters behind it: accents, control characters, bytes that are not UTF-8.
-        Where canonical ordering swaps two marks, they keep their places.
+        A token covers all of its characters, even if it only contains a part of one: a Hangul
+        syllable is three letters to an uncased tokenizer, and may be three tokens with the same
+        offsets. It also covers removed characters after them, such as accents, control characters
+        and invalid UTF-8. Marks that canonical ordering swaps keep their positions.
 
-        Returns ``(ids, starts, ends)``, each [N, (tokens)]: int32 ids; int64 offsets of the first
-        byte and of the byte behind the last, in the string as it was given.
+        Args:
+            strings: UTF-8 strings.
+                Shape `(N,)`, string.
+
+        Returns:
+            Ids, int32, and the start and end (exclusive) of each token in bytes, int64.
+                Shape `[N, (tokens)]` each.
 
         >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "e", "##t"])
         >>> ids, starts, ends = tokenizer.tokenize_with_offsets([" Ét é"])
@@ -219,7 +232,7 @@ class BertTokenizer:
     def _tokenize(
         self, strings: tf.Tensor | Sequence[str], with_offsets: bool
     ) -> list[tf.RaggedTensor]:
-        """Ids, and offsets if wanted, all with the same row splits."""
+        """Returns ids, and optionally offsets, with the same row splits."""
         strings = _as_vector(strings)
         with tf.device("CPU:0"):
             outputs, ambiguous = self._tokenize_fast(strings, with_offsets)
@@ -234,14 +247,14 @@ class BertTokenizer:
     def _tokenize_fast(
         self, strings: tf.Tensor, with_offsets: bool
     ) -> tuple[list[tf.RaggedTensor], list[tf.Tensor]]:
-        """Ids (and offsets), and of which tokens, and of which strings, a string is done again."""
+        """Returns ids (and offsets), and masks of ambiguous tokens and strings."""
         if with_offsets:
             normalized, offsets = self._normalizer.normalize_with_offsets(strings)
         else:
             normalized = self._normalizer.normalize(strings)
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(normalized)
-        # A word of more than 200 bytes came out as [UNK]. It may have fewer characters, but not if
-        # it has more than four times as many bytes.
+        # Words of more than 200 bytes became [UNK]. They may have 200 characters or fewer, up to
+        # four bytes each.
         size, limit = ends.values - starts.values, self.rules.max_word_length
         may_be_short = size <= limit * _MAX_BYTES_PER_CHARACTER
         is_ambiguous = (ids.values >= self.vocab_size) | ((size > limit) & may_be_short)
@@ -269,7 +282,7 @@ class BertTokenizer:
     def _replace_ambiguous(
         self, strings: tf.Tensor, outputs: list[tf.RaggedTensor], ambiguous: list[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """Does doubtful strings again; row splits, then values of each output."""
+        """Tokenizes ambiguous strings again; returns row splits and the values of each output."""
         is_ambiguous, *are_ambiguous = ambiguous
         rows = tf.boolean_mask(value_rows(outputs[0].row_splits), is_ambiguous)
         rows, _ = tf.unique(tf.concat([rows, *(tf.where(each)[:, 0] for each in are_ambiguous)], 0))
@@ -285,13 +298,13 @@ class BertTokenizer:
         return [merged[0].row_splits, *(output.values for output in merged)]
 
     def _tokenize_exactly(self, strings: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Ids and offsets, through the words that the definition makes of the strings."""
+        """Returns ids and offsets, by splitting strings into words first."""
         split = self._split_words(strings)
         is_long = split.num_characters > self.rules.max_word_length
         is_single_token = is_long | (split.token_ids >= 0)
         words = tf.where(is_single_token, _UNKNOWN_WORD, split.words.values)
         ids, starts, ends = self._word_tokenizer.tokenize_with_offsets(words)
-        # (W,) bytes; an unknown word's only token ends where the word does.
+        # (W,) bytes; the only token of an unknown word ends with the word.
         lengths = tf.cast(tf.strings.length(split.words.values), tf.int64)
         word = value_rows(ids.row_splits)
         word_starts = tf.gather(tf.cumsum(lengths, exclusive=True), word)
@@ -304,7 +317,7 @@ class BertTokenizer:
         last_bytes = word_starts + token_ends - 1
         first = upper_bound(split.character_starts, first_bytes)
         last = upper_bound(split.character_starts, last_bytes)
-        # Tokens of words of strings to tokens of strings.
+        # From tokens per word to tokens per string.
         row_splits = tf.gather(ids.row_splits, split.words.row_splits)
         added = tf.gather(split.token_ids, word)
         values = [
@@ -316,28 +329,28 @@ class BertTokenizer:
 
 
 def _match_any(normalizer: tensorflow_text.FastBertNormalizer, contents: Sequence[str]) -> str:
-    """The regular expression of normalised strings that have one of some contents."""
+    """Returns a regular expression that matches normalized strings with any of ``contents``."""
     with tf.init_scope(), tf.device("CPU:0"):
         normalized = normalizer.normalize(tf.constant(contents)).numpy()
     return f"(?s).*({'|'.join(escape(text.decode()) for text in normalized)}).*"
 
 
 def _ragged(values: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
-    """A ragged tensor without the checks, which splits that an operation made do not need."""
+    """Creates a ragged tensor without validation, for row splits computed by an operation."""
     return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
 
 def _as_vector(strings: tf.Tensor | Sequence[str]) -> tf.Tensor:
-    """The strings as a tensor of shape (N,), or a ValueError."""
+    """Converts strings to a tensor of shape (N,), or raises a ValueError."""
     try:
         tensor = tf.convert_to_tensor(strings, tf.string)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"The tokenizer takes a vector of strings, shape (N,), but got {strings!r:.80}."
+            f"Expected a vector of strings, shape (N,), got {strings!r:.80}."
         ) from error
     if tensor.shape.rank != 1:
         raise ValueError(
-            f"The tokenizer takes a vector of strings, shape (N,), but got shape {tensor.shape}; "
-            "reshape what has more dimensions to a vector, put a single string into a list."
+            f"Expected a vector of strings, shape (N,), got shape {tensor.shape}. Reshape it to a "
+            "vector; put a single string into a list."
         )
     return tensor

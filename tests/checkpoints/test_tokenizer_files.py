@@ -251,9 +251,9 @@ OF_MODEL = [
     ({"added_tokens": [{"id": 15, "content": "\n"}]}, "adds the token '\\n': white space at its "
      "ends, or a line break, is kept by no file of a piece a line"),
     ({"added_tokens": [{"id": 15, "content": "\u00ad", "normalized": True}]},
-     "nothing is left once normalised"),
+     "is empty after normalization"),
     ({"added_tokens": [{"id": 15 + at, "content": f"{at:0250}"} for at in range(500)]},
-     "The added tokens have more than 120,000 bytes together"),
+     "The added tokens have more than 120,000 bytes"),
 ]  # fmt: skip
 OF_FILE = [
     (_model(unk_token="<unk>"), "model.unk_token is '<unk>', expected '[UNK]': only BERT's can "

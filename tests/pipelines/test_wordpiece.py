@@ -192,16 +192,16 @@ def test_no_text(tokenizer, texts):
     assert tokenizer.tokenize(texts).shape == (len(texts), None)
 
 
-TAKES = r"The tokenizer takes a vector of strings, shape \(N,\)"
-RESHAPE = "reshape what has more dimensions to a vector, put a single string into a list."
+EXPECTED = r"Expected a vector of strings, shape \(N,\)"
+RESHAPE = "Reshape it to a vector; put a single string into a list."
 
 
 @pytest.mark.parametrize(
     ("method", "value", "message"),
     [
-        ("tokenize", "hello", rf"{TAKES}, but got shape \(\); {RESHAPE}"),
-        ("tokenize_with_offsets", [["a", "b"]], rf"{TAKES}, but got shape \(1, 2\); {RESHAPE}"),
-        ("tokenize", [1, 2], rf"{TAKES}, but got \[1, 2\]\.$"),
+        ("tokenize", "hello", rf"{EXPECTED}, got shape \(\)\. {RESHAPE}"),
+        ("tokenize_with_offsets", [["a", "b"]], rf"{EXPECTED}, got shape \(1, 2\)\. {RESHAPE}"),
+        ("tokenize", [1, 2], rf"{EXPECTED}, got \[1, 2\]\.$"),
     ],
 )
 def test_refuses_what_is_no_vector(tokenizer, method, value, message):
@@ -210,13 +210,10 @@ def test_refuses_what_is_no_vector(tokenizer, method, value, message):
 
 
 def test_refuses_pieces_that_the_operation_cannot_hold():
-    message = (
-        "Piece 5 of the vocabulary, 'กก.* has 300 bytes: expected at most 256; remove it or "
-        "shorten it"
-    )
+    message = "Piece 5 of the vocabulary, 'กก.*: expected at most 256 bytes, got 300. Remove or shorten it"
     with pytest.raises(ValueError, match=message):
         BertTokenizer([*SPECIAL_TOKENS, "ก" * 100])
-    with pytest.raises(ValueError, match=r"Piece 5 .*, .##กก.*has 258 bytes: expected at most 256"):
+    with pytest.raises(ValueError, match=r"Piece 5 .*, .##กก.*expected at most 256 bytes, got 258"):
         BertTokenizer([*SPECIAL_TOKENS, "##" + "ก" * 86])
     # As long as may be; and one too long, but no text can produce it.
     BertTokenizer([*SPECIAL_TOKENS, "ก" * 85, "É" * 200])
