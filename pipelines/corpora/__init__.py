@@ -1,1 +1,1 @@
-"""Corpora: files of text found, opened and cut into documents of sentences, in blocks."""
+"""Corpora: text files split into documents of sentences, in blocks."""

@@ -1,13 +1,13 @@
-"""A corpus' index: its blocks, and what the documents in them are.
+"""Index of a corpus: its blocks, and the sizes and fingerprints of their documents.
 
-A file is read once, in order: readers cut its text into blocks, workers check and count the blocks
-in parallel. Both are threads: what takes time (reading, inflating, NumPy's and TensorFlow's work on
-a block) does not hold Python's lock, while processes would each load TensorFlow.
+Each file is read once, in order. Reader threads cut its text into blocks, and worker threads
+validate and count the blocks in parallel. The slow operations (reading, inflating, NumPy and
+TensorFlow) release Python's lock, whereas processes would each load TensorFlow.
 
-With a cache folder the index is saved there, under a key of the files and of all that decides how
-their text is parsed. Blocks of JSON lines and of large gzip files, which nothing can read from the
-middle, are saved there too, each compressed on its own. Every file appears whole, so that any
-number of processes can make or read the same index at once.
+In a cache folder, the index is saved under a key of the files and of all options that affect
+parsing. Blocks of JSON lines and of large gzip files do not support random access, so they are also
+saved there, compressed separately. All files are written atomically, so any number of processes can
+create or read the same index.
 """
 
 import collections
@@ -33,35 +33,35 @@ from .corpus import Corpus, DocumentTable, FileBlocks, count_text, join, make_co
 from .files import SourceFile, in_threads
 from .text_bytes import check_utf8, inflate_small, open_text, text_chunks
 
-#: Called now and then with the bytes done and the bytes in all.
+#: Called repeatedly with the number of processed bytes and the total.
 Progress = Callable[[int, int], None]
 
-# Files read at the same time: remote file systems answer slowly.
+# Number of files to read in parallel, because remote file systems have a high latency.
 _NUM_READERS = 16
-# Indexes that are held one by one before they are joined: they take much memory.
+# Number of indexes to collect before they are joined, which saves memory.
 _MAX_PENDING_INDEXES = 1024
-# Lines of text enough to tell its format.
+# Number of bytes from which the format is detected.
 _HEAD_BYTES = 1 << 16
-# Formats that no other text looks like.
+# Formats that are never confused with another one.
 _UNAMBIGUOUS = (corpus_formats.JSONL, corpus_formats.WIKIEXTRACTOR)
-# Text is seldom longer than this many times its gzip file.
+# Estimated maximum compression ratio of text.
 _GZIP_RATIO = 4
-# Blocks of a file that are counted and wait for one before them.
+# Number of counted blocks per file that may wait for an earlier block.
 _MAX_WAITING = 64
-# How hard blocks are compressed: a sixth longer than gzip's default, in a quarter of the time.
+# Compression level: a sixth larger than by default, in a quarter of the time.
 _GZIP_LEVEL = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Options of reading: their format, if given, the key of texts in JSON, the size of blocks."""
+    """Options of reading: input format (or ``None``), JSON key of texts, and block size."""
 
     input_format: str | None
     text_key: str
     block_bytes: int
 
     def key(self) -> tuple[object, ...]:
-        """The options on which an index of files depends, and the parser's limit."""
+        """Returns the options that affect an index, including the parser's limit."""
         return (*dataclasses.astuple(self), corpus_formats.MAX_DOCUMENT_BYTES)
 
 
@@ -71,7 +71,7 @@ def open_index(
     cache_dir: str | None,
     progress: Progress | None = None,
 ) -> Corpus:
-    """Loads the index of files, or makes it, and saves it where there is a cache folder."""
+    """Loads the index of files, or builds it and saves it to the cache folder."""
     if cache_dir is None:
         return _build(sources, reading, None, progress)
     path = index_path(cache_dir, list(sources), *reading.key())
@@ -82,11 +82,11 @@ def open_index(
     return corpus
 
 
-# === Making ===
+# === Building ===
 
 
 class _Kind(NamedTuple):
-    """Properties of a file that its first bytes tell."""
+    """Properties of a file that its first bytes reveal."""
 
     text_format: str
     is_gzip: bool
@@ -98,7 +98,7 @@ def _build(
     cache_dir: str | None,
     progress: Progress | None,
 ) -> Corpus:
-    """Makes the index of each file, several at a time, and joins them."""
+    """Builds the indexes of files in parallel, and joins them."""
     kinds = list(in_threads(lambda file: _kind(file, reading.input_format), sources))
     _check_packing(sources, kinds, reading, cache_dir)
     cores = usable_cores()
@@ -117,7 +117,7 @@ def _build(
                 for each in zip(sources[batch], kinds[batch], strict=True)
             ]
             try:
-                # One that fails is told at once, whatever is read before it.
+                # Report the first error immediately, even if other files are still being read.
                 ended, _ = concurrent.futures.wait(
                     running, return_when=concurrent.futures.FIRST_EXCEPTION
                 )
@@ -139,24 +139,24 @@ def _kind(file: SourceFile, input_format: str | None) -> _Kind:
         remedy = "Write its texts to a .jsonl or .txt file, or pass --input_format=prose"
         corpus_formats.reject_table_file(file.path, remedy, allows_json=True)
     found = corpus_formats.detect_format(file.path, head)
-    # Paragraphs are what the library wrote, of documents that may begin with anything.
+    # The library writes paragraphs itself, of documents with any first line.
     if found in _UNAMBIGUOUS and input_format not in (None, found, corpus_formats.PARAGRAPHS):
         raise ValueError(
-            f"{file.path} is {found} by its name or first line, and would be read as "
-            f"{input_format}: name --input_format={found}, or leave it out."
+            f"{file.path} is {found} according to its name or first line. Pass "
+            f"--input_format={found}, or omit the flag."
         )
     return _Kind(input_format or found, is_gzip)
 
 
 def _max_single_block(reading: Reading) -> int:
-    """Largest text of a gzip file that is read whole, as one block."""
+    """Returns the maximum size of a gzip file's text that becomes a single block."""
     return 2 * max(reading.block_bytes, corpus_formats.MAX_DOCUMENT_BYTES)
 
 
 def _check_packing(
     sources: Sequence[SourceFile], kinds: Sequence[_Kind], reading: Reading, cache_dir: str | None
 ) -> None:
-    """Checks that there is space for the blocks that will be packed, as far as can be told."""
+    """Checks that the cache has enough space for packed blocks, as far as can be estimated."""
     if cache_dir is None:
         return
     needed = 0
@@ -169,7 +169,7 @@ def _check_packing(
 
 
 class _Block(NamedTuple):
-    """Report of a worker on a block: its stored and unpacked lengths, and its documents."""
+    """Sizes of a block, stored and uncompressed, and sizes and fingerprints of its documents."""
 
     stored: int
     length: int
@@ -179,27 +179,27 @@ class _Block(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class _IndexBuilder:
-    """Makes indexes of files; ``build_index`` runs in several readers at once."""
+    """Builds indexes of files; ``build_index`` runs in several threads."""
 
     reading: Reading
     cache_dir: str | None
     workers: concurrent.futures.Executor
-    room: threading.Semaphore  # for blocks in memory
-    size: int  # of all files
+    room: threading.Semaphore  # limits the blocks in memory
+    size: int  # total size of all files
     progress: Progress | None
-    done: int = 0  # of those bytes
+    done: int = 0  # number of processed bytes
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     stop: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def _report(self, count: int) -> None:
-        """Adds to the bytes of all files that are done, for ``progress``."""
+        """Adds processed bytes and calls ``progress``."""
         with self.lock:
             self.done = min(self.done + count, self.size)
             if self.progress and count:
                 self.progress(self.done, self.size)
 
     def build_index(self, source: SourceFile, kind: _Kind) -> Corpus:
-        """Reads a file once and makes its index; packs its blocks where that is needed."""
+        """Reads a file once and builds its index; packs its blocks if needed."""
         text_format = kind.text_format
         is_jsonl = text_format == corpus_formats.JSONL
         if kind.is_gzip and not is_jsonl:
@@ -217,8 +217,8 @@ class _IndexBuilder:
                 return _index(source.path, text_format, text_format, False, blocks)
             if self.cache_dir is None:
                 raise ValueError(
-                    f"{source.path} must be packed into blocks, as all JSON lines and large gzip "
-                    "files are: give a cache folder."
+                    f"{source.path} needs a cache folder, because JSON lines and large gzip files "
+                    "are packed into blocks. Pass cache_dir."
                 )
             chunks, parsed_as = read, text_format
             if is_jsonl:
@@ -234,7 +234,7 @@ class _IndexBuilder:
         return _index(path, text_format, parsed_as, True, blocks)
 
     def _packed_path(self, source: SourceFile, cache_dir: str) -> str:
-        # Not by when its mode was changed: another name would leave this copy behind.
+        # The change time is excluded: a different name after chmod would leave this copy unused.
         source = dataclasses.replace(source, changed_nsec=0)
         key, _ = os.path.splitext(index_path("", source, *self.reading.key()))
         name = os.path.basename(source.path).removesuffix(".gz")
@@ -246,7 +246,7 @@ class _IndexBuilder:
     def _count(
         self, blocks: Iterable[bytes], path: str, text_format: str, pack: bool = False
     ) -> Iterator[tuple[_Block, bytes]]:
-        """Yields what workers find in a file's blocks, in order, and the blocks packed."""
+        """Yields the results of the workers in order, and the packed blocks."""
         running: collections.deque[concurrent.futures.Future[tuple[_Block, bytes]]]
         running = collections.deque()
         offset = 0
@@ -264,8 +264,8 @@ class _IndexBuilder:
             yield future.result()
         if not has_document:
             raise ValueError(
-                f"{path} has no line that begins with '<doc ', as WikiExtractor's output has: give "
-                f"its format as one of {', '.join(INPUT_FORMATS)}."
+                f"{path} has no line that starts with '<doc ', as in WikiExtractor's output. Pass "
+                f"its format, one of {', '.join(INPUT_FORMATS)}."
             )
 
     def _work(
@@ -274,8 +274,8 @@ class _IndexBuilder:
         try:
             check_utf8(text, path, offset)
             num_bytes, fingerprints = count_text(text, text_format)
-            # By zlib: what ISA-L makes of a text was seen to differ by some bytes, and processes
-            # that pack the same file at once have to write the same.
+            # Compressed by zlib, because the output of ISA-L varies by a few bytes, and processes
+            # that pack the same file must write the same bytes.
             packed = gzip.compress(text, _GZIP_LEVEL, mtime=0) if pack else b""
         finally:
             self.room.release()
@@ -286,7 +286,7 @@ class _IndexBuilder:
 def _index(
     path: str, text_format: str, parsed_as: str, is_gzip: bool, blocks: Sequence[_Block]
 ) -> Corpus:
-    """The index of a file that holds blocks one after another."""
+    """Creates the index of a file of consecutive blocks."""
     stored = [block.stored for block in blocks]
     lengths = [block.length for block in blocks]
     table = DocumentTable(
@@ -301,18 +301,18 @@ def _index(
 
 # === Saving ===
 
-# To be raised when blocks or counts come out differently for another reason than the patterns.
+# Increase this if blocks or counts change for another reason than the patterns.
 _VERSION = 3
 
 
 def index_path(cache_dir: str, *parts: object) -> str:
-    """Path of the index of what ``parts`` describe, as this version parses."""
+    """Returns the path of an index with this key and version."""
     key = corpus_files.digest(_VERSION, corpus_formats.PATTERNS, *parts)
     return os.path.join(cache_dir, f"index-{key}.npz")
 
 
 def save_index(path: str, index: Corpus) -> None:
-    """Writes the index of a whole corpus of files."""
+    """Writes the index of a complete corpus of files."""
     blocks = cast(FileBlocks, index.blocks)
     arrays = {
         f"{part}/{field.name}": np.asarray(getattr(values, field.name))
@@ -326,14 +326,14 @@ def save_index(path: str, index: Corpus) -> None:
 
 
 def load_index(path: str, sources: Sequence[SourceFile] = ()) -> Corpus | None:
-    """Reads a saved index; None where there is none that still holds, of ``sources`` as given."""
+    """Reads a saved index; returns ``None`` if it is missing, invalid or outdated."""
     arrays = corpus_files.load_arrays(path)
     if arrays is None:
         return None
     try:
         return _parsed(arrays, path, {file.path: file.size for file in sources})
     except corpus_files.ERRORS:
-        return None  # another version's: it is made anew
+        return None  # written by another version
 
 
 def _parsed(arrays: Mapping[str, np.ndarray], path: str, sizes: Mapping[str, int]) -> Corpus | None:
@@ -355,7 +355,7 @@ def _parsed(arrays: Mapping[str, np.ndarray], path: str, sizes: Mapping[str, int
 def _find_files(
     names: Sequence[str], sizes: Sequence[int], path: str, known: Mapping[str, int]
 ) -> tuple[str, ...] | None:
-    """Paths of an index' files now, perhaps beside it; None if one is gone or of another size."""
+    """Finds the files of an index, or their copies next to it; ``None`` if any has changed."""
     paths = list(names)
     unknown = [number for number, name in enumerate(names) if known.get(name) != sizes[number]]
 

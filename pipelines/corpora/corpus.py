@@ -1,4 +1,4 @@
-"""A corpus: documents of sentences, in blocks that are read in-graph."""
+"""A corpus of documents of sentences, in blocks that are read in the graph."""
 
 import collections
 import dataclasses
@@ -14,7 +14,7 @@ from . import formats as corpus_formats
 
 
 def _captured(values: Any) -> tf.Tensor:
-    """Makes a tensor that a graph takes as an input: as constants, tables would be megabytes."""
+    """Creates a tensor that graphs capture as an input, instead of as a large constant."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(values)
 
@@ -25,12 +25,12 @@ class FileBlocks:
 
     files: tuple[str, ...]  # (F,) paths
     file_sizes: np.ndarray  # (F,) int64
-    file_is_gzip: np.ndarray  # (F,) bool, whether a block is a compressed stream
-    file_formats: tuple[str, ...]  # (F,) formats that `corpus_formats.parse` knows
-    block_files: np.ndarray  # (N,) int64, the file of each block
-    offsets: np.ndarray  # (N,) int64, where in the file the block begins
-    stored: np.ndarray  # (N,) int64, its bytes there
-    lengths: np.ndarray  # (N,) int64, its bytes of text
+    file_is_gzip: np.ndarray  # (F,) bool, whether blocks are compressed streams
+    file_formats: tuple[str, ...]  # (F,) formats for `corpus_formats.parse`
+    block_files: np.ndarray  # (N,) int64, file index of each block
+    offsets: np.ndarray  # (N,) int64, start of the block in its file
+    stored: np.ndarray  # (N,) int64, number of bytes in the file
+    lengths: np.ndarray  # (N,) int64, number of bytes of text
 
     @classmethod
     def from_file(
@@ -41,7 +41,7 @@ class FileBlocks:
         stored: Sequence[int],
         lengths: Sequence[int],
     ) -> "FileBlocks":
-        """The blocks of one file, one behind the other."""
+        """Creates the consecutive blocks of one file."""
         sizes = np.array(stored, np.int64)
         return cls(
             files=(path,),
@@ -56,9 +56,9 @@ class FileBlocks:
 
     @functools.cached_property
     def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The files' paths, whether they are gzip, and their formats' numbers; the blocks' ranges.
+        """Paths, gzip flags and format indices of files, and byte ranges of blocks.
 
-        Those are (N, 4) int64: a block's file, and the bytes there before it, behind it and of it.
+        The ranges are (N, 4) int64: file index, bytes before the block, bytes after it, and size.
         """
         formats = sorted(set(self.file_formats))
         numbers = np.array([formats.index(name) for name in self.file_formats], np.int32)
@@ -75,8 +75,8 @@ class FileBlocks:
         """Reads and parses one block, a scalar int64: ragged (documents, sentences) strings."""
         paths, is_gzip, format_numbers, ranges = self._tensors
         file, offset, footer, stored = tf.unstack(tf.gather(ranges, block), num=4)
-        # tf.io.read_file reads whole files; a dataset of one record seeks. A buffer of the record's
-        # size makes it one read, and the public FixedLengthRecordDataset traces a function.
+        # tf.io.read_file reads entire files, but a dataset of one record seeks. A buffer of the
+        # record's size results in one read; the public FixedLengthRecordDataset traces a function.
         record = tf.raw_ops.FixedLengthRecordDatasetV2(
             filenames=tf.gather(paths, file)[None],
             header_bytes=offset,
@@ -113,15 +113,15 @@ def _inflate(packed: tf.Tensor) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MemoryBlocks:
-    """Blocks of documents held in memory: N blocks, D documents, L sentences."""
+    """Blocks of documents in memory: N blocks, D documents, L sentences."""
 
     sentences: np.ndarray  # (L,) bytes
-    document_splits: np.ndarray  # (D + 1,) int64, where the documents' sentences begin
-    block_splits: np.ndarray  # (N + 1,) int64, where the blocks' documents begin
+    document_splits: np.ndarray  # (D + 1,) int64, start of each document's sentences
+    block_splits: np.ndarray  # (N + 1,) int64, start of each block's documents
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """(N,) int64, the bytes of each block's sentences."""
+        """Number of bytes of each block's sentences, (N,) int64."""
         ends = np.cumsum([0, *map(len, self.sentences)], dtype=np.int64)
         return np.diff(ends[self.document_splits[self.block_splits]])
 
@@ -134,7 +134,7 @@ class MemoryBlocks:
         )
 
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the documents of one block, in-graph; see ``FileBlocks.read``."""
+        """Returns the documents of one block, in the graph; see ``FileBlocks.read``."""
         sentences, document_splits, block_splits = self._tensors
         splits = document_splits[block_splits[block] : block_splits[block + 1] + 1]
         values = sentences[splits[0] : splits[-1]]
@@ -142,7 +142,7 @@ class MemoryBlocks:
 
 
 def memory_blocks(documents: Sequence[Sequence[bytes]], block_bytes: int) -> MemoryBlocks:
-    """Puts documents, in their order, into blocks of at least ``block_bytes`` each but the last."""
+    """Groups documents into blocks of at least ``block_bytes``, except the last block."""
     sizes = np.array([sum(map(len, document)) for document in documents], np.int64)
     block_splits = [0]
     filled = 0
@@ -160,18 +160,18 @@ def memory_blocks(documents: Sequence[Sequence[bytes]], block_bytes: int) -> Mem
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DocumentTable:
-    """The documents of a corpus, block after block: N blocks, D documents.
+    """Documents of a corpus, by block: N blocks, D documents.
 
-    A document's text is its lines as ``corpus_formats.parse`` gives them, joined by line breaks.
+    The text of a document is its lines from ``corpus_formats.parse``, joined by line breaks.
     """
 
-    block_splits: np.ndarray  # (N + 1,) int64, where each block's documents begin
-    num_bytes: np.ndarray  # (D,) int32, of the text of each, at least 1
-    fingerprints: np.ndarray  # (D,) int64: `fingerprint_texts`
+    block_splits: np.ndarray  # (N + 1,) int64, start of each block's documents
+    num_bytes: np.ndarray  # (D,) int32, size of each text, at least 1
+    fingerprints: np.ndarray  # (D,) int64, from `fingerprint_texts`
 
 
 def fingerprint_texts(texts: tf.Tensor) -> tf.Tensor:
-    """FarmHash's Fingerprint64 of texts, 0 to 2**62 - 1, int64: the same on every machine."""
+    """Returns FarmHash fingerprints of texts, int64, from 0 to 2**62 - 1, on every machine."""
     return tf.strings.to_hash_bucket_fast(texts, 1 << 62)
 
 
@@ -182,24 +182,24 @@ def _counting(text_format: str) -> Any:
         texts = tf.strings.reduce_join(documents, axis=-1, separator="\n")
         return tf.strings.length(texts), fingerprint_texts(texts)
 
-    # Threads that trace it together by calling it would make TensorFlow warn.
+    # Traced here, because TensorFlow warns if several threads trace a function by calling it.
     traced = tf.function(count, [tf.TensorSpec([], tf.string)], autograph=False)
     return traced.get_concrete_function()
 
 
 def count_text(text: bytes, text_format: str) -> tuple[np.ndarray, np.ndarray]:
-    """Counts the documents of a block of text: their bytes, int32, and fingerprints, int64."""
+    """Returns the sizes, int32, and fingerprints, int64, of the documents in a block of text."""
     num_bytes, fingerprints = _counting(text_format)(tf.constant(text))
     return num_bytes.numpy(), fingerprints.numpy()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """Documents of sentences, in blocks; or a part of another corpus' documents.
+    """Documents of sentences in blocks, or a subset of another corpus' documents.
 
-    Made by ``open_corpus``, ``open_tfds`` and ``from_documents`` of ``sources``. It holds no open
-    file, and any function that TensorFlow traces can read it; the function takes the corpus' tables
-    as inputs, so that no graph grows with the corpus.
+    Created by ``open_corpus``, ``open_tfds`` and ``from_documents`` of ``sources``. A corpus has no
+    open files, and traced functions can read it; they capture its tables as inputs, so that graphs
+    do not grow with the corpus.
 
     >>> from bert_tf.pipelines.corpora import sources
     >>> corpus = sources.from_documents([["One.", "Two."], ["Three."]])
@@ -213,19 +213,19 @@ class Corpus:
 
     formats: tuple[str, ...]  # of the files, sorted
     blocks: FileBlocks | MemoryBlocks
-    table: DocumentTable  # of all documents of `blocks`
-    # (documents of `blocks`,) bool, which of them belong to this corpus. Blocks without such a
-    # document do not count as blocks of this corpus, and are not read.
+    table: DocumentTable  # all documents of `blocks`
+    # (documents of `blocks`,) bool, whether a document belongs to this corpus. Blocks without such
+    # documents are not blocks of this corpus, and are not read.
     is_member: np.ndarray
 
     def _sum_per_block(self, per_document: np.ndarray) -> np.ndarray:
-        """(blocks,) int64, over all blocks, also those without a document of this corpus."""
+        """Sums values per block, over all blocks, (blocks,) int64."""
         sums = np.concatenate([[0], np.cumsum(per_document, dtype=np.int64)])
         return np.diff(sums[self.table.block_splits])
 
     @functools.cached_property
     def _blocks_read(self) -> np.ndarray:
-        """(num_blocks,) int64, the numbers in ``blocks`` of this corpus' blocks."""
+        """Indices in ``blocks`` of this corpus' blocks, (num_blocks,) int64."""
         return np.flatnonzero(self._sum_per_block(self.is_member))
 
     @functools.cached_property
@@ -238,17 +238,17 @@ class Corpus:
 
     @property
     def num_blocks(self) -> int:
-        """The number of blocks with at least one document of this corpus."""
+        """Number of blocks with at least one document of this corpus."""
         return len(self._blocks_read)
 
     @functools.cached_property
     def documents_per_block(self) -> np.ndarray:
-        """(num_blocks,) int64: the number of documents that ``read_documents`` yields for each."""
+        """Number of documents per block, (num_blocks,) int64."""
         return self._sum_per_block(self.is_member)[self._blocks_read]
 
     @functools.cached_property
     def bytes_per_block(self) -> np.ndarray:
-        """(num_blocks,) float64: the bytes of this corpus' text, and its markup, in each."""
+        """Estimated number of bytes of this corpus per block, (num_blocks,) float64."""
         block_bytes = self._sum_per_block(self.table.num_bytes)
         member_bytes = self._sum_per_block(np.where(self.is_member, self.table.num_bytes, 0))
         read = self._blocks_read
@@ -256,12 +256,12 @@ class Corpus:
 
     @property
     def num_documents(self) -> int:
-        """The number of documents."""
+        """Number of documents."""
         return int(self.documents_per_block.sum())
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hexadecimal digits: equal for equal documents in equal blocks, wherever the files lie."""
+        """Hexadecimal fingerprint of documents and blocks, independent of file paths."""
         content = hashlib.sha256()
         document_arrays = (
             self.table.num_bytes[self.is_member],
@@ -272,12 +272,12 @@ class Corpus:
         return content.hexdigest()[:32]
 
     def describe(self) -> str:
-        """One line: files, format, documents, bytes of their text, blocks."""
+        """Returns one line with files, formats, documents, bytes of text, and blocks."""
         files = ["in memory"]
         if isinstance(self.blocks, FileBlocks):
             files = [format_count(len(self.blocks.files), "file"), *self.formats]
             number = collections.Counter(self.blocks.file_formats)
-            number[corpus_formats.JSONL] = number[corpus_formats.PARAGRAPHS]  # as it is packed
+            number[corpus_formats.JSONL] = number[corpus_formats.PARAGRAPHS]
             if len(self.formats) > 1 and all(number[name] for name in self.formats):
                 files[1:] = [f"{number[name]:,} {name}" for name in self.formats]
         size = f"{self.table.num_bytes[self.is_member].sum() / 1e6:,.1f} MB"
@@ -285,11 +285,18 @@ class Corpus:
         return ", ".join([*files, documents, size, format_count(self.num_blocks, "block")])
 
     def read_documents(self, block: tf.Tensor) -> tf.RaggedTensor:
-        """Reads one block, a scalar int64, in-graph: ragged (documents, sentences) strings.
+        """Reads one block in the graph.
 
-        The documents are in the order of the text; each has a sentence, and no sentence is blank.
-        A block that has other documents than when the corpus was opened, because a file has been
-        changed, is a ``tf.errors.InvalidArgumentError``.
+        Args:
+            block: Index of the block, a scalar int64.
+
+        Returns:
+            Non-empty documents of non-blank sentences, in order: ragged `[documents, (sentences)]`
+            strings.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If the block has a different number of documents,
+                because a file has changed since the corpus was opened.
         """
         blocks_read, block_splits, is_member = self._tensors
         block = tf.gather(blocks_read, block)
@@ -299,8 +306,8 @@ class Corpus:
         unchanged = tf.debugging.assert_equal(
             documents.nrows(),
             last - first,
-            "The corpus has been changed since it was opened: a block has another number of "
-            "documents; start again.",
+            "The corpus has changed since it was opened: a block has a different number of "
+            "documents. Rerun the command.",
         )
         with tf.control_dependencies([] if unchanged is None else [unchanged]):
             documents = documents.with_flat_values(tf.identity(documents.flat_values))
@@ -311,13 +318,18 @@ class Corpus:
     def split_held_out(
         self, fraction: float = 0.01, max_documents: int = 1000
     ) -> tuple["Corpus", "Corpus | None"]:
-        """Divides the documents into those to train on and those to evaluate on, in their order.
+        """Splits the documents into training and evaluation documents, in order.
 
-        The documents with the smallest fingerprints of their text are held out. So copies of a
-        document stay together, and the division depends neither on the order of the files nor on
-        any seed. ``fraction``, between 0 and 1, is the share to hold out: at least one document,
-        and two of four or more, as a random next segment comes from another document. Where all
-        are copies of one, the result is this corpus and None.
+        The documents with the smallest fingerprints are held out. Copies of a document therefore
+        stay together, and the split does not depend on the order of files or a seed.
+
+        Args:
+            fraction: Fraction of documents to hold out, between 0 and 1; at least one document,
+                and at least two of four or more, because random next segments need two.
+            max_documents: Maximum number of documents to hold out.
+
+        Returns:
+            Two corpora; or this corpus and ``None`` if all documents are copies.
 
         >>> from bert_tf.pipelines.corpora import sources
         >>> corpus = sources.from_documents([[f"This is document {i}."] for i in range(300)])
@@ -327,8 +339,8 @@ class Corpus:
         """
         if not 0 < fraction < 1 or max_documents < 1:
             raise ValueError(
-                "To hold out documents takes a fraction between 0 and 1 and at least one document; "
-                f"got fraction {fraction} and max_documents {max_documents}."
+                "Expected a fraction between 0 and 1 and at least one document, got "
+                f"fraction={fraction} and max_documents={max_documents}."
             )
         size = self.num_documents
         count = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents, size - 1)
@@ -343,10 +355,10 @@ class Corpus:
         )
 
     def sentences(self, limit_bytes: int | None = None) -> Iterable[str]:
-        """Reads sentences, block by block, anew as often as they are iterated over.
+        """Returns an iterable of sentences that can be iterated repeatedly.
 
-        ``limit_bytes`` is when to stop, in bytes of text, from blocks that are spread evenly over
-        the corpus; None for all, in order.
+        With ``limit_bytes``, iteration stops after this much text, from blocks that are spread
+        evenly over the corpus.
         """
         return _Sentences(self, limit_bytes)
 
@@ -354,17 +366,17 @@ class Corpus:
 def make_corpus(
     formats: Iterable[str], blocks: FileBlocks | MemoryBlocks, table: DocumentTable
 ) -> Corpus:
-    """The corpus of all documents of some blocks."""
+    """Creates a corpus of all documents of some blocks."""
     return Corpus(tuple(sorted(set(formats))), blocks, table, np.ones(len(table.num_bytes), bool))
 
 
 def join(corpora: Sequence[Corpus]) -> Corpus:
-    """Makes one corpus of several whole ones of files: their blocks, one corpus after another."""
+    """Concatenates complete corpora of files."""
     if len(corpora) == 1:
         return corpora[0]
     parts = [each.blocks for each in corpora if isinstance(each.blocks, FileBlocks)]
     if len(parts) < len(corpora) or not all(each.is_member.all() for each in corpora):
-        raise ValueError("Only whole corpora of files can be joined.")
+        raise ValueError("Only complete corpora of files can be joined.")
 
     def joined(items: Sequence[Any], name: str) -> np.ndarray:
         return np.concatenate([getattr(part, name) for part in items])
@@ -392,7 +404,7 @@ def join(corpora: Sequence[Corpus]) -> Corpus:
 
 @dataclasses.dataclass(frozen=True)
 class _Sentences:
-    """Result of ``Corpus.sentences``."""
+    """Iterable that ``Corpus.sentences`` returns."""
 
     corpus: Corpus
     limit_bytes: int | None
@@ -400,10 +412,10 @@ class _Sentences:
     def __iter__(self) -> Iterator[str]:
         order = np.arange(self.corpus.num_blocks)
         if self.limit_bytes is not None:
-            # Multiples of the golden ratio modulo 1 never cluster.
+            # Multiples of the golden ratio modulo 1 are spread evenly.
             order = np.argsort(order * ((5**0.5 - 1) / 2) % 1, kind="stable")
 
-        # AutoGraph's first conversion takes seconds.
+        # Skips AutoGraph, whose first conversion takes seconds.
         @tf.autograph.experimental.do_not_convert
         def read_sentences(block: tf.Tensor) -> tf.Tensor:
             return self.corpus.read_documents(block).flat_values
@@ -419,12 +431,12 @@ class _Sentences:
                 yield sentence.decode("utf-8")
 
 
-# How many times the documents wanted are looked at first: sorting all of ten million takes seconds.
+# Number of candidates per selected document; sorting ten million fingerprints takes seconds.
 _CANDIDATE_FACTOR = 16
 
 
 def _smallest(prints: np.ndarray, count: int) -> np.ndarray:
-    """The smallest fingerprints, ascending, of ``count`` documents at most."""
+    """Returns the smallest fingerprints, ascending, of up to ``count`` documents."""
     last = _CANDIDATE_FACTOR * count
     if last < len(prints):
         values, copies = np.unique(
@@ -437,12 +449,12 @@ def _smallest(prints: np.ndarray, count: int) -> np.ndarray:
     values, copies = np.unique(prints, return_counts=True)
     if len(values) < 2:
         return values[:0]
-    # A text with more copies than there is room for is skipped.
+    # Texts with too many copies are skipped.
     fitting = copies <= count
     chosen = values[fitting][np.cumsum(copies[fitting]) <= count]
     return chosen if len(chosen) else values[[np.argmin(copies)]]
 
 
 def format_count(number: int, noun: str) -> str:
-    """A number of things: 1 line, 4,000 lines."""
+    """Formats a number of things, such as 1 line or 4,000 lines."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,8 +1,7 @@
-"""Files on any TensorFlow file system: found by globs, described, and what is kept of them.
+"""Finds and describes files on any TensorFlow file system, and caches arrays about them.
 
-What is kept is arrays in an ``.npz`` file, uncompressed, with a check sum of each. Its name holds a
-key of the files, by path, size and times, so that what is kept of files that have changed is not
-found.
+Arrays are cached in uncompressed ``.npz`` files with checksums. The file name contains a key of the
+paths, sizes and times of the described files, so changed files do not match.
 """
 
 import concurrent.futures
@@ -33,27 +32,27 @@ _MAX_CALLS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
-    """A file that the user named. Names of indexes hold the ``repr``."""
+    """File that a user passed. Names of indexes contain its ``repr``."""
 
     path: str
-    size: int  # bytes on the disk
+    size: int  # in bytes
     mtime_nsec: int
-    changed_nsec: int = 0  # of a local file when anything was, which nobody can set back
+    changed_nsec: int = 0  # change time of a local file, which users cannot reset
 
 
 def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
-    """Lists the files that paths, globs and folders name, each once, without those that are empty.
+    """Lists the non-empty files that paths, globs and folders match, each once.
 
-    A folder stands for all files in it and below, except names that begin with ``.`` or ``_``. The
-    order is that of ``inputs``, sorted within each of them.
+    Folders are searched recursively; names that begin with ``.`` or ``_`` are skipped. The order is
+    that of ``inputs``, sorted within each input.
     """
     patterns = inputs.split(",") if isinstance(inputs, str) else list(inputs)
     patterns = [pattern.strip() for pattern in patterns if pattern.strip()]
     if not patterns:
         raise ValueError(
-            "The input names no file: give paths or globs of text files, separated by commas."
+            "The input contains no paths. Pass paths or globs of text files, with commas."
         )
-    by_real: dict[str, str] = {}  # by what they are in the end
+    by_real: dict[str, str] = {}  # path by resolved path
     real_folder = functools.cache(os.path.realpath)
     matches = list(in_threads(_glob, patterns))
     below = in_threads(_files_below, [path for matched in matches for path in matched])
@@ -67,15 +66,14 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
     filled = [file for file in files if file.size]
     if not filled:
         raise ValueError(
-            f"The input {', '.join(patterns)} is empty: every file that it names has 0 bytes; "
-            "give files with text."
+            f"All files of the input {', '.join(patterns)} are empty. Pass files that contain text."
         )
     return filled
 
 
 def in_threads(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-    """Does work on each item, several at a time: remote file systems are slow to ask."""
-    step = 1 + len(items) // _MAX_CALLS  # a million calls would take a gigabyte
+    """Processes items in parallel, because remote file systems have a high latency."""
+    step = 1 + len(items) // _MAX_CALLS  # a million futures would take a gigabyte
     parts = [items[first : first + step] for first in range(0, len(items), step)]
     with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
         done = pool.map(lambda part: [work(item) for item in part], parts)
@@ -83,7 +81,7 @@ def in_threads(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 
 
 def describe_file(path: str) -> SourceFile:
-    """Asks the file system about a file."""
+    """Reads size and times of a file."""
     local = local_path(path)
     if local is None:
         status = tf.io.gfile.stat(path)
@@ -94,12 +92,11 @@ def describe_file(path: str) -> SourceFile:
 
 
 def _glob(pattern: str) -> list[str]:
-    if tf.io.gfile.exists(pattern):  # a path, even where it has a glob's characters
+    if tf.io.gfile.exists(pattern):  # a path, even if it contains glob characters
         return [pattern]
     if "**" in pattern:
         raise ValueError(
-            f"{pattern}: ** would stand for one folder, and leave out what is above and below: "
-            "name the folder itself, which stands for all files in it and below."
+            f"{pattern}: ** is not supported. Pass the folder, which is searched recursively."
         )
     try:
         return sorted(tf.io.gfile.glob(pattern))
@@ -123,10 +120,10 @@ def _is_hidden(name: str) -> bool:
 
 
 def _folders_below(path: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields a folder and all below it, each once even if links form a circle, with their files."""
+    """Yields folders recursively with their file names, each once even with circular links."""
     seen = set()
     local = local_path(path)
-    if local is None:  # an object store, which has no links
+    if local is None:  # object stores have no links
         yield from ((folder, names) for folder, _, names in tf.io.gfile.walk(path))
         return
     for folder, folders, names in os.walk(local, followlinks=True):
@@ -147,16 +144,16 @@ def _resolve(path: str, real_folder: Callable[[str], str]) -> str:
     return os.path.join(real_folder(os.path.dirname(local)), os.path.basename(local))
 
 
-# === Keeping ===
+# === Caching ===
 
 
 def digest(*parts: object) -> str:
-    """24 hexadecimal digits that stand for the parts' ``repr``."""
+    """Returns a key of 24 hexadecimal digits for the ``repr`` of the parts."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 def check_space(cache_dir: str, needed: int, purpose: str) -> None:
-    """Checks that the cache's disk has ``needed`` bytes free; object stores cannot tell."""
+    """Checks that the cache's disk has ``needed`` free bytes; object stores are not checked."""
     folder = local_path(cache_dir)
     if folder is None or not needed:
         return
@@ -165,11 +162,11 @@ def check_space(cache_dir: str, needed: int, purpose: str) -> None:
     if free < needed:
         raise ValueError(
             f"The cache folder {cache_dir} needs about {needed / 1e6:,.0f} MB for {purpose} and "
-            f"has {free / 1e6:,.0f} MB free: free some space or choose another cache folder."
+            f"has {free / 1e6:,.0f} MB free. Free disk space, or use another cache folder."
         )
 
 
-#: What reading arrays that are damaged, or another program's, may raise.
+#: Errors that reading damaged or foreign arrays may raise.
 ERRORS = (
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, EOFError),
     *(zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError, tf.errors.OpError),
@@ -177,30 +174,30 @@ ERRORS = (
 
 
 def save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays, whole or not at all, without a copy of them in memory."""
+    """Writes arrays atomically, without copying them in memory."""
     with atomic_write(path) as file:
         np.savez(WritableFile(file), allow_pickle=False, **arrays)
 
 
 def load_arrays(path: str) -> dict[str, np.ndarray] | None:
-    """Reads what ``save_arrays`` wrote; None where nothing is there, or nothing that it wrote."""
+    """Reads arrays that ``save_arrays`` wrote; returns ``None`` if there are none."""
     if not tf.io.gfile.exists(path):
         return None
     try:
         with open_bytes(path) as file, np.load(file, allow_pickle=False) as arrays:
-            # So no array is larger than the file.
+            # Compressed arrays could be larger than the file.
             if any(each.compress_type or each.flag_bits & 1 for each in arrays.zip.infolist()):
                 return None
             return {name: arrays[name] for name in arrays.files}
     except ERRORS:
-        return None  # cut short, or another program's
+        return None  # incomplete, or written by another program
 
 
 def pack_names(names: Sequence[str]) -> np.ndarray:
-    """Names as an array of bytes, which is as long as they are."""
+    """Packs names into an array of bytes."""
     return np.frombuffer("\0".join(names).encode("utf-8", "surrogateescape"), np.uint8)
 
 
 def unpack_names(packed: np.ndarray) -> tuple[str, ...]:
-    """Names that ``pack_names`` packed, one at least."""
+    """Unpacks names from ``pack_names``."""
     return tuple(packed.tobytes().decode("utf-8", "surrogateescape").split("\0"))

@@ -1,4 +1,4 @@
-"""Corpus formats: how text becomes documents of sentences, and how a format is recognised.
+"""Corpus formats: splits text into documents of sentences, and detects the format of a file.
 
 | format        | a document is                  | a paragraph is     | a sentence is   |
 |---------------|--------------------------------|--------------------|-----------------|
@@ -7,9 +7,9 @@
 | prose         | the file                       | up to a blank line | split from it   |
 | paragraphs    | up to a blank line             | a line             | split from it   |
 
-``paragraphs`` is what JSON lines and TensorFlow Datasets are rewritten to. Parsing runs in-graph,
-on a whole block of text at once, with a fixed number of regular expressions. Which documents a
-block has does not depend on where its sentences end, so that an index leaves that out.
+JSON lines and TensorFlow Datasets are converted to ``paragraphs``. Parsing runs in the graph on a
+block of text, with a fixed number of regular expressions. The documents of a block do not depend on
+the ends of its sentences, so indexes do not count sentences.
 """
 
 import codecs
@@ -25,18 +25,18 @@ from bert_tf.io.wording import listed, quote
 
 from .text_bytes import check_utf8, group_items, split_lines
 
-# Ends a line in the marked text. Strings that come in have no carriage return left, so that an
-# inserted end (this) and a paragraph's own end ("\n") stay distinguishable for the second pass.
+# Line end inserted after a sentence. Input strings have no carriage returns, so the second pass can
+# distinguish inserted ends from the ends of paragraphs ("\n").
 _MARK = "\r\n"
 
-# Characters between the full stop and the blank, and between the blank and the first letter.
-# Every quotation mark is in both: German closes with the mark that English opens with.
+# Characters between the full stop and the blank, and between the blank and the first letter. Both
+# include all quotation marks, because German closes with the mark that English opens with.
 _CLOSING = r"""["'\p{Pe}\p{Pf}\p{Pi}*_]*"""
 _OPENING = r"""["'\p{Ps}\p{Pi}\p{Pf}¿¡*_]*(?:[—–-]+ ?)?["'\p{Ps}\p{Pi}]*"""
 _BLANKS = r"[ \t\x{A0}\x{3000}]+"
 _FIRST_LETTER = r"[\p{Lu}\p{Lt}\p{Lo}\p{N}]"
 
-# Words that rarely are names: behind an initial or a company's "Inc." they start a sentence.
+# Words that are rarely names: after an initial or "Inc.", they start a sentence.
 STARTERS = (
     "A|After|All|Also|Although|An|And|As|At|Both|But|By|During|Each|For|From|He|Her|His|How|"
     "However|I|If|In|It|Its|Many|Most|No|Not|Of|On|One|Other|She|Since|So|Some|Such|That|The|"
@@ -44,25 +44,25 @@ STARTERS = (
     "Why|With|You"
 )
 
-# Never the end of a sentence: a name or an explanation follows.
+# These never end a sentence; a name or an explanation follows.
 TITLES = (
     "Mr|Mrs|Ms|Messrs|Mme|Mlle|Dr|Drs|Prof|Rev|Revd|Hon|St|Ste|Mt|Ft|Gen|Brig|Col|Maj|Capt|Cmdr|"
     "Cdr|Lt|Sgt|Cpl|Pvt|Adm|Gov|Sen|Rep|Pres|Supt|Insp|Msgr|Sra|Srta|Hr|Frl|Geo|Wm|Chas|Thos|"
     r"vs|v|viz|cf|e\.g|i\.e|eg|ie|bzw|z\.B|d\.h|u\.a"
 )
-# The end of a sentence only where a starter follows.
+# These end a sentence only before a starter.
 TRAILERS = r"Jr|Sr|Inc|Ltd|Co|Corp|Bros|al|Ave|Blvd|Dept|Univ|Assn|a\.m|p\.m|A\.m|P\.m|approx"
-# Not the end of a sentence where a number follows.
+# These do not end a sentence before a number.
 NUMBERED = (
     "No|Nos|no|nos|Nr|Vol|Vols|vol|vols|pp|Pp|Fig|Figs|fig|figs|Eq|eq|Sec|sec|Ch|ch|Chap|chap|"
     "Art|art|Pt|pt|Bk|bk|ca|cca|fl|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec|[a-z]"
 )
 
-# Group 1, blanks, group 2: a full stop, question or exclamation mark, blanks, and what can start
-#   a sentence. A full stop behind a single capital is an initial or an acronym ("J. R.", "U.S.")
-#   and behind a blank part of a spaced ellipsis (". . ."): neither matches here.
-# Group 3, blanks, group 4: behind such an initial, only before one of the starters.
-# Group 5: an ideographic full stop needs no blank.
+# Group 1, blanks, group 2: a full stop, question or exclamation mark, blanks, and a possible start
+#   of a sentence. Full stops after a single capital (an initial or acronym: "J. R.", "U.S.") and
+#   after a blank (a spaced ellipsis: ". . .") do not match.
+# Group 3, blanks, group 4: such an initial before one of the starters.
+# Group 5: an ideographic full stop, which needs no blank.
 _END = (
     rf"((?:[!?…‽؟۔।॥]|(?:[^\p{{Lu}}\s.]|[\p{{L}}\p{{N}}°]\p{{Lu}})\.)[.!?…]*{_CLOSING})"
     rf"{_BLANKS}({_OPENING}{_FIRST_LETTER})"
@@ -71,8 +71,9 @@ _END = (
 )
 _END_MARKED = rf"\1\3\5{_MARK}\2\4"
 
-# Group 1 keeps its mark (it is inside the group); behind the others a blank replaces the mark.
-# A number, a Roman numeral or a letter that opens a paragraph counts it ("1. Introduction").
+# Group 1 keeps its mark, which is inside the group. After the others, a blank replaces the mark.
+# Numbers, Roman numerals and letters at the start of a paragraph are its number
+# ("1. Introduction").
 _NO_END = (
     rf"(\b(?:{TRAILERS})\.{_MARK}(?:{STARTERS})) "
     rf"|(\b(?:{TITLES}|{TRAILERS})\.|(?m:^)(?:[0-9]{{1,3}}|[IVXLC]{{1,7}}|[a-z])\.){_MARK}"
@@ -82,16 +83,21 @@ _NO_END_UNMARKED = r"\1\2\3 \4"
 
 
 def mark_sentences(text: tf.Tensor) -> tf.Tensor:
-    r"""Puts a line break behind every sentence of texts whose lines are paragraphs, any shape.
+    r"""Inserts a line break after every sentence of texts with one paragraph per line.
 
-    A sentence ends at ``. ! ? …`` and their Arabic and Indic counterparts, with any closing quotes
-    and brackets, where blanks and then a capital, a digit, a letter of a script without case, or
-    an opening quote before one of these follow; at ``。！？`` wherever they stand; and at a line
-    break. It does not end behind titles and common abbreviations (mostly English), initials,
-    acronyms, decimals, paragraph numbers, or an ellipsis before a lower-case letter.
+    A sentence ends at ``. ! ? …`` and their Arabic and Indic counterparts, with closing quotes and
+    brackets, before blanks and a capital, a digit, a letter of a caseless script, or an opening
+    quote with one of these; at any ``。！？``; and at line breaks. It does not end after titles and
+    common abbreviations (mostly English), initials, acronyms, decimals, paragraph numbers, or an
+    ellipsis before a lower-case letter.
 
-    The texts are valid UTF-8 without ``\r``. A ``\n`` or ``\r\n`` is behind each sentence; nothing
-    but blanks between sentences is lost.
+    Args:
+        text: Valid UTF-8 without ``\r``.
+            Any shape, string.
+
+    Returns:
+        Texts with a ``\n`` or ``\r\n`` after each sentence; only blanks between sentences are
+        removed.
     """
     marked = tf.strings.regex_replace(text, _END, _END_MARKED)
     return tf.strings.regex_replace(marked, _NO_END, _NO_END_UNMARKED)
@@ -100,14 +106,13 @@ def mark_sentences(text: tf.Tensor) -> tf.Tensor:
 GOOGLE, WIKIEXTRACTOR, PROSE, JSONL = INPUT_FORMATS
 PARAGRAPHS = "paragraphs"
 
-# The line between documents: no text has it, and no sentence becomes it.
+# Line between documents, which does not occur in texts or sentences.
 _BREAK = "\x1e"
 
-# A document's first and last line, with the title that repeats the attribute (BERT's authors
+# First and last line of a document, with the title that repeats the attribute (the authors of BERT
 # "extract only the text passages and ignore lists, tables, and headers": section 3.1).
 _WIKI_DOCUMENTS = r"(?m:^)(?:</doc>|<doc [^\n]*\n(?:[^\n]*\n\n)?)"
-# Lines of templates, files, categories and citations that the extractor left over, and newer
-# versions' prefixes.
+# Remaining lines of templates, files, categories and citations, and prefixes of newer versions.
 _WIKI_LINES = r'(?m:^)(?:[ \t]*(?:[|{}#]|\[\[|title="ctx)[^\n]*|(?:BULLET|Section)::::-?)'
 _WIKI_LINKS = r"\{\{[^{}\n]*\}\}|\[ \[[^\]\n]*\]\]|\[\[(?:[^\[\]|\n]*\|)*([^\[\]|\n]*)\]\]"
 _WIKI_TAGS = (
@@ -115,7 +120,7 @@ _WIKI_TAGS = (
     r"includeonly|li|math|noinclude|nowiki|ol|onlyinclude|p|poem|pre|ref|s|score|section|small|span|"
     r"strong|sub|sup|table|td|th|tr|tt|u|ul)(?:[ /][^<>\n]*)?>"
 )
-# In this order: the ampersand last, so that "&amp;lt;" becomes "&lt;" and not "<".
+# The ampersand is last, so that "&amp;lt;" becomes "&lt;" and not "<".
 _WIKI_ENTITIES = (
     (r"&(?:nbsp|#[0-9]+|#[xX][0-9a-fA-F]+);", " "),
     ("&quot;", '"'),
@@ -124,18 +129,18 @@ _WIKI_ENTITIES = (
     ("&amp;", "&"),
 )
 
-# Headings, rules and underlines of Markdown, and the mark of a quoted line.
+# Headings, rules and underlines of Markdown, and the prefix of quoted lines.
 _MARKDOWN_LINES = r"(?m:^)(?:#{1,6}[ \t][^\n]*|[ \t]*(?:[-*_=][ \t]*){3,}(?m:$)|>[> \t]*)"
 _MARKDOWN_WORDS = r"\b_([^_\n]+)_\b|\*{1,3}([^*\s][^*\n]*)\*{1,3}|\[([^\[\]\n]+)\]\([^()\s]+\)"
-# A line break becomes a blank, unless a blank line follows: its break (the group) stays.
+# A line break becomes a blank; before a blank line, its line break (the group) remains.
 _WRAP = r"\n(?:[ \t]*(\n)\s*)?"
 
 _BLANK_LINES = r"\n[ \t]*\n\s*"
 
-# Nothing in such a line can become a token.
+# Lines that cannot contain tokens.
 _BLANK = r"[\s\pZ\pC]*"
 
-#: Everything that decides what a block's documents are; an index of counts is keyed by it.
+#: Patterns that determine the documents of a block; they are part of the keys of indexes.
 PATTERNS: tuple[object, ...] = (
     (_END, _END_MARKED, _NO_END, _NO_END_UNMARKED),
     (_WIKI_DOCUMENTS, _WIKI_LINES, _WIKI_LINKS, _WIKI_TAGS, _WIKI_ENTITIES),
@@ -143,8 +148,7 @@ PATTERNS: tuple[object, ...] = (
 )
 
 
-# What is replaced in a document of WikiExtractor's, and in the text of each format, one after the
-# other.
+# Replacements in a document of WikiExtractor, and in the text of each format, in order.
 _WIKI = ((_WIKI_LINES, "\n"), (_WIKI_LINKS, r"\1"), (_WIKI_TAGS, " "), *_WIKI_ENTITIES)
 _CLEANING = {
     GOOGLE: (),
@@ -155,10 +159,18 @@ _CLEANING = {
 
 
 def parse(text: tf.Tensor, text_format: str, into_sentences: bool = True) -> tf.RaggedTensor:
-    r"""Parses a block of text, a scalar, into documents of sentences: ragged, none of them blank.
+    r"""Parses a block of text into documents of sentences.
 
-    A byte order mark is dropped; ``\r\n`` and ``\r`` are line breaks too. Without
-    ``into_sentences`` the same documents have lines, which are paragraphs but for ``google``.
+    Byte order marks are dropped, and ``\r\n`` and ``\r`` are line breaks.
+
+    Args:
+        text: Text, a scalar string.
+        text_format: Format of the text.
+        into_sentences: Whether to split paragraphs into sentences. Otherwise, documents consist of
+            lines, which are paragraphs except for ``google``.
+
+    Returns:
+        Non-blank sentences or lines: ragged `[documents, (sentences)]` strings.
 
     >>> parse(tf.constant("It is\nlate. Go.\n\nNow."), "prose").to_list()
     [[b'It is late.', b'Go.', b'Now.']]
@@ -172,14 +184,14 @@ def parse(text: tf.Tensor, text_format: str, into_sentences: bool = True) -> tf.
     for pattern, replacement in _CLEANING[text_format]:
         text = tf.strings.regex_replace(text, pattern, replacement)
     marked = mark_sentences(text) if into_sentences and text_format != GOOGLE else text
-    # A scalar's lines, (L,), without the white space round them.
+    # Lines, (L,), without surrounding whitespace.
     lines = tf.strings.strip(tf.strings.split(marked[tf.newaxis], "\n").values)
     blank = tf.strings.regex_full_match(lines, _BLANK)
     if text_format == PROSE:
         breaks = tf.zeros_like(blank)
     else:
         breaks = blank if text_format == GOOGLE else tf.equal(lines, _BREAK)
-    # The numbers ascend, so that equal ones are neighbours; a document without lines has none.
+    # Indices ascend, so equal ones are adjacent; documents without lines have none.
     document = tf.boolean_mask(tf.cumsum(tf.cast(breaks, tf.int64)), ~blank)
     lengths = tf.unique_with_counts(document, out_idx=tf.int64).count
     filled = tf.boolean_mask(lines, ~blank)
@@ -191,7 +203,7 @@ _TABLES = (".csv", ".tsv")
 
 
 def reject_table_file(path: str, remedy: str, *, allows_json: bool) -> None:
-    """Rejects a file whose name is that of a table, before its fields are read as text.
+    """Rejects files with the suffix of a table, whose fields would be read as text.
 
     >>> reject_table_file("a.csv.gz", "Write text", allows_json=True)
     Traceback (most recent call last):
@@ -204,13 +216,19 @@ def reject_table_file(path: str, remedy: str, *, allows_json: bool) -> None:
 
 
 def detect_format(path: str, head: str) -> str:
-    r"""Guesses a file's format from its name and its first lines: one of ``INPUT_FORMATS``.
+    r"""Detects the format of a file from its name and first lines.
 
-    ``{...}`` lines, or a name in ``.jsonl``, ``.ndjson`` or ``.json``: JSON lines. A first line
-    ``<doc ...>``: WikiExtractor. ``.md`` or ``.markdown``: prose. Otherwise, text most of whose
-    lines end as sentences do, few of whose lines hold more than one, and which has paragraphs of
-    more than one line (or no blank line at all) is google's format; all else is prose. ``head`` is
-    a few kilobytes of text, the last line possibly cut.
+    Suffixes ``.jsonl``, ``.ndjson`` or ``.json``, or a JSON object in the first line: JSON lines. A
+    first line ``<doc ...>``: WikiExtractor. ``.md`` or ``.markdown``: prose. Text with one sentence
+    on most lines, and with paragraphs of several lines or without blank lines: google. Otherwise
+    prose.
+
+    Args:
+        path: Path of the file.
+        head: First few kilobytes of text, of which the last line may be incomplete.
+
+    Returns:
+        One of ``INPUT_FORMATS``.
 
     >>> detect_format("a.txt", "It rains.\nWe stay in.\n\nThe sun shines.\nWe go out.\n")
     'google'
@@ -224,7 +242,7 @@ def detect_format(path: str, head: str) -> str:
     if name.endswith((".md", ".markdown")):
         return PROSE
     lines = [line.strip() for line in text.splitlines()]
-    if len(lines) > 2:  # the last one may be cut
+    if len(lines) > 2:  # the last line may be incomplete
         lines.pop()
     filled = [line for line in lines if line]
     if not filled:
@@ -240,11 +258,11 @@ def detect_format(path: str, head: str) -> str:
 
 
 def _is_json_object(text: str) -> bool:
-    """True if the first line is a JSON object, as far as it can be seen."""
+    """Returns whether the first line is a JSON object, or starts like one if it is incomplete."""
     if not text.startswith("{"):
         return False
     line, newline, _ = text.partition("\n")
-    if not newline:  # a first line longer than the head
+    if not newline:  # the first line is longer than the head
         return bool(re.match(r'\{\s*"', line))
     try:
         return isinstance(parse_json(line, "the line"), dict)
@@ -254,15 +272,15 @@ def _is_json_object(text: str) -> bool:
 
 # === Blocks ===
 
-#: A document longer than this is cut, at a paragraph or sentence where there is one, into several:
-#: what is in memory at one time must not depend on the corpus.
+#: Maximum size of a document; longer ones are split, at paragraphs or sentences if possible, to
+#: bound the memory.
 MAX_DOCUMENT_BYTES = 1 << 20
 
 _LINE_ENDS = (b"\n\n", b"\n\r\n")
 
 
 def cut_blocks(chunks: Iterable[bytes], text_format: str, block_bytes: int) -> Iterator[bytes]:
-    """Cuts a text, which comes in chunks of any length, into its blocks."""
+    """Splits a text, read in chunks of any length, into blocks."""
     limit = max(block_bytes, MAX_DOCUMENT_BYTES)
     rest = iter(chunks)
     buffer = b""
@@ -283,10 +301,10 @@ def cut_blocks(chunks: Iterable[bytes], text_format: str, block_bytes: int) -> I
 
 
 def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -> int:
-    """Length of the next block of a window, with which the file may end.
+    """Returns the length of the next block in a window; ``is_rest`` marks the end of the file.
 
-    The block ends behind the last document within ``block_bytes``, else the first in the window; a
-    document that is too long is cut behind the last blank line, line, blank or character.
+    A block ends after the last document within ``block_bytes``, else after the first document in
+    the window. Long documents are split after the last blank line, line, blank or character.
     """
     if is_rest and len(window) <= block_bytes:
         return len(window)
@@ -302,18 +320,18 @@ def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -
     cut = _last_blank_line(window, len(window)) or window.rfind(b"\n") + 1 or window.rfind(b" ") + 1
     if not cut:
         cut = len(window) - 1
-        while cut and window[cut] & 0xC0 == 0x80:  # inside a character
+        while cut and window[cut] & 0xC0 == 0x80:  # a continuation byte
             cut -= 1
     return max(cut, 1)
 
 
 def _last_blank_line(window: bytes, end: int) -> int:
-    """End of the last blank line before ``end``, or 0."""
+    """Returns the end of the last blank line before ``end``, or 0."""
     return max(_end_of(window.rfind(mark, 0, end), mark) for mark in _LINE_ENDS)
 
 
 def _first_blank_line(window: bytes) -> int:
-    """End of the first blank line, or 0."""
+    """Returns the end of the first blank line, or 0."""
     ends = (_end_of(window.find(mark), mark) for mark in _LINE_ENDS)
     return min(filter(None, ends), default=0)
 
@@ -323,24 +341,24 @@ def _end_of(index: int, mark: bytes) -> int:
 
 
 def starts_document(text: bytes) -> bool:
-    """True if WikiExtractor's markup of a document begins in a text."""
+    """Returns whether a text contains the start of a WikiExtractor document."""
     return text.removeprefix(codecs.BOM_UTF8).startswith(b"<doc ") or b"\n<doc " in text
 
 
-# === Texts of other files, to be written as paragraphs ===
+# === Conversion of other files to paragraphs ===
 
 _CHUNK = 1 << 22
 
 
 def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
-    """Yields the text of each line of JSON; ``path`` names the file in errors.
+    """Yields the text of each line of JSON; articles are cleaned as WikiExtractor's output.
 
-    The text of an article is cleaned as WikiExtractor's other form is.
+    Errors name the file ``path``.
     """
     pairs = _json_texts(stream, path, text_key)
     for group in group_items(pairs, lambda pair: len(pair[0]), _CHUNK, _CHUNK):
         texts = [text for text, _ in group]
-        # RE2's time is linear, which that of Python's is not, and many at once take a tenth of it.
+        # RE2 runs in linear time, unlike Python's expressions, and is fastest on many texts.
         articles = [index for index, (_, is_article) in enumerate(group) if is_article]
         cleaned = tf.constant(
             [texts[index].encode("utf-8", "replace") for index in articles], tf.string
@@ -353,7 +371,7 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
 
 
 def _json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[tuple[str, bool]]:
-    """The text of each line, and whether it is an article's."""
+    """Yields the text of each line, and whether it is an article."""
     for number, (offset, _, line) in enumerate(split_lines(stream, path), 1):
         check_utf8(line, path, offset)
         if not line.strip():
@@ -366,25 +384,20 @@ def _json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[tuple[s
             ) from error
         text = value.get(text_key) if isinstance(value, dict) else None
         if not isinstance(text, str):
-            contents = f"the keys {listed(value)}" if isinstance(value, dict) else "no object"
-            remedy = (
-                "rename the key that holds the text, or in Python give open_corpus its text_key"
-            )
+            contents = f"the keys {listed(value)}" if isinstance(value, dict) else "another value"
+            remedy = "Rename the key of the text, or in Python pass text_key to open_corpus"
             if isinstance(value, dict) and text_key in value:
-                contents, remedy = (
-                    quote(text),
-                    "leave the line out, or write its text as one string",
-                )
+                contents, remedy = quote(text), "Remove the line, or write its text as a string"
             raise ValueError(
-                f"{path}:{number} has no string under {text_key!r} but {contents}: {remedy}."
+                f"{path}:{number}: expected a string under {text_key!r}, got {contents}. {remedy}."
             )
         yield text, "curid=" in str(value.get("url"))
 
 
 def paragraphs(texts: Iterable[str]) -> Iterator[bytes]:
-    """Gives texts in the format ``paragraphs``, megabytes at a time; blank ones are left out."""
+    """Converts texts to the format ``paragraphs``, in chunks of megabytes, without blank ones."""
     stripped = ([line.strip() for line in text.splitlines()] for text in texts)
     documents = ("\n".join(filter(None, lines)) for lines in stripped)
-    # JSON can spell halves of surrogate pairs, which UTF-8 cannot.
+    # JSON may contain unpaired surrogates, which UTF-8 cannot encode.
     encoded = (text.encode("utf-8", "replace") + b"\n\n" for text in documents if text)
     return map(b"".join, group_items(encoded, len, _CHUNK, _CHUNK))

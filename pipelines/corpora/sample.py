@@ -1,13 +1,13 @@
-"""The sample corpus: English prose that every Python installation has, so nothing is downloaded.
+"""Sample corpus of English prose from the Python installation, without downloads.
 
-Its documents are the topics of Python's language reference (``pydoc_data.topics``) and the
-docstrings of the standard library and of the installed packages, one module a document. Sources
-are read with ``ast`` and never imported. Of a docstring only its prose is kept: code, tables,
-headings and markup go, parameter descriptions stay as sentences. A paragraph that was written
-before (a docstring copied from module to module) is left out.
+The documents are the topics of Python's language reference (``pydoc_data.topics``) and the
+docstrings of the standard library and of installed packages, one document per module. Source files
+are parsed with ``ast`` and never imported. Only the prose of a docstring is used: code, tables,
+headings and markup are removed, but descriptions of parameters are kept. Repeated paragraphs are
+dropped.
 
-The file is in the ``google`` format of ``bert_tf.pipelines.corpora.sources``: one sentence a line,
-a blank line after each document. The same installation gives the same file, byte for byte.
+The file has the ``google`` format of ``bert_tf.pipelines.corpora.sources``: one sentence per line,
+and a blank line after each document. The same installation always results in the same file.
 """
 
 import ast
@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_tf.io.runtime import usable_cores
 
-_MIN_SENTENCE_WORDS = 4  # words
-_MAX_SENTENCE_CHARACTERS = 600  # characters; anything longer is a list in disguise
+_MIN_SENTENCE_WORDS = 4
+_MAX_SENTENCE_CHARACTERS = 600  # longer ones are usually lists
 
 _FENCE = re.compile(r"^[ ]*(```|~~~).*?(^[ ]*\1[ ]*$|\Z)", re.DOTALL | re.MULTILINE)
 _RULE = re.compile(r"^\s*([=\-~^*+#_|.`\"'])[=\-~^*+#_|.`\"' ]{2,}$")
@@ -36,7 +36,7 @@ _ADMONITION = re.compile(
 )
 _BULLET = re.compile(r"^\s*([*+•-]|\(?\d{1,2}[.)]|#\.)\s+")
 _FIELD = re.compile(r"^\s*:[\w\s*]+:\s+")
-_TYPED = re.compile(r"^\s*\*{0,2}\w+(, \*{0,2}\w+)* : .*$")  # NumPy's, the text stands below
+_TYPED = re.compile(r"^\s*\*{0,2}\w+(, \*{0,2}\w+)* : .*$")  # NumPy style, above the description
 _ARGUMENT = re.compile(
     r"^\s*(?!TODO|XXX|FIXME)(\*{0,2}`{0,2}[\w./\[\]]+`{0,2}(,\s*`?[\w.]+`?)*)(\s\([^)]*\))?:(\s+|$)"
 )
@@ -48,11 +48,11 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z])")
 _ABBREVIATION = re.compile(r"(^|[\s(])([A-Z]|e\.g|i\.e|etc|vs|cf|resp|al|Dr|Mr|Mrs|St|No|Fig)\.$")
 _WORD = re.compile(r"[\"'(\[]*[A-Za-z][A-Za-z'’-]*[\"')\].,;:!?]*$")
 _NOT_PROSE = re.compile(r"[\\{}|@<>]|==|--|://|\.\.\.|__\w|\b(XXX|TODO|FIXME)\b")
-_MIN_WORD_FRACTION = 0.8  # the part of a sentence's words that consist of letters
+_MIN_WORD_FRACTION = 0.8  # of words that consist of letters
 
 
 def read_prose(text: str) -> Iterator[list[str]]:
-    """Yields the sentences of each paragraph or list item of a docstring, or of a page of Markdown.
+    """Yields the sentences of each paragraph or list item of a docstring or Markdown page.
 
     >>> list(read_prose('''Adds `x` and :class:`~numpy.ndarray` y. It is *fast*, e.g. A test.
     ...
@@ -64,7 +64,7 @@ def read_prose(text: str) -> Iterator[list[str]]:
     [['Adds x and numpy.ndarray y.', 'It is fast, e.g. A test.'], ['The first number of the two.']]
     """
     text = _FENCE.sub("", text.expandtabs(4))
-    code_indent = None  # the indentation of the paragraph that announced code by "::"
+    code_indent = None  # indentation of a paragraph that ends with "::"
     for block in re.split(r"\n[ ]*\n", text):
         lines = [line.rstrip() for line in block.split("\n") if line.strip()]
         if not lines:
@@ -82,7 +82,7 @@ def read_prose(text: str) -> Iterator[list[str]]:
 
 
 def _split_sentences(text: str) -> list[str]:
-    """Splits a paragraph of English into sentences, but not at abbreviations and initials."""
+    """Splits a paragraph of English into sentences, except after abbreviations and initials."""
     sentences = []
     start = 0
     for end in _SENTENCE_END.finditer(text):
@@ -99,7 +99,7 @@ def _indent(line: str) -> int:
 
 
 def _items(lines: list[str]) -> Iterator[str]:
-    """Yields the paragraphs and list items of a block, each on one line, without their markers."""
+    """Yields the paragraphs and list items of a block, each on one line, without markers."""
     item: list[str] = []
     indent = 0
     for line in lines:
@@ -111,7 +111,7 @@ def _items(lines: list[str]) -> Iterator[str]:
         stripped = line
         for marker in (_ADMONITION, _BULLET, _FIELD, _TYPED, _ARGUMENT):
             stripped = marker.sub("", stripped, count=1)
-        # The first line of an item may hang: only a further change of indentation starts anew.
+        # The first line may have a hanging indent; only later changes start another item.
         if stripped != line or (len(item) != 1 and _indent(line) != indent):
             if item:
                 yield " ".join(item)
@@ -123,7 +123,7 @@ def _items(lines: list[str]) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    # Most lines have no markup, and to look for its first character is quick.
+    # Most lines have no markup, and testing for its first character is fast.
     if "`" in text:
         text = _ROLE.sub(r"\1", text)
     if "`" in text or "[" in text:
@@ -136,7 +136,7 @@ def _plain(text: str) -> str:
 
 
 def _is_prose(sentence: str) -> bool:
-    """True if a sentence ends like one, is neither stub nor list, and is mostly made of words."""
+    """Returns whether a sentence has an end, a normal length, and consists mostly of words."""
     words = sentence.split()
     if len(words) < _MIN_SENTENCE_WORDS or len(sentence) > _MAX_SENTENCE_CHARACTERS:
         return False
@@ -150,32 +150,32 @@ DESCRIPTION = (
     "docstrings of the standard library and of installed packages"
 )
 
-# What comes with this library's own requirements comes first: it is long, edited prose, and it
-# is there whatever else is installed. Other packages follow by name where there is room.
+# Required packages come first: they have long, edited prose, and are always installed. Other
+# packages follow by name.
 _PACKAGES_FIRST = ("keras", "numpy", "tensorflow", "tensorboard", "tensorflow_datasets", "absl")
-# Tests say little in prose; vendored and compatibility trees repeat other packages' docstrings.
+# Tests contain little prose; vendored packages repeat docstrings of other packages.
 _EXCLUDED_FOLDERS = (
     *("__pycache__", "site-packages", "dist-packages", "test", "tests", "testing", "testdata"),
     *("idlelib", "lib2to3", "_vendor", "vendor", "vendored", "third_party", "external", "_api"),
 )
-_MAX_SOURCE_BYTES = 2_000_000  # bytes; anything longer is a generated table
-# Parsing is most of the work, and sources with less of their text between triple quotes than this
-# would be half of it for an eighth of the prose.
+_MAX_SOURCE_BYTES = 2_000_000  # larger files are generated tables
+# Minimum fraction of a source file in triple quotes. Files below it would take half of the parsing
+# time and yield an eighth of the prose.
 _MIN_DOCSTRING_FRACTION = 0.2
 _MAX_BYTES = 6_000_000
-_SENTENCES_PER_DOCUMENT = 4  # a shorter document has no room for a pair of segments
+_SENTENCES_PER_DOCUMENT = 4  # minimum for a pair of segments
 _MAX_PROCESSES = 4
-# Calls a function of a path with each path, in order: ``map``, or that of several processes.
+# Function like ``map``, possibly with several processes.
 _Mapped = Callable[[Callable[[str], list[list[str]]], Iterable[str]], Iterable[list[list[str]]]]
 
-# The process that collects the corpus for this one, see `collect_in_background`.
+# Process started by `collect_in_background`.
 _collector: subprocess.Popen[bytes] | None = None
 
 
 def collect_in_background() -> None:
-    """Collects the corpus in another process, for ``write_sample_corpus`` to write.
+    """Starts another process that collects the corpus for ``write_sample_corpus``.
 
-    It takes about as long as importing TensorFlow, and is to begin before that.
+    Call this before importing TensorFlow, which takes about as long.
     """
     global _collector
     _collector = subprocess.Popen(
@@ -183,14 +183,14 @@ def collect_in_background() -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for this process; the other one ends at its full pipe
+        start_new_session=True,  # Ctrl-C must not end it; it ends when its pipe is closed
     )
 
 
 def _send() -> None:
-    """Writes to standard output, from processes of its own, what `_collected_text` reads."""
-    # Unlike multiprocessing.Pool, it ends with an error where one of them was killed.
-    # The garbage collector took longer than to parse, and found nothing.
+    """Writes the corpus to standard output, for `_collected_text`, using several processes."""
+    # Unlike multiprocessing.Pool, this executor raises an error if a process was killed. Garbage
+    # collection would take longer than parsing, and free nothing.
     count = min(usable_cores(), _MAX_PROCESSES)
     with concurrent.futures.ProcessPoolExecutor(count, initializer=gc.disable) as pool:
         text = _collect(functools.partial(pool.map, chunksize=8))
@@ -199,7 +199,7 @@ def _send() -> None:
 
 
 def _collected_text() -> bytes:
-    """Text that the other process collected; empty without one, or if it failed."""
+    """Returns the text of the other process; empty if there is none or it failed."""
     global _collector
     if _collector is None:
         return b""
@@ -209,14 +209,14 @@ def _collected_text() -> bytes:
 
 
 def write_sample_corpus(path: str) -> None:
-    """Writes the sample corpus, whole or not at all."""
+    """Writes the sample corpus atomically."""
     text = _collected_text() or _collect()
     if not text:
         raise ValueError(
-            f"The sample corpus is empty: no documentation of this Python ({sys.prefix}) fits "
-            f"into {_MAX_BYTES:,} bytes; give a text of your own with --input."
+            f"Cannot create a sample corpus: this Python ({sys.prefix}) has no documentation. Pass "
+            "text files as --input."
         )
-    # Not at the top: it loads TensorFlow, which `collect_in_background` comes before.
+    # Imported late because it loads TensorFlow, after `collect_in_background`.
     from bert_tf.io.files import atomic_write
 
     with atomic_write(str(path)) as file:
@@ -224,7 +224,7 @@ def write_sample_corpus(path: str) -> None:
 
 
 def _collect(mapped: _Mapped = map) -> bytes:
-    """The documents, each with a blank line behind it, up to the one that would be too much."""
+    """Concatenates documents with a blank line after each, up to the maximum size."""
     documents: list[bytes] = []
     remaining = _MAX_BYTES
     for sentences in _documents(_texts(mapped)):
@@ -237,7 +237,7 @@ def _collect(mapped: _Mapped = map) -> bytes:
 
 
 def _documents(texts: Iterable[Iterable[list[str]]]) -> Iterator[list[str]]:
-    """Yields the sentences of each text's paragraphs that are new, where these are enough."""
+    """Yields the new sentences of each text, if there are enough."""
     seen: set[str] = set()
     for paragraphs in texts:
         sentences: list[str] = []
@@ -251,10 +251,10 @@ def _documents(texts: Iterable[Iterable[list[str]]]) -> Iterator[list[str]]:
 
 
 def _texts(mapped: _Mapped) -> Iterator[Iterable[list[str]]]:
-    """Yields the paragraphs of each topic, and of each source."""
+    """Yields the paragraphs of each topic and of each source file."""
     try:
         from pydoc_data.topics import topics
-    except ImportError:  # some distributions package it apart
+    except ImportError:  # a separate package in some distributions
         pass
     else:
         yield from (read_prose(topics[name]) for name in sorted(topics))
@@ -263,7 +263,7 @@ def _texts(mapped: _Mapped) -> Iterator[Iterable[list[str]]]:
 
 
 def _folders() -> Iterator[str]:
-    """Yields the folders of the standard library, and of the installed packages."""
+    """Yields the folders of the standard library and of the installed packages."""
     yield sysconfig.get_path("stdlib")
     paths = sysconfig.get_paths()
     folders = {
@@ -293,12 +293,12 @@ def _sources(folder: str) -> Iterator[str]:
 
 
 def _paragraphs(path: str) -> list[list[str]]:
-    """The sentences of each paragraph in a source's docstrings."""
+    """Returns the sentences of each paragraph in a source file's docstrings."""
     return [paragraph for docstring in read_docstrings(path) for paragraph in read_prose(docstring)]
 
 
 def read_docstrings(path: str) -> list[str]:
-    """The docstrings of a source, in order; none where it cannot be parsed, or has hardly any."""
+    """Returns the docstrings of a source file, in order; none if it is invalid or has few."""
     try:
         if os.path.getsize(path) > _MAX_SOURCE_BYTES:
             return []
@@ -308,7 +308,7 @@ def read_docstrings(path: str) -> list[str]:
         if sum(map(len, quoted)) < _MIN_DOCSTRING_FRACTION * len(source):
             return []
         with warnings.catch_warnings():
-            # Invalid escapes in other people's sources are none of the reader's business.
+            # Ignore invalid escapes in other packages' source files.
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
         return list(_docstrings(tree))
@@ -317,7 +317,7 @@ def read_docstrings(path: str) -> list[str]:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """Walks definitions in the order of the source (``ast.walk`` goes level by level)."""
+    """Yields docstrings in source order, unlike ``ast.walk``."""
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         docstring = ast.get_docstring(node)
         if docstring:

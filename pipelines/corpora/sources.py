@@ -1,9 +1,9 @@
-"""Corpora: text on any TensorFlow file system, as documents of sentences.
+"""Opens text on any TensorFlow file system as corpora of documents.
 
-A corpus is a list of blocks of about a megabyte. ``Corpus.read_documents`` reads one of them
-in-graph, so that a pipeline can take blocks in any order, by any number of threads, and start
-anywhere. Opening a corpus reads it once, to check it and to count its documents; with a cache
-folder the counts are kept, and opening it again reads them alone.
+A corpus is a list of blocks of about a megabyte. ``Corpus.read_documents`` reads one block in the
+graph, so pipelines can read blocks in any order and in parallel, and start anywhere. Opening a
+corpus reads the text once, to validate it and to count its documents. With a cache folder, opening
+it again only reads the counts.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ __all__ = [
     "open_tfds",
 ]
 
-#: How large a block is where the text does not decide it.
+#: Size of blocks, except where documents or files are smaller or larger.
 BLOCK_BYTES = 1 << 20
 
 
@@ -55,29 +55,32 @@ def open_corpus(
     block_bytes: int = BLOCK_BYTES,
     progress: Progress | None = None,
 ) -> Corpus:
-    r"""Opens text files as a corpus, whose ``formats`` say what was detected.
+    r"""Opens text files as a corpus; its ``formats`` are the detected formats.
 
-    Plain files are read where they lie, in ranges of about ``block_bytes``; so are gzip files of up
-    to two megabytes of text. Of larger gzip files and of JSON lines ``cache_dir`` takes a copy, as
-    long as a gzip file, or two fifths of JSON lines. A document of more than a megabyte becomes
-    several. Any number of processes can share ``cache_dir``; only the first call reads the text.
+    Plain files, and gzip files with up to two megabytes of text, are read in place, in ranges of
+    about ``block_bytes``. Larger gzip files and JSON lines are copied to ``cache_dir``, which takes
+    the size of the gzip file, or two fifths of the JSON lines. Documents of more than a megabyte
+    are split. Processes can share ``cache_dir``; only the first call reads the text.
 
     Args:
-        input: paths or globs of plain or gzip files, in a list or separated by commas, on any
-            TensorFlow file system. A folder stands for all files in it and below whose names do
-            not begin with ``.`` or ``_``.
-        input_format: one of ``choices.INPUT_FORMATS``, for all files; None to detect each
-            file's from its suffix and first lines (see ``corpus_formats.detect_format``). JSON
-            lines hold a document each, under ``text_key``; its lines are paragraphs.
-        text_key: the key of the text in JSON lines.
-        cache_dir: a folder for packed blocks and for the index; None for none.
-        block_bytes: the size of block to aim at.
-        progress: called now and then, from any thread, but never from two at once.
+        input: Paths, globs or folders of plain or gzip files, in a list or with commas, on any
+            TensorFlow file system. Folders are searched recursively; names that begin with ``.`` or
+            ``_`` are skipped.
+        input_format: One of ``choices.INPUT_FORMATS``, for all files; ``None`` detects the format
+            of each file from its suffix and first lines (see ``corpus_formats.detect_format``).
+        text_key: Key of the text in JSON lines. A line is a document; lines of its text are
+            paragraphs.
+        cache_dir: Folder for the index and packed blocks, or ``None``.
+        block_bytes: Target size of blocks.
+        progress: Function to call with the numbers of processed and total bytes, from any thread,
+            but never concurrently.
+
+    Returns:
+        The ``Corpus``.
 
     Raises:
-        ValueError: nothing matches ``input``; the format is unknown; a file is not UTF-8 (with the
-            offset of the first invalid byte), a damaged gzip file, or not of its format; no
-            document is in it; packing is needed and ``cache_dir`` is None or has no space.
+        ValueError: If no file matches, a file is damaged, not UTF-8 or not of its format, there are
+            no documents, or a cache folder is missing or full.
 
     >>> import tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "sample.txt")
@@ -91,7 +94,7 @@ def open_corpus(
             f"Unknown corpus format {input_format!r}: expected one of {', '.join(INPUT_FORMATS)}."
         )
     if block_bytes < 1:
-        raise ValueError(f"A block has at least one byte: got block_bytes {block_bytes}.")
+        raise ValueError(f"block_bytes={block_bytes}: expected at least 1.")
     inputs = input.split(",") if isinstance(input, str) else input
     if cache_dir is not None:
         check_outside("cache_dir", cache_dir, inputs)
@@ -110,13 +113,24 @@ def open_tfds(
     block_bytes: int = BLOCK_BYTES,
     progress: Progress | None = None,
 ) -> Corpus:
-    """Opens a text dataset of TensorFlow Datasets as a corpus: an example is a document.
+    """Opens a text dataset of TensorFlow Datasets as a corpus, with one document per example.
 
-    Its text is written once to ``cache_dir``; the dataset is downloaded if it has not been, to
-    ``data_dir`` or TensorFlow Datasets' default. ``name`` is ``dataset``, ``dataset/config`` or
-    ``dataset/config:version``, ``split`` may be a slice such as ``train[:10%]``, and the lines of
-    the feature ``text_key`` are paragraphs; the rest is as for ``open_corpus``. What does not exist
-    is a ``ValueError``.
+    Downloads the dataset if needed, and writes its text once to ``cache_dir``.
+
+    Args:
+        name: ``dataset``, ``dataset/config`` or ``dataset/config:version``.
+        split: Split, or a slice such as ``train[:10%]``.
+        text_key: Feature with the text; its lines are paragraphs.
+        data_dir: Folder of the datasets; by default that of TensorFlow Datasets.
+        cache_dir: Folder for the text and its index.
+        block_bytes: As for ``open_corpus``.
+        progress: As for ``open_corpus``.
+
+    Returns:
+        The ``Corpus``.
+
+    Raises:
+        ValueError: If the dataset, split or feature does not exist.
     """
     import tensorflow_datasets as tfds  # takes seconds to import
 
@@ -127,20 +141,20 @@ def open_tfds(
     except (KeyError, ValueError, tfds.core.DatasetNotFoundError) as error:
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise ValueError(
-            f"TensorFlow Datasets cannot read split {split!r} of {name!r} ({reason}): check the "
+            f"TensorFlow Datasets cannot read split {split!r} of {name!r} ({reason}). Check the "
             "name, the split and the data folder."
         ) from error
     if text_key not in builder.info.features:
         raise ValueError(
-            f"The dataset {name!r} has no feature {text_key!r} but "
-            f"{', '.join(sorted(builder.info.features))}: name the one that holds the text."
+            f"The dataset {name!r} has no feature {text_key!r}. Use one of "
+            f"{', '.join(sorted(builder.info.features))}."
         )
     full_name = builder.info.full_name
     key = corpus_files.digest(full_name, split, text_key, info.num_examples, info.num_bytes)
     path = os.path.join(cache_dir, f"{full_name.replace('/', '-')}-{key}.txt")
     if not tf.io.gfile.exists(path):
         corpus_files.check_space(cache_dir, info.num_bytes, f"the text of {full_name}")
-        # One file after another: the documents' order must not depend on timing.
+        # Files are read sequentially, so that the order of documents does not depend on timing.
         try:
             examples = builder.as_dataset(
                 split=split,
@@ -149,9 +163,9 @@ def open_tfds(
             )
         except NotImplementedError as error:
             raise ValueError(
-                f"{full_name} was prepared as {builder.info.file_format.value} files, which "
-                "tf.data does not read: prepare it anew as TFRecords, tfds build "
-                "--file_format=tfrecord, or name another data folder."
+                f"tf.data cannot read {full_name}, which was prepared as "
+                f"{builder.info.file_format.value} files. Prepare it with tfds build "
+                "--file_format=tfrecord, or use another data folder."
             ) from error
         texts = _tfds_texts(tfds.as_numpy(examples), text_key, full_name)
         with atomic_write(path) as file:
@@ -163,7 +177,7 @@ def open_tfds(
 
 
 def _tfds_texts(examples: Iterable[dict[str, Any]], text_key: str, name: str) -> Iterator[str]:
-    """Yields the text of each of a dataset's NumPy examples; ``name`` is for errors."""
+    """Yields the text of each NumPy example; errors name the dataset."""
     for index, example in enumerate(examples):
         try:
             yield example[text_key].decode()
@@ -175,10 +189,10 @@ def _tfds_texts(examples: Iterable[dict[str, Any]], text_key: str, name: str) ->
 
 
 def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
-    """Writes a corpus' documents to a file of their own, so that reading them reads nothing else.
+    """Copies the documents of a subset to a separate file, which is faster to read.
 
-    The file, in ``cache_dir``, is written once: a later call with the same documents opens it. The
-    copy has as many blocks. A corpus in memory is returned as it is.
+    The file is written to ``cache_dir`` once per set of documents, and has the same blocks. A
+    corpus in memory is returned unchanged.
     """
     if not isinstance(corpus.blocks, FileBlocks):
         return corpus
@@ -206,12 +220,12 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
 
 
 def _write_documents(path: str, blocks: Iterable[tf.RaggedTensor]) -> list[int]:
-    """Writes ragged (documents, sentences) blocks in the format ``google``: the bytes of each."""
+    """Writes ragged (documents, sentences) blocks as ``google``; returns their sizes in bytes."""
     lengths = []
     with atomic_write(path) as file:
         for block in blocks:
             documents = tf.strings.reduce_join(block, axis=-1, separator="\n").numpy()
-            # The blank line comes first: a block that began with a byte order mark would lose it.
+            # A leading blank line protects a byte order mark at the start of a document.
             text = b"".join(b"\n" + document + b"\n" for document in documents)
             file.write(text)
             lengths.append(len(text))
@@ -219,10 +233,17 @@ def _write_documents(path: str, blocks: Iterable[tf.RaggedTensor]) -> list[int]:
 
 
 def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLOCK_BYTES) -> Corpus:
-    """Makes a corpus of documents in memory, each a list of sentences.
+    """Creates a corpus in memory from documents, without blank sentences and empty documents.
 
-    Blank sentences, and documents of none but such, are left out. A ``ValueError``: a document is a
-    string and not a list of them, or no document has a sentence.
+    Args:
+        documents: Lists of sentences.
+        block_bytes: Target size of blocks.
+
+    Returns:
+        The ``Corpus``.
+
+    Raises:
+        ValueError: If a document is a string, or there are no sentences.
 
     >>> from_documents([["One.", "Two."], ["Three."]]).documents_per_block
     array([2])
@@ -230,15 +251,13 @@ def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLO
     cleaned = []
     for index, document in enumerate(documents):
         if isinstance(document, str | bytes):
-            raise ValueError(
-                f"Document {index} is a string: expected a list of sentences, each a string."
-            )
+            raise ValueError(f"documents[{index}]: expected a list of sentences, got a string.")
         sentences = [sentence.strip().encode() for sentence in document]
         cleaned.append([sentence for sentence in sentences if sentence])
     cleaned = [document for document in cleaned if document]
     if not cleaned:
         raise ValueError(
-            f"None of the {len(documents)} documents has a sentence: expected lists of strings."
+            f"Expected lists of sentences, got {len(documents)} documents without sentences."
         )
     blocks = memory_blocks(cleaned, block_bytes)
     texts = [b"\n".join(document) for document in cleaned]
@@ -253,12 +272,12 @@ def _open_files(
     cache_dir: str | None,
     progress: Progress | None,
 ) -> Corpus:
-    """Opens found files: see ``open_corpus``."""
+    """Opens files; see ``open_corpus``."""
     corpus = corpus_index.open_index(files, reading, cache_dir, progress)
     if not corpus.num_documents:
         names = files[0].path + (f" and {len(files) - 1} more" if len(files) > 1 else "")
         raise ValueError(
-            f"There is no document in {names}, read as {', '.join(corpus.formats)}: nothing is "
-            "left but white space and markup; give other files or another format."
+            f"No documents in {names}, read as {', '.join(corpus.formats)}: they only contain "
+            "whitespace and markup. Use other files or another --input_format."
         )
     return corpus

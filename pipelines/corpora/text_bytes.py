@@ -1,6 +1,6 @@
-"""Text files as bytes, plain or gzip, on any TensorFlow file system.
+"""Reads plain or gzip text files as bytes, on any TensorFlow file system.
 
-A local file loads no TensorFlow.
+Local files are read without loading TensorFlow.
 """
 
 import codecs
@@ -21,61 +21,58 @@ T = TypeVar("T")
 _CHUNK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _HEAD_BYTES = 512
-# How files that are no text begin (of gzip: once unpacked), what they are, and what to do.
+# First bytes (of gzip files, after decompression), descriptions and remedies of other file types.
 _BINARY_FORMATS = {
-    rb"PK(\x03\x04|\x05\x06|\x07\x08)": "a zip archive, as workbooks (.xlsx) and documents (.docx) "
-    'are, too: save a workbook as .csv, in Excel as "CSV UTF-8", a document as plain text, or '
-    "unpack it",
-    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old workbook or document of Office (.xls, .doc): "
-    "save a workbook as .csv, and a document as plain text",
-    rb"PAR1[\0-\x08\x0b\x0c\x0e-\x1f]|ARROW1\0|FEA1|\xff{4}": "a file of Parquet or Arrow: write "
-    "its texts as JSON lines; as tables finetune and predict read .parquet and .arrow",
-    rb"%PDF-": "a PDF: extract its text first, as pdftotext does",
-    rb"\{\\rtf1": "Rich Text: save it as plain text",
-    rb"\x93NUMPY|\x80[\x02-\x05]|SQLite format 3\0|\x89HDF\r\n": "binary data of NumPy, pickle, "
-    "SQLite or HDF5: write its texts as .jsonl or .csv",
+    rb"PK(\x03\x04|\x05\x06|\x07\x08)": "a zip archive or an Office file (.xlsx, .docx). Unpack "
+    'it, save a workbook as "CSV UTF-8", or save a document as plain text',
+    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Office file (.xls, .doc). Save a workbook as "
+    ".csv, or a document as plain text",
+    rb"PAR1[\0-\x08\x0b\x0c\x0e-\x1f]|ARROW1\0|FEA1|\xff{4}": "a Parquet or Arrow file. Write its "
+    "texts as JSON lines; finetune and predict read .parquet and .arrow",
+    rb"%PDF-": "a PDF. Extract its text first, for example with pdftotext",
+    rb"\{\\rtf1": "a Rich Text file. Save it as plain text",
+    rb"\x93NUMPY|\x80[\x02-\x05]|SQLite format 3\0|\x89HDF\r\n": "a NumPy, pickle, SQLite or HDF5 "
+    "file. Write its texts as .jsonl or .csv",
     rb"BZh[1-9](1AY&SY|\x17rE8P)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18|7z\xbc\xaf"
-    rb"|Rar!\x1a\x07|LZIP\x01|\x1f\x9d|\x1f\x8b\x08": "packed by another program than gzip, or "
-    "twice: unpack it first, as of packed files gzip alone is read",
-    rb".{257}ustar(\0|  \0)": "a tar archive: unpack it, and name the files in it, or their folder",
-    rb"(?i)(\xef\xbb\xbf)?\s*(<!--.{,300}?-->\s*)?<(!doctype\s+)?html\b": "a page of HTML, whose "
-    "tags would be read as text: extract its text first; if it is a page about the file, download "
-    "the file itself",
-    rb"(\xef\xbb\xbf)?\s*<(\?xml|mediawiki)\b": "XML, whose tags would be read as text: extract "
-    "its text first, as WikiExtractor does of a dump of Wikipedia",
-    rb"\xff\xfe|\xfe\xff|\0\0\xfe\xff|([^\0]\0){4}|(\0[^\0]){4}": "UTF-16 or UTF-32: save it as "
-    'UTF-8, in Excel as "CSV UTF-8", or convert it: iconv -f UTF-16 -t UTF-8',
-    rb".{,5}\0\0\0": "binary data and no text: give files of text; pretrain reads records of "
-    "Google's by --input_format=tfrecord",
+    rb"|Rar!\x1a\x07|LZIP\x01|\x1f\x9d|\x1f\x8b\x08": "compressed twice, or not by gzip. "
+    "Decompress it first",
+    rb".{257}ustar(\0|  \0)": "a tar archive. Unpack it, and pass its files or their folder",
+    rb"(?i)(\xef\xbb\xbf)?\s*(<!--.{,300}?-->\s*)?<(!doctype\s+)?html\b": "an HTML page. Extract "
+    "its text first, or if the page describes the file, download the file itself",
+    rb"(\xef\xbb\xbf)?\s*<(\?xml|mediawiki)\b": "an XML file. Extract its text first; use "
+    "WikiExtractor for a Wikipedia dump",
+    rb"\xff\xfe|\xfe\xff|\0\0\xfe\xff|([^\0]\0){4}|(\0[^\0]){4}": "encoded as UTF-16 or UTF-32. "
+    'Save it as UTF-8 (in Excel "CSV UTF-8"), or run iconv -f UTF-16 -t UTF-8',
+    rb".{,5}\0\0\0": "a binary file. Pass text files; for Google's records, pass "
+    "--input_format=tfrecord to pretrain",
 }
-_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types call it no class
+_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # not a class in its type stubs
 
 
 @contextlib.contextmanager
 def gzip_errors(path: str) -> Iterator[None]:
-    """Turns what a damaged gzip file raises into a sentence."""
+    """Converts errors of damaged gzip files to a ValueError."""
     try:
         yield
     except (EOFError, _INFLATE_ERROR, gzip.BadGzipFile) as error:
         reason = str(error).rstrip(".")
         raise ValueError(
-            f"{path} is not a whole gzip file ({reason}): it is damaged or was cut short; "
-            "copy it again."
+            f"{path} is damaged or incomplete ({reason}). Copy the gzip file again."
         ) from error
 
 
 @contextlib.contextmanager
 def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterator[IO[bytes]]:
-    """Opens a plain or gzip file, known by its first bytes, for reading its text as bytes.
+    """Opens a plain or gzip file, detected by its first bytes, to read its text as bytes.
 
-    ``on_read`` is called with how many bytes of the file, compressed ones of gzip, each read took.
-    A file that by its first bytes is no text is a ``ValueError``.
+    ``on_read`` is called with the number of bytes that each read took from the file. Files of other
+    types raise a ValueError.
     """
     with open_bytes(path) as raw:
         head = raw.read(_HEAD_BYTES)
         is_gzip = head.startswith(_GZIP_MAGIC)
         raw.seek(0)
-        # The gzip reader calls ``readinto``, which TensorFlow's files do not have.
+        # The gzip reader calls ``readinto``, which TensorFlow's files do not implement.
         needs_wrapper = is_gzip or on_read is not None
         file = cast(IO[bytes], _ReportingFile(raw, on_read) if needs_wrapper else raw)
         if is_gzip:
@@ -88,7 +85,7 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
 
 
 def _check_is_text(head: bytes, path: str) -> None:
-    """Refuses a file whose first bytes are those of another kind than text."""
+    """Rejects files with the first bytes of another file type."""
     for pattern, description in _BINARY_FORMATS.items():
         if re.match(pattern, head, re.DOTALL):
             raise ValueError(f"{path} is {description}.")
@@ -99,16 +96,16 @@ def open_bytes(path: str) -> IO[bytes]:
     local = local_path(path)
     if local is not None:
         return open(local, "rb")
-    # Only for these: a command on local files answers without loading TensorFlow.
+    # Imported late, so that commands on local files do not load TensorFlow.
     import tensorflow as tf
 
     return cast(IO[bytes], tf.io.gfile.GFile(path, "rb"))
 
 
 def text_chunks(stream: IO[bytes], path: str) -> Iterator[bytes]:
-    r"""Reads a text in chunks, and checks the length of its lines, which end at ``\n``.
+    r"""Yields a text in chunks, after checking the length of its lines, which end at ``\n``.
 
-    Every reader of text reads by this: none has more than a line of the maximum length in memory.
+    All readers of text use this function, so that none stores more than the longest allowed line.
     """
     line, length = 1, 0
     while chunk := stream.read(_CHUNK_BYTES):
@@ -122,9 +119,9 @@ def text_chunks(stream: IO[bytes], path: str) -> Iterator[bytes]:
 
 
 def split_lines(stream: IO[bytes], path: str) -> Iterator[tuple[int, int, bytes]]:
-    r"""Reads lines, which end at ``\n``: where each begins, where the next one does, and its bytes.
+    r"""Yields the start, the end and the bytes of each line, which ends at ``\n``.
 
-    ``path`` names the stream in errors.
+    Errors name the stream ``path``.
     """
     offset, rest = 0, b""
     for chunk in text_chunks(stream, path):
@@ -153,26 +150,24 @@ def group_items(
 
 
 def check_utf8(text: bytes, path: str, offset: int) -> None:
-    """Checks that whole characters are UTF-8; ``offset`` is where in the file's text they begin."""
+    """Checks that complete characters are UTF-8; ``offset`` is their offset in the text."""
     try:
         codecs.utf_8_decode(text, "strict", True)
     except UnicodeDecodeError as error:
         position = offset + error.start
-        remedy = "convert the file, for example with iconv"
+        remedy = "Convert the file, for example with iconv"
         if b"\0" in text:
-            remedy = (
-                "it has bytes of zero, as binary files do, and text has none: give files of text"
-            )
+            remedy = "It contains zero bytes, as binary files do. Use a text file"
         raise ValueError(
             f"{path} is not UTF-8: invalid byte 0x{text[error.start]:02x} at byte offset "
-            f"{position} ({error.reason}); {remedy}."
+            f"{position} ({error.reason}). {remedy}."
         ) from error
 
 
 def inflate_small(path: str, size: int, limit: int) -> bytes | None:
-    """The text of a gzip file of ``size`` bytes; None if it is long or not one compressed stream.
+    """Returns the text of a small gzip file; ``None`` if it is long or has several streams.
 
-    TensorFlow's decoder does not notice a stream that is cut short, nor takes what may follow one.
+    TensorFlow's decoder neither detects incomplete streams nor reads several streams.
     """
     if size > limit:
         return None
@@ -180,12 +175,12 @@ def inflate_small(path: str, size: int, limit: int) -> bytes | None:
     with gzip_errors(path), open_bytes(path) as stream:
         text = decoder.decompress(stream.read(), limit + 1)
         if not decoder.eof and len(text) <= limit:
-            raise EOFError("its compressed stream has no end")
+            raise EOFError("incomplete compressed stream")
     return text if decoder.eof and not decoder.unused_data and len(text) <= limit else None
 
 
 class _ReportingFile(io.RawIOBase):
-    """A file of TensorFlow's, or any other, with a report of each read's bytes."""
+    """Wraps a file, and reports the number of bytes of each read."""
 
     def __init__(self, file: Any, on_read: Callable[[int], None] | None) -> None:
         self._file = file

@@ -150,7 +150,7 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
     [
         ({"model": "none"}, "There is no checkpoint at none: "),
         ({"input": ["*.none"]}, "No file matches '*.none'"),
-        ({"input": ["empty.txt"]}, "The input empty.txt is empty"),
+        ({"input": ["empty.txt"]}, "All files of the input empty.txt are empty"),
         (
             {"max_seq_length": 99},
             "max_seq_length is 99, and MODEL has 16 positions (max_position_embeddings): pass no "

@@ -210,7 +210,7 @@ def test_refuses_what_is_no_vector(tokenizer, method, value, message):
 
 
 def test_refuses_pieces_that_the_operation_cannot_hold():
-    message = "Piece 5 of the vocabulary, 'กก.*: expected at most 256 bytes, got 300. Remove or shorten it"
+    message = "Piece 5 of the vocabulary, 'กก.*: expected at most 256 bytes, got 300. Remove or"
     with pytest.raises(ValueError, match=message):
         BertTokenizer([*SPECIAL_TOKENS, "ก" * 100])
     with pytest.raises(ValueError, match=r"Piece 5 .*, .##กก.*expected at most 256 bytes, got 258"):

@@ -63,8 +63,8 @@ WHOLE = gzip.compress(os.urandom(500))
         ("[1, 'ü']".encode("latin-1"),
          "FILE is not UTF-8 (0xfc at offset 5). Use a JSON document, plain or gzip."),
         (WHOLE[:-20],
-         "FILE is not a whole gzip file (Compressed file ended before the end-of-stream marker was "
-         "reached): it is damaged or was cut short; copy it again."),
+         "FILE is damaged or incomplete (Compressed file ended before the end-of-stream marker was "
+         "reached). Copy the gzip file again."),
     ],
 )  # fmt: skip
 def test_what_is_no_document(tmp_path, content, sentence):
@@ -205,7 +205,7 @@ def test_the_line_of_a_bad_byte_counts_the_chunks_before(tmp_path, monkeypatch):
 
 
 def test_a_gzip_file_that_was_cut_short_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="is not a whole gzip file"):
+    with pytest.raises(ValueError, match="is damaged or incomplete"):
         lines_of(tmp_path / "a.gz", gzip.compress(b"x" * 1000)[:-9])
 
 

@@ -166,7 +166,7 @@ def test_space_is_asked_for_what_is_packed(folder, tmp_path, monkeypatch):
         else:
             message = (
                 "needs about 0 MB for packed blocks of JSON lines and gzip files and has 0 MB "
-                "free: free some space or choose another cache folder"
+                "free. Free disk space, or use another cache folder"
             )
             with pytest.raises(ValueError, match=message):
                 open_index(folder, tmp_path / "cache")

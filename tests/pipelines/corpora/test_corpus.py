@@ -89,8 +89,8 @@ def test_one_text_cannot_be_divided(documents):
 def test_shares_must_be_shares(fraction, most):
     corpus = sources.from_documents(numbered(3))
     message = (
-        "^To hold out documents takes a fraction between 0 and 1 and at least one document; "
-        f"got fraction {fraction} and max_documents {most}"
+        "^Expected a fraction between 0 and 1 and at least one document, got "
+        f"fraction={fraction} and max_documents={most}"
     )
     with pytest.raises(ValueError, match=message):
         corpus.split_held_out(fraction, most)
@@ -117,8 +117,8 @@ def test_a_changed_file_is_noticed(tmp_path):
     corpus = sources.open_corpus(str(path), input_format="google")
     path.write_text("One.\nTwo.\n\n\n")
     message = (
-        "^The corpus has been changed since it was opened: a block has another number of "
-        "documents; start again"
+        "^The corpus has changed since it was opened: a block has a different number of "
+        "documents. Rerun the command"
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         corpus.read_documents(tf.constant(0, tf.int64))

@@ -71,14 +71,12 @@ GIVE_PATHS = "give paths or globs of text files, separated by commas."
         ("/no/such/folder/*", f"No file matches '/no/such/folder/*': {GIVE_PATHS}"),
         (
             "{0}/**/*.txt",
-            "{0}/**/*.txt: ** would stand for one folder, and leave out what is above and below: "
-            "name the folder itself, which stands for all files in it and below.",
+            "{0}/**/*.txt: ** is not supported. Pass the folder, which is searched recursively.",
         ),
-        (" , ", f"The input names no file: {GIVE_PATHS}"),
+        (" , ", "The input contains no paths. Pass paths or globs of text files, with commas."),
         (
             "{0}/empty.txt",
-            "The input {0}/empty.txt is empty: every file that it names has 0 bytes; "
-            "give files with text.",
+            "All files of the input {0}/empty.txt are empty. Pass files that contain text.",
         ),
     ],
 )
@@ -99,19 +97,16 @@ def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
     assert inflate(packed + packed, limit=300) is None
     assert inflate(packed + b"\0\0") is None
     for damaged in (packed[:-1], packed[:-8] + b"\0" * 8):
-        with pytest.raises(ValueError, match="is not a whole gzip file"):
+        with pytest.raises(ValueError, match="is damaged or incomplete"):
             inflate(damaged)
 
 
 def test_bytes_that_are_no_utf8_are_converted_or_no_text():
     for text, remedy in (
-        (b"caf\xe9", r"convert the file, for example with iconv\."),
-        (
-            b"\0\xe9",
-            "it has bytes of zero, as binary files do, and text has none: give files of text.",
-        ),
+        (b"caf\xe9", r"Convert the file, for example with iconv\."),
+        (b"\0\xe9", "It contains zero bytes, as binary files do. Use a text file."),
     ):
-        with pytest.raises(ValueError, match=rf"^a is not UTF-8: .* offset \d+ \(.*\); {remedy}"):
+        with pytest.raises(ValueError, match=rf"^a is not UTF-8: .* offset \d+ \(.*\)\. {remedy}"):
             text_bytes.check_utf8(text, "a", 7)
 
 
@@ -131,38 +126,31 @@ def saved(save):
 
 
 PARQUET = (
-    "a file of Parquet or Arrow: write its texts as JSON lines; as tables finetune and predict "
-    "read .parquet and .arrow."
+    "a Parquet or Arrow file. Write its texts as JSON lines; finetune and predict read .parquet "
+    "and .arrow."
 )
-BINARY = "binary data of NumPy, pickle, SQLite or HDF5: write its texts as .jsonl or .csv."
-PACKED = (
-    "packed by another program than gzip, or twice: unpack it first, as of packed files gzip alone "
-    "is read."
-)
-TAR = "a tar archive: unpack it, and name the files in it, or their folder."
+BINARY = "a NumPy, pickle, SQLite or HDF5 file. Write its texts as .jsonl or .csv."
+PACKED = "compressed twice, or not by gzip. Decompress it first."
+TAR = "a tar archive. Unpack it, and pass its files or their folder."
 HTML = (
-    "a page of HTML, whose tags would be read as text: extract its text first; if it is a page "
-    "about the file, download the file itself."
+    "an HTML page. Extract its text first, or if the page describes the file, download the file "
+    "itself."
 )
-XML = (
-    "XML, whose tags would be read as text: extract its text first, as WikiExtractor does of a "
-    "dump of Wikipedia."
-)
+XML = "an XML file. Extract its text first; use WikiExtractor for a Wikipedia dump."
 UTF_16 = (
-    'UTF-16 or UTF-32: save it as UTF-8, in Excel as "CSV UTF-8", or convert it: '
+    'encoded as UTF-16 or UTF-32. Save it as UTF-8 (in Excel "CSV UTF-8"), or run '
     "iconv -f UTF-16 -t UTF-8."
 )
 NO_TEXT = [
-    (b"PK\x03\x04 a workbook", "a zip archive, as workbooks (.xlsx) and documents (.docx) are, "
-     'too: save a workbook as .csv, in Excel as "CSV UTF-8", a document as plain text, or '
-     "unpack it."),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old workbook or document of Office (.xls, .doc): "
-     "save a workbook as .csv, and a document as plain text."),
+    (b"PK\x03\x04 a workbook", "a zip archive or an Office file (.xlsx, .docx). Unpack it, save a "
+     'workbook as "CSV UTF-8", or save a document as plain text.'),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office file (.xls, .doc). Save a workbook as "
+     ".csv, or a document as plain text."),
     (b"PAR1\x15\x04", PARQUET),
     (b"ARROW1\0\0", PARQUET),
     (b"\xff\xff\xff\xff\x00\x01\0\0", PARQUET),
-    (b"%PDF-1.7\n", "a PDF: extract its text first, as pdftotext does."),
-    (rb"{\rtf1\ansi so}", "Rich Text: save it as plain text."),
+    (b"%PDF-1.7\n", "a PDF. Extract its text first, for example with pdftotext."),
+    (rb"{\rtf1\ansi so}", "a Rich Text file. Save it as plain text."),
     (saved(lambda file: np.save(file, np.arange(3))), BINARY),
     (pickle.dumps(["so"]), BINARY),
     (b"SQLite format 3\0", BINARY),
@@ -179,17 +167,17 @@ NO_TEXT = [
     ("text\tlabel\n".encode("utf-16"), UTF_16),
     ("\ufefftext\tlabel\n".encode("utf-16-be"), UTF_16),
     ("text\tlabel\n".encode("utf-16-le"), UTF_16),
-    (b"\x9a\x02\0\0\0\0\0\0\x11", "binary data and no text: give files of text; pretrain reads "
-     "records of Google's by --input_format=tfrecord."),
+    (b"\x9a\x02\0\0\0\0\0\0\x11", "a binary file. Pass text files; for Google's records, pass "
+     "--input_format=tfrecord to pretrain."),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "sentence"), NO_TEXT)
-def test_a_file_that_begins_as_no_text_does_is_named(tmp_path, content, sentence):
+@pytest.mark.parametrize(("content", "message"), NO_TEXT)
+def test_a_file_that_begins_as_no_text_does_is_named(tmp_path, content, message):
     path = tmp_path / "a.txt"
     path.write_bytes(content)
     for read in (corpus_of, lambda path: list(read_lines(path)), read_json_document):
-        with pytest.raises(ValueError, match=f"^{re.escape(f'{path} is {sentence}')}$"):
+        with pytest.raises(ValueError, match=f"^{re.escape(f'{path} is {message}')}$"):
             read(str(path))
 
 
@@ -225,8 +213,8 @@ def test_space_is_asked_for_first(tmp_path, monkeypatch):
     corpus_files.check_space(str(tmp_path), 3_000_000, "text")
     corpus_files.check_space("gs://bucket/cache", 4_000_000, "text")
     message = (
-        f"The cache folder {tmp_path} needs about 4 MB for text and has 3 MB free: free some space "
-        "or choose another cache folder."
+        f"The cache folder {tmp_path} needs about 4 MB for text and has 3 MB free. Free disk "
+        "space, or use another cache folder."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         corpus_files.check_space(str(tmp_path), 4_000_000, "text")

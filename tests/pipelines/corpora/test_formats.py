@@ -341,17 +341,20 @@ BAD_LINES = [
         r"a\.jsonl:2 is not JSON: Expecting value.* Every line must be one object such as "
         r'{"text": "\.\.\."}\.$',
     ),
-    (b'{"text": "x"}\n\n["x"]\n', r"a\.jsonl:3 has no string under 'text' but no object"),
-    (b'{"body": "x", "id": 1}\n', "a.jsonl:1 has no string under 'text' but the keys body, id:"),
+    (b'{"text": "x"}\n\n["x"]\n', r"a\.jsonl:3: expected a string under 'text', got another value"),
+    (
+        b'{"body": "x", "id": 1}\n',
+        "a.jsonl:1: expected a string under 'text', got the keys body, id",
+    ),
     (
         b'{"text": 1}\n',
-        "a.jsonl:1 has no string under 'text' but 1: leave the line out, or write its text as one "
+        "a.jsonl:1: expected a string under 'text', got 1. Remove the line, or write its text as a "
         "string.",
     ),
     (
         b'{"text": null}\n',
-        "a.jsonl:1 has no string under 'text' but None: leave the line out, or write its text as "
-        "one string.",
+        "a.jsonl:1: expected a string under 'text', got None. Remove the line, or write its text "
+        "as a string.",
     ),
     (b'{"text": "x"}\n{"text": "\xff"}\n', "a.jsonl is not UTF-8: invalid byte 0xff at byte .* 24"),
 ]

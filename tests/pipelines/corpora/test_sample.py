@@ -135,8 +135,8 @@ def test_nothing_to_write_and_no_topics(installation, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(sample_corpus, "_MAX_BYTES", 10)
         message = (
-            r"^The sample corpus is empty: no documentation of this Python \(.*\) fits into 10 "
-            r"bytes; give a text of your own with --input\.$"
+            r"^Cannot create a sample corpus: this Python \(.*\) has no documentation\. Pass text "
+            r"files as --input\.$"
         )
         with pytest.raises(ValueError, match=message):
             sample_corpus.write_sample_corpus(str(path))

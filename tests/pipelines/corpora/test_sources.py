@@ -87,8 +87,8 @@ def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
     at = f"/bad.gz is not UTF-8: invalid byte 0xff at byte offset {len(GOOGLE) + 4} "
     short = gzip.compress(GOOGLE.encode() * 500)[:-9]  # more than the head
     ended = (
-        "/cut.gz is not a whole gzip file (Compressed file ended before the end-of-stream marker "
-        "was reached): it is damaged or was cut short; copy it again."
+        "/cut.gz is damaged or incomplete (Compressed file ended before the end-of-stream marker "
+        "was reached). Copy the gzip file again."
     )
     for name, content, message in (("bad", bad, at), ("cut", short, ended)):
         (tmp_path / f"{name}.gz").write_bytes(content)
@@ -125,41 +125,41 @@ BAD_INPUTS = {
         {},
         "No file matches '{0}/*.tex': give paths or globs of text files, separated by commas.",
     ),
-    "white.txt": ({}, "There is no document in {0}/white.txt, read as prose"),
+    "white.txt": ({}, "No documents in {0}/white.txt, read as prose"),
     "bad.txt": ({}, "{0}/bad.txt is not UTF-8: invalid byte 0xe9 at byte offset 8 (invalid continu"
-                "ation byte); convert the file, for example with iconv."),
+                "ation byte). Convert the file, for example with iconv."),
     "bad.*t": ({"block_bytes": 5}, "bad.txt is not UTF-8: invalid byte 0xe9 at byte offset 8"),
     "bad.gz": ({}, "bad.gz is not UTF-8: invalid byte 0xe9 at byte offset 8"),
-    "cut.gz": ({}, "cut.gz is not a whole gzip file"),
+    "cut.gz": ({}, "cut.gz is damaged or incomplete"),
     "list.jsonl": (
         {},
-        "list.jsonl must be packed into blocks, as all JSON lines and large gzip files are: "
-        "give a cache folder.",
+        "list.jsonl needs a cache folder, because JSON lines and large gzip files are packed into "
+        "blocks. Pass cache_dir.",
     ),
     "white.*": (
         {"input_format": "wikiextractor"},
         "white.txt has no line that begins with '<doc ', as WikiExtractor's output has: "
-        "give its format as one of google, wikiextractor, prose, jsonl.",
+        "Pass its format, one of google, wikiextractor, prose, jsonl.",
     ),
     "list.js*": (
         {"input_format": "prose"},
-        "list.jsonl is jsonl by its name or first line, and would be read as prose: "
-        "name --input_format=jsonl, or leave it out.",
+        "list.jsonl is jsonl according to its name or first line. Pass "
+        "--input_format=jsonl, or omit the flag.",
     ),
     "array.*": (
         {"input_format": "google"},
-        "array.json.gz is jsonl by its name or first line, and would be read as google: "
-        "name --input_format=jsonl, or leave it out.",
+        "array.json.gz is jsonl according to its name or first line. Pass "
+        "--input_format=jsonl, or omit the flag.",
     ),
     "objects": (
         {"input_format": "prose"},
-        "objects is jsonl by its name or first line, and would be read as prose: "
-        "name --input_format=jsonl, or leave it out.",
+        "objects is jsonl according to its name or first line. Pass "
+        "--input_format=jsonl, or omit the flag.",
     ),
     "wiki.*": (
         {"input_format": "prose"},
-        "wiki.txt is wikiextractor by its name or first line, and would be read as prose: "
-        "name --input_format=wikiextractor, or leave it out.",
+        "wiki.txt is wikiextractor according to its name or first line. Pass "
+        "--input_format=wikiextractor, or omit the flag.",
     ),
     "white.txt,rows.csv": (
         {},
@@ -171,7 +171,7 @@ BAD_INPUTS = {
         {"input_format": "xml"},
         "Unknown corpus format 'xml': expected one of google, wikiextractor, prose, jsonl.",
     ),
-    "y": ({"block_bytes": 0}, "A block has at least one byte: got block_bytes 0."),
+    "y": ({"block_bytes": 0}, "block_bytes=0: expected at least 1."),
 }  # fmt: skip
 
 
@@ -197,10 +197,12 @@ def test_from_documents_checks_and_cleans(tmp_path):
     corpus = sources.from_documents([[" One. ", ""], [], ["\n"], ("Two.",)])
     assert documents_of(corpus) == [["One."], ["Two."]]
     assert sources.copy_documents(corpus, str(tmp_path)) is corpus  # it stays in memory
-    message = "^Document 1 is a string: expected a list of sentences, each a string"
+    message = r"^documents\[1\]: expected a list of sentences, got a string"
     with pytest.raises(ValueError, match=message):
         sources.from_documents([["One."], "Two."])
-    with pytest.raises(ValueError, match="None of the 2 documents has a sentence"):
+    with pytest.raises(
+        ValueError, match="Expected lists of sentences, got 2 documents without sentences"
+    ):
         sources.from_documents([[], [" "]])
 
 
@@ -252,7 +254,9 @@ def test_each_example_of_tensorflow_datasets_is_a_document(tmp_path):
     folders["data_dir"] = str(tmp_path / "data")
     with pytest.raises(ValueError, match="cannot read split 'test' of 'toy'"):
         sources.open_tfds("toy", split="test", **folders)
-    with pytest.raises(ValueError, match="The dataset 'toy' has no feature 'body' but id, text:"):
+    with pytest.raises(
+        ValueError, match="The dataset 'toy' has no feature 'body'. Use one of id, text."
+    ):
         sources.open_tfds("toy", text_key="body", **folders)
     with pytest.raises(ValueError, match="cannot read split 'train' of 'no_such_toy'"):
         sources.open_tfds("no_such_toy", **folders)
@@ -267,8 +271,8 @@ def test_tfds_in_files_that_tf_data_does_not_read(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "as_dataset", as_dataset)
     message = (
-        "^toy/1.0.0 was prepared as tfrecord files, which tf.data does not read: prepare it anew "
-        "as TFRecords, tfds build --file_format=tfrecord, or name another data folder"
+        "^tf.data cannot read toy/1.0.0, which was prepared as tfrecord files. Prepare it with "
+        "tfds build --file_format=tfrecord, or use another data folder"
     )
     with pytest.raises(ValueError, match=message):
         sources.open_tfds("toy", data_dir=data_dir, cache_dir=str(tmp_path / "cache"))
@@ -301,7 +305,7 @@ def test_corpora_of_files_are_joined(tmp_path):
     assert sources.join(parts[:1]) is parts[0]
     assert joined.fingerprint != sources.join(parts[::-1]).fingerprint
     for wrong in (sources.from_documents([["One."]]), joined.split_held_out()[0]):
-        with pytest.raises(ValueError, match="^Only whole corpora of files can be joined.$"):
+        with pytest.raises(ValueError, match="^Only complete corpora of files can be joined.$"):
             sources.join([wrong, parts[0]])
 
 
