@@ -1,4 +1,4 @@
-"""The rows of pre-training: pairs, masked tokens, and their batches, in an order to resume."""
+"""Pre-training examples: sentence pairs, masked tokens, and resumable batches."""
 
 from .dataset import pretraining_dataset as pretraining_dataset
 

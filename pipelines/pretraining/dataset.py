@@ -1,4 +1,4 @@
-"""Text to pre-training batches: the dataset that ``python -m bert_tf.pretrain`` trains on."""
+"""Dataset of pre-training batches, which ``python -m bert_tf.pretrain`` trains on."""
 
 import dataclasses
 import math
@@ -39,15 +39,15 @@ from .pairing import (
 )
 from .pools import Batching, PoolPlan, pool_batches
 
-# === What a row of pre-training is like: its length, its pairs, and what is predicted of it ===
+# === Options of rows ===
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowOptions:
-    """Options of the rows, checked; ``pretraining_dataset`` says what each does.
+    """Validated options of rows; ``pretraining_dataset`` describes them.
 
     Raises:
-        ValueError: an option is out of its range.
+        ValueError: If an option is out of range.
 
     >>> RowOptions(max_seq_length=512).predictions
     77
@@ -67,34 +67,34 @@ class RowOptions:
         for name in ("masked_lm_prob", "short_seq_prob"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
-                raise ValueError(f"{name}: expected a probability, from 0 to 1; got {value}.")
+                raise ValueError(f"{name}: expected a probability from 0 to 1, got {value}.")
         # The shortest target is two tokens: one for A and one for B.
         check_at_least("max_seq_length", self.max_seq_length, 5 if self.pairs else 4)
         check_at_least("max_predictions_per_seq", self.predictions, 1)
         if not -(2**63) <= self.seed < 2**63:
-            raise ValueError(f"seed: expected an integer of 64 bits; got {self.seed}.")
+            raise ValueError(f"seed: expected a 64-bit integer, got {self.seed}.")
 
     @property
     def predictions(self) -> int:
-        """P, the most predictions of a row; by default what a full row needs."""
+        """Maximum number of predictions per row, P; by default enough for a full row."""
         if self.max_predictions_per_seq is None:
             return default_max_predictions(self.max_seq_length, self.masked_lm_prob)
         return self.max_predictions_per_seq
 
     @property
     def max_tokens(self) -> int:
-        """The tokens that fit beside [CLS] and [SEP]."""
+        """Number of text tokens per row, without [CLS] and [SEP]."""
         return self.max_seq_length - (3 if self.pairs else 2)
 
 
-# A pool of about this many bytes of text has many documents to draw random segments from, and
-# takes a hundred megabytes or two with all that is made of them.
+# Text per pool, which contains enough documents to draw random segments from, and takes 100 to
+# 200 MB of memory.
 _BYTES_PER_POOL = 4_000_000
 
-# The text that `measure_coverage` looks at takes half a second.
+# Size of the sample for `measure_coverage`, which takes half a second.
 _SHARE_BYTES = 2_000_000
-_LOW_SHARE = 0.7  # English text has 0.85 to 0.98
-_MAX_RANDOM = 0.9  # of documents with several sentences about half
+_LOW_SHARE = 0.7  # English text reaches 0.85 to 0.98
+_MAX_RANDOM = 0.9  # documents with several sentences reach about 0.5
 
 
 def pretraining_dataset(
@@ -113,42 +113,41 @@ def pretraining_dataset(
     blocks_per_pool: int | None = None,
     **batching: Unpack[Batching],
 ) -> tf.data.Dataset:
-    """Makes the batches of BERT's pre-training from a corpus, anew in every epoch.
+    """Creates batches for pre-training from a corpus, with new pairs and masks in every epoch.
 
-    The sentence pairs are those of google-research/bert, ``create_pretraining_data.py`` (see
-    ``pairing``), the predictions those of ``masking``. Each epoch reads the corpus' blocks in
-    another order. A *pool* is the rows of some consecutive blocks, in random order; random
-    segments come from another document of the pool. A pool's rows depend on ``seed``, the epoch
-    and the pool's number only: not on ``batch_size``, threads or hosts. Each row carries where it
-    stands, and the dataset can start at any row: after a last row of (epoch, pool, row),
-    ``start=(epoch, pool, row + 1)`` goes on exactly as if nothing had happened.
+    Sentence pairs are those of google-research/bert, ``create_pretraining_data.py`` (see
+    ``pairing``), and predictions those of ``masking``. Each epoch reads the blocks of the corpus in
+    a different order. A pool is the rows of some consecutive blocks, in random order; random
+    segments come from another document of the pool. The rows of a pool only depend on ``seed``, the
+    epoch and the pool's index, not on ``batch_size``, threads or hosts. Each row has a cursor
+    (epoch, pool, row); to resume after a row, pass ``start=(epoch, pool, row + 1)``.
 
     Args:
-        corpus: documents of sentences, from ``sources``.
-        tokenizer: the vocabulary's tokenizer.
-        max_seq_length: S, at least 5 (4 without pairs).
-        max_predictions_per_seq: P; by default what a full row needs, 20 for 128 tokens.
-        masked_lm_prob: the share of tokens to predict.
-        short_seq_prob: the probability that a document's rows are cut to a length drawn for it.
+        corpus: Documents of sentences, from ``sources``.
+        tokenizer: Tokenizer of the model.
+        max_seq_length: Number of tokens per row, S; at least 5, or 4 without pairs.
+        max_predictions_per_seq: Maximum number of predictions per row, P; by default enough for a
+            full row, 20 for 128 tokens.
+        masked_lm_prob: Fraction of tokens to predict.
+        short_seq_prob: Probability that a document has rows of a random shorter length.
         masking: ``"token"`` or ``"whole_word"``.
-        replacement: what becomes of the tokens to predict; the paper's 80% [MASK], 10% random.
-        pairs: next-sentence pairs, [CLS] A [SEP] B [SEP]. Without them a row is one run of a
-            document's tokens, [CLS] A [SEP], and its label 0.
-        objective: ``"ltr"``, left to right, hides no token: each predicts the next (see
-            ``masking.predict_next``), P is S - 1, and the arguments of masking say nothing.
-        seed: any integer of 64 bits.
-        blocks_per_pool: about how many blocks make a pool, on which its rows and the memory
-            depend; by default as many as hold 4 MB of text.
-        **batching: ``batch_size``, ``num_epochs`` and so on, see ``pools.Batching``; ``start`` is
-            the (epoch, pool, row) of the first row, or what some number of shards have read, the
-            cursor behind the last row of each, ``[[cursor, ...]]``: see ``pools.pool_batches``.
+        replacement: Fractions of predicted tokens to replace with [MASK] and random tokens; by
+            default 0.8 and 0.1, as in the paper.
+        pairs: Whether to create next-sentence pairs, [CLS] A [SEP] B [SEP]. Otherwise, a row is a
+            run of a document's tokens, [CLS] A [SEP], with label 0.
+        objective: ``"mlm"``, or ``"ltr"`` to predict each next token without masks (see
+            ``masking.predict_next``); P is then S - 1, and the masking arguments have no effect.
+        seed: 64-bit integer.
+        blocks_per_pool: Approximate number of blocks per pool, which affects rows and memory; by
+            default 4 MB of text.
+        **batching: ``batch_size``, ``num_epochs`` and further arguments of ``pools.Batching``.
 
     Returns:
-        A dataset of dicts: ``features.PRETRAINING_FEATURES`` and ``cursor`` (B, 3) int32, the
-        (epoch, pool, row) of each row.
+        A dataset of dicts with ``features.PRETRAINING_FEATURES`` and ``cursor``, the (epoch, pool,
+        row) of each row, `(B, 3)`, int32.
 
     Raises:
-        ValueError: an argument is out of its range, or there are no other documents for ``pairs``.
+        ValueError: If an argument is out of range, or ``pairs`` needs more documents.
 
     >>> from bert_tf.pipelines.corpora.sources import from_documents
     >>> corpus = from_documents([["a b", "b a"], ["c d", "d d", "c"]])
@@ -179,7 +178,7 @@ def make_row_batches(
     blocks_per_pool: int | None = None,
     **batching: Unpack[Batching],
 ) -> tf.data.Dataset:
-    """The ``pretraining_dataset`` whose rows are as ``rows`` says."""
+    """Creates the ``pretraining_dataset`` with these row options."""
     plan, seed = _plan_pools(corpus, blocks_per_pool, rows), rows.seed
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor, order: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -198,10 +197,10 @@ def make_row_batches(
 def measure_coverage(
     corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions
 ) -> tuple[float, int, float]:
-    """Measures how much of a corpus' text reaches rows: pairs that are too long are cut to length.
+    """Measures how much of a corpus reaches rows, because long pairs are truncated.
 
-    Returned, of about two megabytes of the first epoch's first pool: the share of tokens in rows,
-    where random segments repeat none, from 0 to 1; how many these are; the share of random pairs.
+    Returns, for a sample of about two megabytes: the fraction of tokens in rows, without repetition
+    by random segments; the number of tokens; and the fraction of random pairs.
     """
     plan = _plan_pools(corpus, None, rows)
     blocks = plan.pool_blocks(plan.order(rows.seed, 0), 0)
@@ -223,21 +222,19 @@ def measure_coverage(
 
 
 def describe_rows(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) -> list[str]:
-    """Lines on the share of a corpus that reaches rows, and on misfits with the tokenizer."""
+    """Describes the coverage of a corpus by rows, with warnings about texts and vocabulary."""
     share, size, random = measure_coverage(corpus, tokenizer, rows)
     sample = list(corpus.sentences(SAMPLE_BYTES))
     letters = [letter for sentence in sample for letter in sentence if letter.isalpha()]
     is_chinese = 2 * sum("\u3400" <= letter <= "\u9fff" for letter in letters) > len(letters)
     conditions = {
         f"Tokens that reach rows: {share:.1%} of a sample of {size:,}.": True,
-        "  That is little: most sentences nearly fill a row, and pairs of them are cut to length. "
-        "Longer rows (--max_seq_length) use more of the text, and --pairs=false of pretrain leaves "
-        "no token out.": share < _LOW_SHARE,
-        f"In {random:.0%} of the pairs the second text is of another document, as most documents "
-        "are one short sentence: nothing is learned from that; --pairs=false of pretrain leaves "
-        "pairs out.": random > _MAX_RANDOM,
-        "Whole words of Chinese are single characters to BERT: they are masked as tokens "
-        "are.": is_chinese and rows.masking == "whole_word",
+        "  This is low, because pairs of long sentences are truncated. Increase --max_seq_length, "
+        "or pass --pairs=false to pretrain, to use more of the text.": share < _LOW_SHARE,
+        f"In {random:.0%} of the pairs, the second text is from another document, because most "
+        "documents are one short sentence. Pass --pairs=false to pretrain.": random > _MAX_RANDOM,
+        "Whole-word masking has no effect on Chinese text, whose words are single characters for "
+        "BERT.": is_chinese and rows.masking == "whole_word",
     }
     notes = [
         *(copies_note(corpus), markup_note(sample), unknown_note(sample, tokenizer)),
@@ -247,10 +244,9 @@ def describe_rows(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) ->
 
 
 def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> Tokens:
-    """Reads and tokenises some blocks of a corpus, an int64 vector: ``Tokens``, in that order.
+    """Reads and tokenizes blocks, an int64 vector, in order.
 
-    Sentences that have no token (a control character on its own) are left out, and documents that
-    have no sentence left.
+    Drops sentences without tokens, such as a single control character, and empty documents.
     """
     num_blocks = tf.size(blocks)
     ids, lengths, sizes = (
@@ -277,35 +273,33 @@ def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> 
 
 
 def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: RowOptions) -> PoolPlan:
-    """The pools of an epoch: every one has a document, or two where random segments are drawn."""
+    """Plans pools with at least one document each, or two if random segments are drawn."""
     if corpus.num_documents == 0:
-        raise ValueError("The corpus has no documents: expected one at least.")
+        raise ValueError("The corpus has no documents. Pass at least one.")
     if options.pairs and corpus.num_documents == 1:
         raise ValueError(
-            "The corpus has one document only, and next-sentence pairs take their random "
-            "segments from another one: add documents; where blank lines part them, read them so "
-            '(input_format="google", on the command line --input_format=google); or train without '
-            "pairs (pairs=False, which is a flag of pretrain)."
+            "The corpus has one document, and next-sentence pairs need at least 2. Add documents, "
+            'use input_format="google" if blank lines separate them, or pretrain with pairs=False.'
         )
     if blocks_per_pool is None:
         blocks_per_pool = max(1, round(_BYTES_PER_POOL / max(1, corpus.bytes_per_block.mean())))
     check_at_least("blocks_per_pool", blocks_per_pool, 1)
-    # With two blocks a pool has two documents, whatever the order: no block is without one.
+    # Every block has a document, so pools of two blocks have at least two documents.
     minimum = 2 if options.pairs and corpus.documents_per_block.min() == 1 else 1
     num_pools = min(math.ceil(corpus.num_blocks / blocks_per_pool), corpus.num_blocks // minimum)
     return PoolPlan(corpus.num_blocks, max(1, num_pools))
 
 
 def _check_not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Tokens:
-    """Checks that a pool has a token: a corpus without any would be searched for one for ever."""
-    message = "No sentence of this pool (epoch, pool) has a token: is the input text?"
+    """Checks that a pool has a token; a corpus without tokens would be searched forever."""
+    message = "No sentence of this pool (epoch, pool) has a token. Pass text as the input."
     check = tf.debugging.Assert(tf.size(tokens.ids) > 0, [message, epoch, pool])
     with tf.control_dependencies([check] if check is not None else []):
         return tokens._replace(ids=tf.identity(tokens.ids))
 
 
 def _make_segments(tokens: Tokens, options: RowOptions, seed: tf.Tensor) -> tuple[Tokens, Segments]:
-    """Makes a pool's segments, in the text's order and cut to length."""
+    """Creates a pool's segments, in the order of the text, and truncates them."""
     targets = draw_targets(
         tf.size(tokens.sentence_splits) - 1,
         options.max_tokens,
@@ -322,7 +316,7 @@ def _make_segments(tokens: Tokens, options: RowOptions, seed: tf.Tensor) -> tupl
 def _make_rows(
     tokens: Tokens, tokenizer: BertTokenizer, options: RowOptions, seed: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Makes a pool's rows: segments in random order, packed, masked."""
+    """Creates a pool's rows: segments in random order, packed and masked."""
     tokens, segments = _make_segments(tokens, options, seed)
     order = permutation(tf.size(segments.labels), fold(seed, Operation.ROW_ORDER))
     segments = Segments(*(tf.gather(field, order) for field in segments))

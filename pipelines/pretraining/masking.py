@@ -1,12 +1,12 @@
-"""Masked-LM: which tokens of a row are predicted, and what stands in their place.
+"""Selects and replaces the tokens to predict.
 
-Source: BERT's paper, section 3.1 and appendix A.1; ``create_masked_lm_predictions`` in
-google-research/bert, ``create_pretraining_data.py``. [CLS], [SEP] and padding are never predicted.
-``choices.MASK_SPLIT`` has the shares of [MASK], random and kept tokens.
-Google's script joins a ``##`` piece at the very front of segment B, the rest of a word cut there,
-to the last word of segment A; here it is a word of its own.
+Source: BERT paper, section 3.1 and appendix A.1; google-research/bert,
+``create_pretraining_data.py`` (``create_masked_lm_predictions``). [CLS], [SEP] and padding are
+never predicted. ``choices.MASK_SPLIT`` has the percentages of [MASK], random and unchanged tokens.
+If segment B starts with a ``##`` piece, the rest of a split word, Google's script joins it to the
+last word of segment A; here it is a separate word.
 
-Letters: R rows, S sequence length, P predictions.
+Letters: R rows, S sequence length, P predictions, W words.
 """
 
 import math
@@ -24,10 +24,15 @@ from bert_tf.pipelines.randomness import Operation, below, bits, fold, uniform
 def word_starts(
     word_ids: tf.Tensor, candidates: tf.Tensor, continuation: np.ndarray | tf.Tensor
 ) -> tf.Tensor:
-    """Says where words begin, (R, S) bool: at candidates that are no ``##`` or follow no candidate.
+    """Returns where words start, (R, S) bool: at pieces without ``##``, or after non-candidates.
 
-    ``word_ids`` (R, S) int32; ``candidates`` (R, S) bool, tokens neither special nor padding;
-    ``continuation`` (V,) bool, the vocabulary's ``##`` pieces.
+    Args:
+        word_ids: Token ids.
+            Shape `(R, S)`, int32.
+        candidates: Whether a token is neither special nor padding.
+            Shape `(R, S)`, bool.
+        continuation: Whether a piece of the vocabulary starts with ``##``.
+            Shape `(V,)`, bool.
     """
     follows = tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
     return candidates & ~(tf.gather(tf.constant(continuation), word_ids) & follows)
@@ -36,9 +41,10 @@ def word_starts(
 def choose_tokens(
     candidates: tf.Tensor, counts: tf.Tensor, max_count: int, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Chooses single tokens, (R, S) bool: each set of ``counts`` (R,) candidates is equally likely.
+    """Chooses single tokens, (R, S) bool, with equal probability for all sets of candidates.
 
-    All candidates are chosen where a row has fewer than its count; no count is above ``max_count``.
+    ``counts``, (R,), is the number of tokens per row, at most ``max_count``. Rows with fewer
+    candidates use all of them.
     """
     rows, length = tf.unstack(tf.shape(candidates))
     keys = tf.where(candidates, _sort_keys([rows, length], seed), -1)
@@ -51,16 +57,15 @@ def choose_tokens(
 def choose_words(
     starts: tf.Tensor, candidates: tf.Tensor, counts: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Chooses the tokens of whole words, (R, S) bool: Google's ``do_whole_word_mask``.
+    """Chooses the tokens of whole words, (R, S) bool, as Google's ``do_whole_word_mask``.
 
-    The words are taken in random order; one that would exceed the row's count, of ``counts`` (R,)
-    int32, is left out.
+    Takes words in random order, and skips words that would exceed the row's count, (R,) int32.
     """
     begins, sizes = _words(starts, candidates)
     keys = tf.RaggedTensor.from_row_lengths(
         _sort_keys([tf.size(sizes)], seed), tf.math.count_nonzero(starts, axis=1)
     )
-    # (R, W), W the greatest number of words in a row: the row's words in random order.
+    # (R, W), where W is the maximum number of words per row: words in random order.
     dense = keys.to_tensor(-1)
     dense, order = tf.math.top_k(dense, k=tf.shape(dense)[1])
     order += tf.cast(keys.row_starts(), tf.int32)[:, None]
@@ -73,18 +78,18 @@ def choose_words(
 
 
 def _sort_keys(shape: list[tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
-    """Random int32 sort keys that are not negative."""
+    """Draws non-negative int32 sort keys."""
     return tf.cast(bits(shape, seed) // 2, tf.int32)
 
 
 def _mask_from_indices(flat: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """(R, S) bool, true at some positions of the flattened rows."""
+    """Returns a mask, (R, S) bool, of positions in the flattened rows."""
     marks = tf.scatter_nd(flat[:, None], tf.ones_like(flat), [tf.size(like)])
     return tf.reshape(marks > 0, tf.shape(like))
 
 
 def _words(starts: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The words of all rows: (W,) int32 where each begins when flattened, and its tokens."""
+    """Returns the starts in flattened rows and the lengths of all words, (W,) int32."""
     begins = tf.cast(tf.where(tf.reshape(starts, [-1]))[:, 0], tf.int32)
     number = tf.cumsum(tf.cast(tf.reshape(starts, [-1]), tf.int32)) - 1
     tokens = tf.cast(tf.reshape(candidates, [-1]), tf.int32)
@@ -92,10 +97,10 @@ def _words(starts: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
 
 
 def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """Goes through each row's ``sizes`` (R, W), 0 = nothing, and takes what fits: (R, W) bool."""
+    """Returns which of each row's ``sizes`` (R, W) fit, in order; sizes of 0 are ignored."""
 
-    # A turn takes the words up to the first that does not fit. What is larger than the room
-    # will never fit again, so that the next turn goes on behind it: two or three turns in all.
+    # Each iteration takes the words up to the first that does not fit, and drops words that exceed
+    # the remaining room. Two or three iterations suffice.
     def take_fitting(
         is_taken: tf.Tensor, is_open: tf.Tensor, room: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -113,27 +118,28 @@ def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
 
 class Replacement(NamedTuple):
-    """Replacement of predicted tokens, as shares of them; the rest stays as it is."""
+    """Fractions of predicted tokens to replace; the remaining ones are unchanged."""
 
-    mask: float = MASK_SPLIT[0] / 100  # becomes [MASK]
-    random: float = MASK_SPLIT[1] / 100  # becomes a token drawn uniformly from the whole vocabulary
+    mask: float = MASK_SPLIT[0] / 100  # with [MASK]
+    random: float = MASK_SPLIT[1] / 100  # with a token drawn uniformly from the vocabulary
 
 
 PAPER_REPLACEMENT = Replacement()
 
 
 def default_max_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
-    """The predictions that a full row needs: 20 for 128 tokens at 0.15, 77 for 512."""
+    """Returns the predictions of a full row: 20 for 128 tokens at 0.15, 77 for 512."""
     return max(1, math.ceil(masked_lm_prob * max_seq_length))
 
 
 def prediction_counts(
     num_tokens: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int, masked_lm_prob: float
 ) -> tf.Tensor:
-    """Number of tokens to predict in each row, (R,) int32; 0 where ``num_tokens`` (R,) is 0.
+    """Returns the number of tokens to predict per row, (R,) int32.
 
-    That is min(max_predictions_per_seq, max(1, round(num_tokens * masked_lm_prob))), rounded as
-    Python does (half to even), as in Google's script. ``num_tokens`` counts [CLS] and [SEP].
+    This is min(max_predictions_per_seq, max(1, round(num_tokens * masked_lm_prob))), with Python's
+    rounding (half to even), as in Google's script; 0 for 0 tokens. ``num_tokens``, (R,), includes
+    [CLS] and [SEP].
     """
     table = [
         min(max_predictions_per_seq, max(1, round(n * masked_lm_prob))) if n else 0
@@ -152,19 +158,29 @@ def mask_rows(
     masking: Masking = "token",
     replacement: Replacement = PAPER_REPLACEMENT,
 ) -> dict[str, tf.Tensor]:
-    """Chooses the tokens of packed rows, (R, S) int32 with a static S, to predict; replaces them.
+    """Chooses and replaces the tokens to predict in packed rows.
 
-    ``masked_lm_prob`` is the share of a row's tokens, [CLS] and [SEP] counted. ``masking`` takes
-    each token alone ("token") or words with all their ``##`` pieces ("whole_word");
-    ``replacement`` is drawn for each token.
+    Args:
+        word_ids: Token ids, with a static S.
+            Shape `(R, S)`, int32.
+        tokenizer: Tokenizer with the special tokens.
+        max_predictions_per_seq: Maximum number of predictions per row, P.
+        seed: Seed of the pool.
+        masked_lm_prob: Fraction of tokens to predict, including [CLS] and [SEP] in the total.
+        masking: ``"token"`` for single tokens, or ``"whole_word"`` for all pieces of a word.
+        replacement: Fractions of tokens to replace, drawn per token.
 
-    Returns ``input_word_ids`` (R, S) int32 as the model sees them; ``masked_lm_positions`` (R, P)
-    int32, ascending, ``masked_lm_ids`` (R, P) int32, the original ids, and ``masked_lm_weights``
-    (R, P) float32, 1 = real; each 0 where there is no prediction.
+    Returns:
+        ``input_word_ids``, the inputs of the model, `(R, S)`, int32; ``masked_lm_positions``,
+        ascending, and ``masked_lm_ids``, the original ids, `(R, P)`, int32; and
+        ``masked_lm_weights``, 1 for predictions, `(R, P)`, float32. All are 0 without a prediction.
+
+    Raises:
+        ValueError: If ``masking`` is unknown.
     """
     if masking not in get_args(Masking):
         raise ValueError(
-            f"masking: expected one of {', '.join(get_args(Masking))}; got {masking!r}."
+            f"masking: expected one of {', '.join(get_args(Masking))}, got {masking!r}."
         )
     rows, length = tf.shape(word_ids)[0], word_ids.shape[1]
     special = (word_ids == tokenizer.cls_id) | (word_ids == tokenizer.sep_id)
@@ -192,7 +208,7 @@ def mask_rows(
         tokenizer.mask_id,
         tf.where(draws < replacement.mask + replacement.random, random_ids, original),
     )
-    # (R, P, 2). Where there is no prediction, position 0 is given the id that it has.
+    # (R, P, 2). Without a prediction, position 0 receives its own id.
     row = tf.broadcast_to(tf.range(rows)[:, None], tf.shape(positions))
     masked_ids = tf.tensor_scatter_nd_update(
         word_ids, tf.stack([row, positions], 2), tf.where(real, replaced, original)
@@ -201,11 +217,11 @@ def mask_rows(
 
 
 def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.Tensor]:
-    """Lets every token of packed rows, (R, S) int32 with a static S, predict the next one.
+    """Predicts the next token at every position of packed rows, to train a causal model.
 
-    So a causal model is trained: nothing is hidden. [CLS] predicts the first token of the text, its
-    last token [SEP], a [SEP] the first token of the second text, and the last one and padding
-    nothing. The keys are those of ``mask_rows``, P is S - 1, ``input_word_ids`` are as they were.
+    No tokens are hidden. [CLS] predicts the first token of the text, its last token [SEP], and
+    [SEP] the first token of the second text. The last [SEP] and padding predict nothing. The
+    results have the keys of ``mask_rows``, with P = S - 1 and unchanged ``input_word_ids``.
     """
     after = word_ids[:, 1:]
     real = after != tokenizer.pad_id
@@ -216,7 +232,7 @@ def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.
 def _predictions(
     word_ids: tf.Tensor, positions: tf.Tensor, originals: tf.Tensor, real: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """The features of rows and what is predicted of them, where that is real."""
+    """Returns the features of rows and their predictions."""
     return {
         features.INPUT_WORD_IDS: word_ids,
         features.MASKED_LM_POSITIONS: positions,
@@ -228,7 +244,7 @@ def _predictions(
 def _sorted_positions(
     chosen: tf.Tensor, max_predictions_per_seq: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Positions of ``chosen`` (R, S) bool: (R, P) int32, 0 behind the last; (R, P) bool, real."""
+    """Returns the positions of ``chosen`` (R, S) as (R, P) int32, and which are real, (R, P)."""
     where = tf.where(chosen)
     ragged = tf.RaggedTensor.from_value_rowids(
         tf.cast(where[:, 1], tf.int32), where[:, 0], tf.shape(chosen, tf.int64)[0]

@@ -1,23 +1,21 @@
-"""Documents to segments: Google's next-sentence pairs, for all documents of a pool at once.
+"""Next-sentence pairs of Google's script, for all documents of a pool at a time.
 
-The algorithm is that of ``create_instances_from_document`` in google-research/bert,
-``create_pretraining_data.py`` (BERT's paper, appendix A.2). Sentences are gathered into a chunk
-until it holds the document's target number of tokens or the document ends. Segment A is the
-chunk's first k sentences. Segment B is the rest (label 0) or, with probability one half, and
-always where the chunk is a single sentence, a run of sentences of another document (label 1); the
-chunk's sentences that were not used then begin the next chunk.
+The algorithm is ``create_instances_from_document`` in google-research/bert,
+``create_pretraining_data.py`` (BERT paper, appendix A.2). Sentences are collected into a chunk
+until it has the document's target number of tokens, or the document ends. Segment A is the first k
+sentences of the chunk. Segment B is the rest (label 0) or, with probability one half and for chunks
+of one sentence, a run of sentences from another document (label 1). Unused sentences of the chunk
+start the next chunk.
 
-Here no loop runs over chunks. What is drawn is drawn per *sentence*: the draw that is used if a
-chunk begins at that sentence. The place where the next chunk begins only ever moves forward, so
-that each draw is used at most once, and the result has exactly the loop's distribution. For
-every sentence it is then known where a chunk that began there would end, and where the next one
-would begin; which sentences do begin a chunk follows by pointer doubling.
+This implementation has no loop over chunks. Draws are made for each sentence, and used if a chunk
+starts there. The start of a chunk only moves forward, so each draw is used at most once, and the
+result has exactly the distribution of the loop. Each sentence then has a known chunk end and start
+of the next chunk, and pointer doubling finds the sentences where chunks start.
 
-Two departures. Google's script tries ten times to draw a document other than the chunk's own; here
-the other document is uniform among the others, and only a pool of a single document takes the
-random segment from itself. And a sentence that is longer than a row, such as a text without full
-stops, is cut into pieces first (``cut_long_sentences``): Google's script makes one row of it, whose
-B is always random, and drops the rest.
+There are two differences. Google's script tries ten times to draw another document; here the draw
+is uniform among the others, and only a pool with one document uses its own. Sentences that are
+longer than a row, such as text without full stops, are split first (``cut_long_sentences``).
+Google's script creates one row with a random B from them, and drops the rest.
 
 Letters: D documents, N sentences, R rows (pairs).
 """
@@ -32,32 +30,32 @@ from bert_tf.pipelines.randomness import Operation, below, bits, fold, uniform
 
 
 class Tokens(NamedTuple):
-    """The tokens of a pool of documents. Every sentence has a token, every document a sentence."""
+    """Tokens of a pool of documents, without empty sentences and documents."""
 
-    ids: tf.Tensor  # int32, all tokens, one sentence after the other
+    ids: tf.Tensor  # int32, all tokens, concatenated
     # (N+1,) int64, strictly ascending: sentence i is ids[token_splits[i]:token_splits[i + 1]]
     token_splits: tf.Tensor
-    # (D+1,) int64, strictly ascending: document d is the sentences from sentence_splits[d] to
-    # before sentence_splits[d + 1]
+    # (D+1,) int64, strictly ascending: document d has the sentences sentence_splits[d] to
+    # sentence_splits[d + 1] (exclusive)
     sentence_splits: tf.Tensor
-    is_piece: tf.Tensor  # (N,) bool, of a longer sentence that `cut_long_sentences` cut
+    is_piece: tf.Tensor  # (N,) bool, whether `cut_long_sentences` split it off a longer sentence
 
 
 class PairDraws(NamedTuple):
-    """Everything random about a pool's pairs, before cutting them to length."""
+    """Random draws for a pool's pairs, before truncation."""
 
-    targets: tf.Tensor  # (D,) int64, the tokens that a chunk of each document is to hold
-    segment_ends: tf.Tensor  # (N,) int64, 32 bits: where A ends in a chunk that begins here
-    random_next: tf.Tensor  # (N,) bool: whether B is to be random in a chunk that begins here
-    other_documents: tf.Tensor  # (N,) int64, 32 bits: which other document B is from
-    other_starts: tf.Tensor  # (N,) int64, 32 bits: at which of its sentences B begins
+    targets: tf.Tensor  # (D,) int64, target number of tokens per chunk
+    segment_ends: tf.Tensor  # (N,) int64, 32 bits: end of A in a chunk that starts here
+    random_next: tf.Tensor  # (N,) bool: whether B is random in a chunk that starts here
+    other_documents: tf.Tensor  # (N,) int64, 32 bits: document of a random B
+    other_starts: tf.Tensor  # (N,) int64, 32 bits: first sentence of a random B
 
 
 def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: tf.Tensor) -> Tokens:
-    """Drops the sentences that have no token, and the documents that have no sentence left.
+    """Drops sentences without tokens, and documents without sentences.
 
-    ``sentence_lengths`` and ``document_sizes`` are int64: tokens of each sentence, sentences of
-    each document.
+    ``sentence_lengths`` are tokens per sentence, and ``document_sizes`` sentences per document,
+    int64.
     """
     filled = sentence_lengths > 0
     document_of_sentence = value_rows(_splits(document_sizes))
@@ -76,9 +74,9 @@ def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: t
 def draw_targets(
     num_documents: tf.Tensor, max_tokens: int, short_seq_prob: float, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Draws each document's target length, (D,) int64: what fits into a row, ``max_tokens``.
+    """Draws each document's target length, (D,) int64.
 
-    With the probability ``short_seq_prob`` it is uniform on [2, max_tokens], both included.
+    It is ``max_tokens``, or with probability ``short_seq_prob`` uniform on [2, max_tokens].
     """
     short = uniform([num_documents], fold(seed, 0)) < short_seq_prob
     lengths = 2 + below(bits([num_documents], fold(seed, 1)), max_tokens - 1)
@@ -88,11 +86,11 @@ def draw_targets(
 def cut_long_sentences(
     tokens: Tokens, targets: tf.Tensor, max_tokens: int
 ) -> tuple[Tokens, tf.Tensor]:
-    """Cuts sentences of more than ``max_tokens`` into pieces, which then count as sentences.
+    """Splits sentences of more than ``max_tokens`` into pieces, which count as sentences.
 
-    A piece has a third of its document's target, so that three fill a row. Where a document has
-    pieces, its target is at least a quarter of ``max_tokens``, or a long text whose target is two
-    tokens would make hundreds of thousands of rows. Returns the pool, and the targets, (D,) int64.
+    A piece has a third of its document's target, so that three fill a row. Documents with pieces
+    have a target of at least a quarter of ``max_tokens``; a target of two tokens would create
+    hundreds of thousands of rows. Returns the pool and the targets, (D,) int64.
     """
     starts, sentence_splits = tokens.token_splits[:-1], tokens.sentence_splits
     lengths = tokens.token_splits[1:] - starts
@@ -116,7 +114,7 @@ def cut_long_sentences(
 
 
 def draw_pairs(num_sentences: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor) -> PairDraws:
-    """Draws everything random about a pool's pairs but the targets, which are given."""
+    """Draws everything random about a pool's pairs except the targets."""
     shape = [num_sentences]
     return PairDraws(
         targets=targets,
@@ -128,9 +126,9 @@ def draw_pairs(num_sentences: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor) ->
 
 
 def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
-    """Makes the next-sentence pairs of a pool, not yet cut to length, ordered by where A begins.
+    """Creates the next-sentence pairs of a pool, before truncation, ordered by the start of A.
 
-    In a pool of one document the random segments are from that document.
+    In a pool with one document, random segments are from that document.
     """
     token_splits, sentence_splits = tokens.token_splits, tokens.sentence_splits
     sizes = sentence_splits[1:] - sentence_splits[:-1]
@@ -138,25 +136,25 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     document = value_rows(sentence_splits)
     target = tf.gather(draws.targets, document)
 
-    # (N,): the chunk that would begin at each sentence, and the A that it would have.
+    # (N,): the chunk that would start at each sentence, and its A.
     begin = tf.range(tf.size(token_splits, tf.int64) - 1)
     end = _filled_end(token_splits, begin, target, tf.gather(sentence_splits, document + 1))
     a_end = begin + 1 + below(draws.segment_ends, end - begin - 1)
     is_single = end - begin == 1
-    # A piece that is alone, as the last of its document, has two halves: B need not be random.
+    # A single piece at the end of a document is split into halves, so that B need not be random.
     has_halves = tokens.is_piece & (token_splits[1:] - token_splits[:-1] > 1)
     halved = is_single & has_halves & ~draws.random_next
     is_random = (draws.random_next | is_single) & ~halved
     middle = (token_splits[:-1] + token_splits[1:] + 1) // 2
     a_end_token = tf.where(halved, middle, tf.gather(token_splits, a_end))
 
-    # (N,): the random B that it would have. The documents after one's own move up by one.
+    # (N,): its random B. Indices from the chunk's own document on are shifted by one.
     other = below(draws.other_documents, num_documents - 1)
     other += tf.cast(other >= document, tf.int64)
     other = tf.minimum(other, num_documents - 1)
     other_begin = tf.gather(sentence_splits, other)
     other_begin += below(draws.other_starts, tf.gather(sizes, other))
-    # A may alone be longer than the target; B has one sentence all the same.
+    # B has at least one sentence, even if A exceeds the target.
     missing = tf.maximum(target - (a_end_token - token_splits[:-1]), 1)
     other_end = _filled_end(
         token_splits, other_begin, missing, tf.gather(sentence_splits, other + 1)
@@ -181,16 +179,16 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     )
 
 
-# Of 31 tokens or more, the runs of a megabyte of text; of two they would be 125,000.
+# Maximum number of runs per document; runs of two tokens of a megabyte would be 125,000.
 _MAX_RUNS = 8192
 
 
 def chunk_documents(tokens: Tokens, targets: tf.Tensor, max_tokens: int) -> Segments:
-    """Cuts every document into runs of its target number of tokens, for training without pairs.
+    """Splits documents into runs of their target length, for training without pairs.
 
-    A document's last run is shorter; no token is left out or repeated. B is empty and the label 0.
-    Where a target would make more than 8,192 runs of a document, they are longer, up to
-    ``max_tokens``, which fit into a row: a pool would have hardly any of other documents.
+    All tokens are used once; the last run of a document is shorter. B is empty, and the label 0.
+    Runs of documents with more than 8,192 of them are longer, up to ``max_tokens``, because the
+    pool would otherwise mostly contain that document.
     """
     bounds = tf.gather(tokens.token_splits, tokens.sentence_splits)
     minimum = -(-(bounds[1:] - bounds[:-1]) // _MAX_RUNS)
@@ -203,28 +201,28 @@ def chunk_documents(tokens: Tokens, targets: tf.Tensor, max_tokens: int) -> Segm
 
 
 def _splits(lengths: tf.Tensor) -> tf.Tensor:
-    """(n,) lengths to (n+1,) splits."""
+    """Converts (n,) lengths to (n+1,) splits."""
     return tf.pad(tf.cumsum(lengths), [[1, 0]])
 
 
 def _filled_end(
     token_splits: tf.Tensor, begin: tf.Tensor, target: tf.Tensor, limit: tf.Tensor
 ) -> tf.Tensor:
-    """The first sentence border at which ``target`` tokens from ``begin`` on are filled."""
+    """Returns the first sentence end at which ``target`` tokens from ``begin`` are reached."""
     end = tf.searchsorted(token_splits, tf.gather(token_splits, begin) + target, out_type=tf.int64)
     return tf.minimum(end, limit)
 
 
 def _reachable(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-    """True for sentences that are visited by following ``successor`` from ``starts``, (N,) bool.
+    """Returns which sentences are visited by following ``successor`` from ``starts``, (N,) bool.
 
-    A successor is greater than the sentence itself, N at most; at most ``steps`` are in a document.
+    Successors are greater than the sentence and at most N; documents have up to ``steps`` of them.
     """
     size = tf.size(successor)
     jump = tf.concat([successor, [tf.cast(size, tf.int64)]], 0)
     reached = tf.scatter_nd(starts[:, None], tf.ones_like(starts, tf.int32), [size + 1])
 
-    # After round i, what lies within 2**i - 1 steps is marked and `jump` makes 2**i steps.
+    # After iteration i, sentences within 2**i - 1 steps are marked, and `jump` makes 2**i steps.
     def double(
         distance: tf.Tensor, jump: tf.Tensor, reached: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

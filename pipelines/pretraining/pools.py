@@ -1,8 +1,8 @@
-"""Pools of rows to batches: order, sharding, resuming.
+"""Creates resumable, sharded batches from pools of rows.
 
-An epoch is a fixed number of *pools*; a pool is a set of rows that is made at once, and depends on
-the seed, the epoch and the pool's number only. This module turns "make that pool's rows" into a
-dataset of batches that starts at any row.
+An epoch has a fixed number of pools. A pool is a set of rows that is created at a time, and only
+depends on the seed, the epoch and the pool's index. This module converts a function that creates
+the rows of a pool into a dataset of batches that can start at any row.
 """
 
 import dataclasses
@@ -17,45 +17,42 @@ from bert_tf.pipelines.packing import check_at_least
 from bert_tf.pipelines.randomness import Operation, fold, permutation
 
 Cursor = tuple[int, int, int]
-# What was read before: of each number of shards that read, the cursor behind what each has read.
+# Cursors after the rows that each shard has read, one list per number of shards.
 ReadCursors = Sequence[Sequence[Cursor]]
 
 
 class Batching(TypedDict, total=False):
-    """Options of ``pool_batches``, which datasets of every kind take."""
+    """Options of ``pool_batches``, common to all datasets."""
 
-    batch_size: Required[int]  # B, rows in a batch, on this host
-    start: Cursor | ReadCursors  # the first row, (0, 0, 0) by default
-    num_epochs: int | None  # the epoch to end before; None, the default, for never
-    shard_index: int  # this host's number
-    num_shards: int  # how many hosts share the pools: this one has every num_shards-th
-    drop_remainder: bool  # leave out a last, smaller batch, as is done by default; B is then static
-    # Fill a last, smaller batch with rows that are all 0 (mask and weights too) and whose cursor is
-    # -1; B is then static. Such rows must be given no weight.
+    batch_size: Required[int]  # B, number of rows per batch on this host
+    start: Cursor | ReadCursors  # first row, by default (0, 0, 0)
+    num_epochs: int | None  # number of epochs, by default unlimited
+    shard_index: int  # index of this host
+    num_shards: int  # number of hosts; each reads every num_shards-th pool
+    drop_remainder: bool  # drop a smaller last batch, by default True; B is then static
+    # Pad a smaller last batch with rows of 0, including mask and weights, and cursor -1; B is then
+    # static. These rows must not have a weight.
     pad_final_batch: bool
-    num_parallel_calls: int | None  # pools made at once; by default one per processor, at most four
+    num_parallel_calls: int | None  # pools to create in parallel; by default one per core, up to 4
 
 
-# Pools made at once: enough to keep the largest hosts' accelerators busy, and a bound on memory.
+# Bounds the memory, and is enough for the accelerators of the largest hosts.
 _MAX_PARALLEL_POOLS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class PoolPlan:
-    """Shares an epoch's blocks out among its pools, in a fresh order, evenly.
-
-    There are from 1 to ``num_blocks`` pools.
-    """
+    """Distributes an epoch's blocks evenly among 1 to ``num_blocks`` pools, in random order."""
 
     num_blocks: int
     num_pools: int
 
     def order(self, seed: tf.Tensor | int, epoch: tf.Tensor | int) -> tf.Tensor:
-        """The order of an epoch's blocks, (num_blocks,) int32; a million take 0.2 seconds."""
+        """Returns the order of an epoch's blocks, (num_blocks,) int32."""
         return permutation(self.num_blocks, fold(seed, Operation.BLOCK_ORDER, epoch))
 
     def pool_blocks(self, order: tf.Tensor, pool: tf.Tensor | int) -> tf.Tensor:
-        """Lists a pool's blocks, an int64 vector: of one length or, in some pools, one more."""
+        """Returns the blocks of a pool, an int64 vector; some pools have one more than others."""
         pool = tf.cast(pool, tf.int64)
         begin = pool * self.num_blocks // self.num_pools
         end = (pool + 1) * self.num_blocks // self.num_pools
@@ -76,44 +73,58 @@ def pool_batches(
     pad_final_batch: bool = False,
     num_parallel_calls: int | None = None,
 ) -> tf.data.Dataset:
-    """Makes a dataset of batches from a function that makes one pool's rows.
+    """Creates a dataset of batches from a function that creates the rows of a pool.
 
-    Pools are numbered through the epochs; shard i has every ``num_shards``-th of them, from the
-    i-th on. The rows of a shard follow each other without regard to pools and epochs, so that only
-    the very last batch of a finite dataset can be smaller.
+    Pools are numbered through the epochs, and shard i reads every ``num_shards``-th pool from i on.
+    Batches of a shard extend over pools and epochs, so only the last batch of a finite dataset may
+    be smaller. Both functions run in the graph without AutoGraph, ``make_rows`` for several pools
+    in parallel.
 
-    ``make_rows`` takes (epoch, pool, order), two scalar int64 and what ``make_order`` returns for
-    the epoch, once for all its pools; it returns features with a common first dimension, to which
-    the dataset adds ``cursor``, (B, 3) int32. Both run in the graph, ``make_rows`` for several
-    pools at a time, and are not converted by AutoGraph. ``start`` is the (epoch, pool, row) of the
-    first row wanted; a row beyond its pool's last stands for the first one of the shard's next
-    pool, so that one resumes after row r with r + 1. Where n shards read before, it is ``[[cursor
-    of shard 0, ..., of shard n - 1]]``, and any other number of shards go on with the rows that are
-    left; where their number changed more than once, it is such a list for each number. The other
-    arguments are ``Batching``.
+    Args:
+        make_rows: Maps the epoch and the pool, scalar int64, and the epoch's order to features with
+            a common first dimension.
+        make_order: Maps the epoch to an order, once for all its pools.
+        num_pools: Number of pools per epoch.
+        batch_size: As in ``Batching``, like the following arguments.
+        start: (epoch, pool, row) of the first row; to resume after row r, pass r + 1, even if the
+            pool ends there. If n shards read before, ``[[cursor of shard 0, ..., of shard n - 1]]``
+            resumes with the remaining rows on any number of shards; if their number changed
+            repeatedly, pass one list per number.
+        num_epochs: See ``Batching``.
+        shard_index: See ``Batching``.
+        num_shards: See ``Batching``.
+        drop_remainder: See ``Batching``.
+        pad_final_batch: See ``Batching``.
+        num_parallel_calls: See ``Batching``.
+
+    Returns:
+        A dataset of features and ``cursor``, `(B, 3)`, int32.
+
+    Raises:
+        ValueError: If an argument is out of range.
     """
     check_at_least("batch_size", batch_size, 1)
     check_at_least("num_shards", num_shards, 1)
     if not 0 <= shard_index < num_shards:
         raise ValueError(
-            f"shard_index: expected 0 to {num_shards - 1} (num_shards is {num_shards}); "
-            f"got {shard_index}."
+            f"shard_index={shard_index}: expected 0 to {num_shards - 1}, as num_shards is "
+            f"{num_shards}."
         )
     if num_epochs is not None:
         check_at_least("num_epochs", num_epochs, 1)
     reached = [
         [_pool_and_row(cursor, num_pools) for cursor in shards] for shards in _as_lists(start)
     ]
-    # The first pool that no list of shards has read whole.
+    # First pool that not all shards have read completely.
     first = max(min(pool for pool, _ in shards) for shards in reached)
     begin = first + (shard_index - first) % num_shards
     end = tf.int64.max // num_pools if num_epochs is None else num_epochs
 
-    # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
+    # Skips AutoGraph, whose first conversion takes seconds.
     @tf.autograph.experimental.do_not_convert
     def make_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
         order = make_order(epoch)
-        # The first pool of the epoch that is this shard's, and none before the start.
+        # First pool of this shard in the epoch that is not before the start.
         before = tf.maximum(epoch * num_pools - begin, 0)
         numbers = tf.data.Dataset.range(
             begin + -(-before // num_shards) * num_shards, (epoch + 1) * num_pools, num_shards
@@ -138,7 +149,7 @@ def pool_batches(
     if pad_final_batch:
         dataset = dataset.map(lambda batch: _padded(batch, batch_size))
     options = tf.data.Options()
-    # The shards are pools; tf.data must not cut a second time.
+    # Pools are already sharded, so disable sharding by tf.data.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
@@ -148,19 +159,18 @@ def _as_lists(start: Cursor | ReadCursors) -> ReadCursors:
 
 
 def _pool_and_row(cursor: Cursor, num_pools: int) -> tuple[int, int]:
-    """The cursor's pool, numbered through the epochs, and its row."""
+    """Returns the cursor's pool, numbered through the epochs, and its row."""
     epoch, pool, row = (int(number) for number in cursor)
     if min(epoch, pool, row) < 0 or pool >= num_pools:
         raise ValueError(
-            f"start: expected (epoch, pool, row), none negative and pool below {num_pools}, the "
-            f"pools of an epoch; got {(epoch, pool, row)}: it belongs to another corpus or "
-            "another blocks_per_pool."
+            f"start={(epoch, pool, row)}: expected non-negative (epoch, pool, row) with pool below "
+            f"{num_pools}. Use the same corpus and blocks_per_pool as before."
         )
     return epoch * num_pools + pool, row
 
 
 def _rows_read(number: tf.Tensor, shards: Sequence[tuple[int, int]]) -> tf.Tensor:
-    """Number of a pool's rows that its shard had read, one of the shards that read together."""
+    """Returns the number of rows of a pool that its shard had read."""
     pools, rows = tf.unstack(tf.constant(shards, tf.int64), axis=1)
     shard = number % len(shards)
     all_rows = tf.constant(tf.int32.max, tf.int64)
@@ -170,7 +180,7 @@ def _rows_read(number: tf.Tensor, shards: Sequence[tuple[int, int]]) -> tf.Tenso
 
 @tf.autograph.experimental.do_not_convert
 def _padded(batch: dict[str, tf.Tensor], batch_size: int) -> dict[str, tf.Tensor]:
-    """Fills a batch up to its size: 0 in every feature, -1 in the cursor."""
+    """Pads a batch with 0 in every feature and -1 in the cursor."""
     padded = {}
     for key, value in batch.items():
         missing = batch_size - tf.shape(value)[0]

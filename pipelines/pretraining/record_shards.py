@@ -1,7 +1,7 @@
-"""Google's TFRecords of a corpus, written at once or shard by shard, by any process.
+"""Writes TFRecords of a corpus in Google's format, in one process or in shards by many.
 
-A shard has every ``num_shards``-th pool of rows, which the seed and the pool's number decide: each
-shard is the same whoever writes it, and whether or not others are written.
+A shard contains every ``num_shards``-th pool of rows, which the seed and the pool's index
+determine. Shards do not depend on the process that writes them, or on other shards.
 """
 
 import concurrent.futures
@@ -31,19 +31,19 @@ _BATCH = 256
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """The corpus of records, its index' place, and the tokenizer, for processes to open."""
+    """Corpus, cache folder and tokenizer for processes that write records."""
 
     input: tuple[str, ...]
     input_format: str | None
     cache_dir: str
     vocab_file: str
     do_lower_case: bool
-    num_epochs: int = 1  # how often it is read
+    num_epochs: int = 1  # number of passes over the corpus
 
 
-@functools.lru_cache(maxsize=1)  # a process may write many shards
+@functools.lru_cache(maxsize=1)  # one process may write many shards
 def open_source(source: Source) -> tuple[Corpus, BertTokenizer]:
-    """Opens the corpus, whose index is made at the first call, and the tokenizer."""
+    """Opens the corpus, which builds its index on the first call, and the tokenizer."""
     tokenizer = BertTokenizer(source.vocab_file, do_lower_case=source.do_lower_case)
     corpus = open_corpus(source.input, input_format=source.input_format, cache_dir=source.cache_dir)
     return corpus, tokenizer
@@ -52,7 +52,7 @@ def open_source(source: Source) -> tuple[Corpus, BertTokenizer]:
 def examples(
     source: Source, rows: RowOptions, shard: int = 0, num_shards: int = 1
 ) -> tf.data.Dataset:
-    """The batches of a shard's examples, or of all."""
+    """Creates the batches of a shard, or of all examples."""
     return make_row_batches(
         *open_source(source),
         rows,
@@ -65,37 +65,37 @@ def examples(
 
 
 def write_shard(source: Source, rows: RowOptions, paths: Sequence[str], shard: int) -> int:
-    """Writes one shard, in a process that may have opened nothing yet: the number of its rows."""
+    """Writes one shard in a separate process; returns the number of its rows."""
     return tfrecords.write_tfrecords(examples(source, rows, shard, len(paths)), paths[shard])
 
 
 def write_shards(
     source: Source, rows: RowOptions, paths: Sequence[str], scratch: str | None = None
 ) -> int:
-    """Writes every shard by a process for each core: the number of rows.
+    """Writes all shards with one process per core; returns the number of rows.
 
-    If this process is killed, its processes end, too, and remove ``scratch``.
+    If this process is killed, its processes end and remove ``scratch``.
     """
     work = functools.partial(write_shard, source, rows, paths)
     count = min(usable_cores(), len(paths))
     if count == 1:
         return sum(map(work, range(len(paths))))
-    # A process must not be forked from one that has loaded TensorFlow.
+    # Spawned, because a process that has loaded TensorFlow must not be forked.
     context = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(count, context, initialize_worker, (scratch,))
     try:
-        # Not by map, which cancels them: of these a pool complains whose processes end.
+        # Not by map, which cancels futures, so that errors of ended processes are reported.
         futures = [pool.submit(work, shard) for shard in range(len(paths))]
         return sum(future.result() for future in futures)
     except BaseException as error:
-        # What they write is of no use any more, and is removed after them.
+        # The incomplete shards are removed after the processes have ended.
         for process in multiprocessing.active_children():
             process.kill()
             process.join()
         if isinstance(error, BrokenProcessPool):
             raise ChildProcessError(
-                f"One of the {count} processes that write shards was killed, as the system does "
-                "for want of memory: end what else runs, or give this command fewer cores."
+                f"One of the {count} processes that write shards was killed, probably for lack of "
+                "memory. End other processes, or run this command on fewer cores."
             ) from error
         raise
     finally:
@@ -103,22 +103,22 @@ def write_shards(
 
 
 def write_on_beam(pipeline: Any, source: Source, rows: RowOptions, paths: Sequence[str]) -> None:
-    """Writes every shard by a pipeline of Apache Beam, which has workers elsewhere perhaps."""
+    """Writes all shards with an Apache Beam pipeline, possibly on other machines."""
     import apache_beam as beam
 
     write = functools.partial(write_shard, source, rows, paths)
     _ = pipeline | beam.Create(range(len(paths))) | beam.Reshuffle() | beam.Map(write)
     try:
         pipeline.run().wait_until_finish()
-    except Exception as error:  # of a kind that differs by runner; its text may hold tracebacks
+    except Exception as error:  # its type depends on the runner, its text may contain tracebacks
         last = str(error).strip().rpartition("\n")[2] or type(error).__name__
         raise ValueError(f"Apache Beam failed: {last.removeprefix('RuntimeError: ')}") from error
 
 
 @contextlib.contextmanager
 def atomic_shards(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Gives paths to write all shards to, which get their names, all or none, after the block."""
-    name = paths[0].rsplit("-", 3)[0]  # without the shard's number
+    """Yields temporary paths for shards that are renamed to ``paths`` if the block succeeds."""
+    name = paths[0].rsplit("-", 3)[0]  # without the index of the shard
     _check_new(name, paths)
     with scratch_directory(name) as folder:
         written = [os.path.join(folder, os.path.basename(path)) for path in paths]
@@ -129,7 +129,7 @@ def atomic_shards(paths: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _check_new(name: str, paths: Sequence[str]) -> None:
-    """Checks that no shard exists, nor one of another count, which ``NAME*`` would also match."""
+    """Checks that no shard exists, including other counts, which ``NAME*`` would also match."""
     for path in paths:
         check_not_exists(path)
     folder, start = os.path.split(name)

@@ -1,14 +1,13 @@
-"""Google's pre-training TFRecords: read with the promises of ``pretraining_dataset``, and written.
+"""Reads and writes Google's pre-training TFRecords, resumable like ``pretraining_dataset``.
 
-A record is as google-research/bert's ``create_pretraining_data.py`` writes it: int64 lists
+Records have the format of google-research/bert, ``create_pretraining_data.py``: int64 lists
 ``input_ids``, ``input_mask``, ``segment_ids`` (S values), ``masked_lm_positions``,
 ``masked_lm_ids`` (P values), ``next_sentence_labels`` (1 value), and the float list
-``masked_lm_weights`` (P values). The rows of a record are what they were when it was written: an
-epoch changes their order alone.
+``masked_lm_weights`` (P values). Rows were masked when they were written; epochs only change their
+order.
 
-A file has no table of its records: to find one means to follow their lengths from the first on, and
-so to read the file. Where blocks of them begin is found once, and kept in one file of a cache
-folder.
+TFRecord files have no index: finding a record requires reading the lengths of all records before
+it. The offsets of blocks of records are found once, and stored in a cache folder.
 """
 
 import contextlib
@@ -36,7 +35,7 @@ from bert_tf.pipelines.randomness import Operation, fold, permutation
 
 from .pools import Batching, PoolPlan, pool_batches
 
-#: What Google's records call the features of the contract.
+#: Names of the features in Google's records.
 GOOGLE_NAMES = {
     features.INPUT_WORD_IDS: "input_ids",
     features.INPUT_MASK: "input_mask",
@@ -47,73 +46,79 @@ GOOGLE_NAMES = {
     features.NEXT_SENTENCE_LABELS: "next_sentence_labels",
 }
 
-# A block is a run of this many records of one file.
+# Number of records per block, a run of records in one file.
 _RECORDS_PER_BLOCK = 1024
 
-# A pool is read and shuffled at once.
+# Number of blocks per pool, which is read and shuffled at a time.
 _BLOCKS_PER_POOL = 16
 
-# A record is its length (8 bytes), a checksum of that (4), the data, and a checksum of those (4).
+# A record consists of its length (8 bytes), a checksum (4), the data, and a checksum (4).
 _LENGTH = struct.Struct("<Q")
 _FRAME_BYTES = 16
-# Longer reads of a local file take a tenth of the bytes a second: their memory is new each time.
+# Longer reads of local files have a tenth of the throughput, because they allocate new memory.
 _READ_BYTES, _REMOTE_READ_BYTES = 1 << 20, 1 << 24
 
-# To be raised when what is kept means something else.
+# Increase this if the content of cached indexes changes.
 _VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Records:
-    """F TFRecord files in the order of their names, and their N blocks, runs of records."""
+    """F TFRecord files, sorted by name, and their N blocks of records."""
 
     files: tuple[SourceFile, ...]
-    counts: np.ndarray  # (F,) int64, the records of each file
-    values: np.ndarray  # (F, 7) int64, of GOOGLE_NAMES in its first record; 0 without one
-    offsets: np.ndarray  # (N,) int64, where in its file each block begins
+    counts: np.ndarray  # (F,) int64, number of records
+    values: np.ndarray  # (F, 7) int64, sizes of GOOGLE_NAMES in the first record, or 0
+    offsets: np.ndarray  # (N,) int64, start of each block in its file
 
     @functools.cached_property
     def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(N,) int64 each: a block's file, where it begins in bytes, how many records it has."""
+        """File index, start in bytes, and number of records of each block, (N,) int64."""
         per_file = _count_blocks(self.counts)
         owners = np.repeat(np.arange(len(self.files)), per_file)
         firsts = np.concatenate([np.arange(blocks) for blocks in per_file]) * _RECORDS_PER_BLOCK
         return owners, self.offsets, np.minimum(self.counts[owners] - firsts, _RECORDS_PER_BLOCK)
 
     def check_sizes(self, sizes: Mapping[str, int]) -> None:
-        """Checks how many values each feature has, so that a wrong length is told by name."""
+        """Checks the number of values per feature, so that errors name the wrong length."""
         options = {"BS": "max_seq_length", "BP": "max_predictions_per_seq"}
         for file, records, values in zip(self.files, self.counts, self.values, strict=True):
             for key, count in zip(GOOGLE_NAMES, values, strict=True):
                 if records and count != sizes[key]:
                     spec = features.PRETRAINING_FEATURES[key]
                     option = options.get(spec.dimensions)
-                    shell = f"(on the command line --{option}={count})"
-                    advice = f": pass {option}={count} {shell}" if option else ""
+                    advice = f". Pass {option}={count}, or --{option}={count}" if option else ""
                     raise ValueError(
-                        f"{file.path}: feature {GOOGLE_NAMES[key]!r} has {count} values of type "
-                        f"{_list_type(spec)} in the first record; expected {sizes[key]}{advice}."
+                        f"{file.path}: expected {sizes[key]} values of type {_list_type(spec)} in "
+                        f"feature {GOOGLE_NAMES[key]!r} of the first record, got {count}{advice}."
                     )
 
 
 def _count_blocks(counts: np.ndarray) -> np.ndarray:
-    """Numbers of blocks of files, by the files' ``counts`` of records."""
+    """Returns the numbers of blocks of files with ``counts`` records."""
     return -(-counts // _RECORDS_PER_BLOCK)
 
 
 def open_records(files: str | Sequence[str], cache_dir: str | None = None) -> Records:
     """Finds the records of TFRecord files.
 
-    What is found is kept in ``cache_dir``, some bytes for a thousand records, for every process
-    that sees the folder; without one, in this process. ``files`` are globs, in a list or separated
-    by commas, on any file system of TensorFlow. A ``ValueError``: no file matches, a file is cut
-    short or its first record is no pre-training example, or there is no record.
+    Args:
+        files: Globs, in a list or with commas, on any TensorFlow file system.
+        cache_dir: Folder that stores the index for all processes, with a few bytes per 1,000
+            records; by default, this process caches it.
+
+    Returns:
+        The ``Records``.
+
+    Raises:
+        ValueError: If no file matches, a file is incomplete, its first record is not a
+            pre-training example, or there are no records.
     """
     patterns = files.split(",") if isinstance(files, str) else files
     return _open(tuple(in_threads(describe_file, match_files(patterns))), cache_dir)
 
 
-# Indexes without a cache folder, of the sets of files that were opened last.
+# Recent indexes without a cache folder.
 @functools.lru_cache(maxsize=16)
 def _open(files: tuple[SourceFile, ...], cache_dir: str | None) -> Records:
     key = corpus_files.digest("records", _VERSION, _RECORDS_PER_BLOCK, files)
@@ -131,12 +136,12 @@ def _open(files: tuple[SourceFile, ...], cache_dir: str | None) -> Records:
             corpus_files.save_arrays(path, arrays)
     if not records.counts.any():
         names = ", ".join(file.path for file in files)
-        raise ValueError(f"No record in {names}: expected pre-training examples.")
+        raise ValueError(f"No records in {names}. Pass files of pre-training examples.")
     return records
 
 
 def _load(path: str, files: tuple[SourceFile, ...]) -> Records | None:
-    """Kept index of the files; None without one, or if it does not fit them."""
+    """Loads the index of files; returns ``None`` if it is missing or does not match."""
     arrays = corpus_files.load_arrays(path)
     if arrays is None:
         return None
@@ -157,17 +162,17 @@ def _load(path: str, files: tuple[SourceFile, ...]) -> Records | None:
 
 
 def match_files(patterns: Sequence[str]) -> list[str]:
-    """Lists the files that globs match: sorted, each once."""
+    """Lists the files that globs match, sorted and without duplicates."""
     paths: set[str] = set()
     for pattern, matches in zip(patterns, in_threads(tf.io.gfile.glob, patterns), strict=True):
         if not matches:
-            raise ValueError(f"No file matches {pattern!r}: expected TFRecord files.")
+            raise ValueError(f"No file matches {pattern!r}. Pass TFRecord files.")
         paths.update(matches)
     return sorted(paths)
 
 
 def _index_file(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
-    """A file's number of records, the values of each feature in the first, its blocks' offsets."""
+    """Returns a file's number of records, sizes of the first record's features, and offsets."""
     path, size = file.path, file.size
     limit = _REMOTE_READ_BYTES if local_path(path) is None else _READ_BYTES
     unpack = _LENGTH.unpack_from
@@ -175,7 +180,7 @@ def _index_file(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
     with tf.io.gfile.GFile(path, "rb") as stream:
         while offset < size:
             stream.seek(offset)
-            # A file that ends within a length is cut short too.
+            # Padding makes a file that ends within a length fail as an incomplete one.
             data = stream.read(limit).ljust(_LENGTH.size, b"\0")
             position, last = 0, len(data) - _LENGTH.size
             while position <= last:
@@ -187,8 +192,8 @@ def _index_file(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
             start, offset = offset + start, offset + position
         if offset > size:
             raise ValueError(
-                f"{path}: record {count - 1}, at byte {start}, would end at byte {offset}, but the "
-                f"file has {size} bytes: it is cut short, or no uncompressed TFRecord file."
+                f"{path}: record {count - 1}, at byte {start}, ends at byte {offset}, after the "
+                f"{size} bytes of the file. Pass complete, uncompressed TFRecord files."
             )
         values = (0,) * len(GOOGLE_NAMES)
         if count:
@@ -199,7 +204,7 @@ def _index_file(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
 
 
 def _count_values(record: bytes, path: str) -> tuple[int, ...]:
-    """Number of values of each feature in a file's first record."""
+    """Returns the number of values of each feature in a file's first record."""
     try:
         example = tf.train.Example.FromString(record)
     except DecodeError as error:
@@ -209,8 +214,8 @@ def _count_values(record: bytes, path: str) -> tuple[int, ...]:
     stored = example.features.feature
     if missing := [name for name in GOOGLE_NAMES.values() if name not in stored]:
         raise ValueError(
-            f"{path}: the records have no feature {missing[0]!r} but {listed(sorted(stored))}; "
-            f"expected {', '.join(GOOGLE_NAMES.values())}."
+            f"{path}: the records have no feature {missing[0]!r}: expected "
+            f"{', '.join(GOOGLE_NAMES.values())}, got {listed(sorted(stored))}."
         )
     specs = {key: _list_type(features.PRETRAINING_FEATURES[key]) for key in GOOGLE_NAMES}
     lists = (getattr(stored[GOOGLE_NAMES[key]], f"{spec}_list") for key, spec in specs.items())
@@ -222,7 +227,7 @@ def _list_type(spec: features.Feature) -> str:
 
 
 def fingerprint(records: Records) -> str:
-    """32 hexadecimal digits that stand for files, and change with their names and sizes."""
+    """Returns a fingerprint of 32 hexadecimal digits for the names and sizes of files."""
     digest = hashlib.sha256()
     for file in records.files:
         digest.update(f"{os.path.basename(file.path)}\n{file.size}\n".encode())
@@ -240,17 +245,25 @@ def tfrecord_dataset(
     seed: int = 0,
     **batching: Unpack[Batching],
 ) -> tf.data.Dataset:
-    """Reads Google's pre-training TFRecords, in another order in every epoch.
+    """Reads Google's pre-training TFRecords, in a different order in every epoch.
 
-    The order depends on ``seed`` and on the files in the order of their names. Blocks of 1,024
-    records are read in random order; a pool is sixteen of them, its rows in random order.
-    ``files`` are globs, in a list or separated by commas, on any file system of TensorFlow, or what
-    ``open_records`` found, which can keep it; the records were written for the lengths
-    ``max_seq_length``, S, and ``max_predictions_per_seq``, P. The other arguments, and the dataset,
-    are those of ``pretraining.pretraining_dataset``.
+    The order depends on ``seed`` and on the files, sorted by name. Blocks of 1,024 records are read
+    in random order. A pool consists of 16 blocks, with its rows in random order.
 
-    A ``ValueError``: no file matches, a file is cut short or holds no such records, or an argument
-    is out of its range.
+    Args:
+        files: Globs, in a list or with commas, on any TensorFlow file system, or the result of
+            ``open_records``.
+        max_seq_length: Number of tokens per row, S, in the records.
+        max_predictions_per_seq: Number of predictions per row, P, in the records.
+        seed: 64-bit integer.
+        **batching: As for ``pretraining.pretraining_dataset``.
+
+    Returns:
+        A dataset like ``pretraining.pretraining_dataset``.
+
+    Raises:
+        ValueError: If no file matches, a file is incomplete or has other records, or an argument is
+            out of range.
     """
     records = files if isinstance(files, Records) else open_records(files)
     counts = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
@@ -282,7 +295,7 @@ def tfrecord_dataset(
 
 
 def _parse_records(records: tf.Tensor, sizes: Mapping[str, int]) -> dict[str, tf.Tensor]:
-    """Parses (R,) records, ``sizes`` of values each, in-graph: the features of R rows."""
+    """Parses (R,) records with ``sizes`` values each to the features of R rows."""
     specs = {
         GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
             [] if spec.dimensions == "B" else [sizes[key]],
@@ -298,12 +311,12 @@ def _parse_records(records: tf.Tensor, sizes: Mapping[str, int]) -> dict[str, tf
 
 
 def _read_blocks(paths: tf.Tensor, offsets: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """Reads runs of records: for each, its file, where it begins, and how many records it has."""
+    """Reads runs of records, given the file, start and number of records of each run."""
     spec = tf.TensorSpec([], tf.string)
     records = tf.TensorArray(tf.string, tf.size(paths), element_shape=[None], infer_shape=False)
 
     def read_one(i: tf.Tensor, records: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        # The public TFRecordDataset has no argument for where to begin.
+        # The public TFRecordDataset has no argument for the start.
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=paths[i][None],
             compression_type="",
@@ -323,23 +336,30 @@ def _read_blocks(paths: tf.Tensor, offsets: tf.Tensor, sizes: tf.Tensor) -> tf.T
 def write_tfrecords(
     batches: Iterable[Mapping[str, Any]], files: str | Sequence[str], *, are_new: bool = False
 ) -> int:
-    """Writes pre-training batches as TFRecords that Google's ``run_pretraining.py`` reads.
+    """Writes pre-training batches as TFRecords for Google's ``run_pretraining.py``.
 
-    The batches, of ``features.PRETRAINING_FEATURES``, may be a finite ``pretraining_dataset``; rows
-    of padding (``input_mask`` all 0) are left out. ``files`` are one path, or several: row i goes
-    to file i modulo their number. They appear under their names when all is written; with
-    ``are_new`` files that are there, or come in between, are an error and stay. Returns the number
-    of rows written. A ``ValueError``: there is no file, one is named twice, or a batch breaks the
-    contract.
+    Files are written atomically. Rows of padding (``input_mask`` all 0) are dropped.
+
+    Args:
+        batches: Batches of ``features.PRETRAINING_FEATURES``, such as a finite
+            ``pretraining_dataset``.
+        files: One path, or several to which rows are written in turn.
+        are_new: Whether existing files raise an error, instead of being replaced.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        ValueError: If there are no files, a file is repeated, or a batch is invalid.
     """
     paths = [files] if isinstance(files, str) else list(files)
     if not paths:
-        raise ValueError("files: expected one path at least to write to; got none.")
+        raise ValueError("files: expected at least one path, got none.")
     if len(set(paths)) < len(paths):
-        raise ValueError(f"files: expected each file once; got {listed(paths)}.")
+        raise ValueError(f"files: expected each file once, got {listed(paths)}.")
     written = 0
     with contextlib.ExitStack() as stack:
-        # The stack closes the writers before the files take their names.
+        # The stack closes the writers before the files are renamed.
         temporary = [stack.enter_context(atomic_path(path, is_new=are_new)) for path in paths]
         writers = [stack.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
         for record in itertools.chain.from_iterable(map(_records, batches)):
@@ -349,7 +369,7 @@ def write_tfrecords(
 
 
 def _records(batch: Mapping[str, Any]) -> Iterator[bytes]:
-    """A batch's rows, without those of padding, as serialised ``tf.train.Example``."""
+    """Serializes the rows of a batch as ``tf.train.Example``, without padding."""
     features.check_batch(batch, features.PRETRAINING_FEATURES)
     arrays = {key: np.asarray(batch[key]) for key in features.PRETRAINING_FEATURES}
     for row in np.flatnonzero(arrays[features.INPUT_MASK].any(axis=1)):

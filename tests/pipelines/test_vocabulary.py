@@ -269,13 +269,13 @@ def test_documents_of_one_sentence_and_whole_words_of_chinese_are_told():
     single = [[f"the letter {letter}"] for letter in "abcdeghi"]
     (line,) = _lines(single)
     assert line == (
-        "In 100% of the pairs the second text is of another document, as most documents are one "
-        "short sentence: nothing is learned from that; --pairs=false of pretrain leaves pairs out."
+        "In 100% of the pairs, the second text is from another document, because most documents "
+        "are one short sentence. Pass --pairs=false to pretrain."
     )
     assert _lines(single, pairs=False) == []
     assert _lines([["a b c. "] * 20] * 4, masking="whole_word") == []
     chinese, _ = _lines([["我每天在学校学习汉语。"] * 20] * 4, masking="whole_word")
-    assert chinese.startswith("Whole words of Chinese are single characters to BERT")
+    assert chinese.startswith("Whole-word masking has no effect on Chinese text")
 
 
 def test_copies_of_documents_are_told():

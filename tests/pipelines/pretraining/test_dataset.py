@@ -264,20 +264,18 @@ class _NoDocuments:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"masked_lm_prob": 1.5}, "masked_lm_prob: expected a probability, from 0 to 1, got 1.5."),
-        ({"short_seq_prob": -1}, "short_seq_prob: expected a probability, from 0 to 1, got -1."),
+        ({"masked_lm_prob": 1.5}, "masked_lm_prob: expected a probability from 0 to 1, got 1.5."),
+        ({"short_seq_prob": -1}, "short_seq_prob: expected a probability from 0 to 1, got -1."),
         ({"max_seq_length": 4}, "max_seq_length: expected at least 5, got 4."),
         ({"max_seq_length": 3, "pairs": False}, "max_seq_length: expected at least 4, got 3."),
         ({"max_predictions_per_seq": 0}, "max_predictions_per_seq: expected at least 1, got 0."),
         ({"seed": 2**63}, f"seed: expected a 64-bit integer, got {2**63}."),
         ({"blocks_per_pool": 0}, "blocks_per_pool: expected at least 1, got 0."),
-        ({"corpus": _NoDocuments()}, "The corpus has no documents: expected one at least."),
+        ({"corpus": _NoDocuments()}, "The corpus has no documents. Pass at least one."),
         (
             {"corpus": from_documents([DOCUMENTS[0]])},
-            "The corpus has one document only, and next-sentence pairs take their random "
-            "segments from another one: add documents; where blank lines part them, read them so "
-            '(input_format="google", on the command line --input_format=google); or train without '
-            "pairs (pairs=False, which is a flag of pretrain).",
+            "The corpus has one document, and next-sentence pairs need at least 2. Add documents, "
+            'use input_format="google" if blank lines separate them, or pretrain with pairs=False.',
         ),
     ],
 )  # fmt: skip

@@ -113,10 +113,10 @@ def test_every_epoch_has_every_block_once_in_another_order():
     assert plan.order(2, 0)[:4].numpy().tolist() != epochs[0][:4]
 
 
-SHARD = "shard_index: expected 0 to 1 (num_shards is 2), got 2."
+SHARD = "shard_index=2: expected 0 to 1, as num_shards is 2."
 START = (
-    "start: expected (epoch, pool, row), none negative and pool below 4, the pools of an epoch; "
-    "got {}: it belongs to another corpus or another blocks_per_pool."
+    "start={}: expected non-negative (epoch, pool, row) with pool below 4. Use the same corpus "
+    "and blocks_per_pool as before."
 )
 
 

@@ -143,8 +143,8 @@ def _error(paths, **options):
 )
 def test_wrong_lengths(files, name, wrong, feature, right):
     assert _error(files, **{name: wrong}) == (
-        f"{files[0]}: feature '{feature}' has {right} values of type int64 in the first record; "
-        f"expected {wrong}: pass {name}={right} (on the command line --{name}={right})."
+        f"{files[0]}: expected {wrong} values of type int64 in feature '{feature}' of the first "
+        f"record, got {right}. Pass {name}={right}, or --{name}={right}."
     )
 
 
@@ -161,14 +161,14 @@ def test_records_of_something_else_and_none(tmp_path):
     other = _write(tmp_path / "other", example.SerializeToString())
     names = ", ".join(GOOGLE_NAMES.values())
     assert _error(other) == (
-        f"{other}: the records have no feature 'input_ids' but image; expected {names}."
+        f"{other}: the records have no feature 'input_ids': expected {names}, got image."
     )
     no_example = _write(tmp_path / "no_example", b"\xff\xff")
     started = f"{no_example}: the first record is not a tf.train.Example ("
     assert _error(no_example).startswith(started)
     pattern, empty = str(tmp_path / "*.x"), _write(tmp_path / "empty")
-    assert _error(pattern) == f"No file matches '{pattern}': expected TFRecord files."
-    assert _error(empty) == f"No record in {empty}: expected pre-training examples."
+    assert _error(pattern) == f"No file matches '{pattern}'. Pass TFRecord files."
+    assert _error(empty) == f"No records in {empty}. Pass files of pre-training examples."
 
 
 def test_a_file_cut_short(files, tmp_path):
@@ -178,9 +178,9 @@ def test_a_file_cut_short(files, tmp_path):
     for cut in (len(content) - 1, 10 * size + 3):
         path.write_bytes(content[:cut])
         message = _error([files[0], str(path)])
-        assert message.startswith(f"{path}: record 10, at byte {10 * size}, would end at byte ")
+        assert message.startswith(f"{path}: record 10, at byte {10 * size}, ends at byte ")
         assert message.endswith(
-            f", but the file has {cut} bytes: it is cut short, or no uncompressed TFRecord file."
+            f", after the {cut} bytes of the file. Pass complete, uncompressed TFRecord files."
         )
 
 
@@ -190,7 +190,7 @@ NO_MASK = {"input_word_ids": np.zeros((1, S), np.int32)}
 @pytest.mark.parametrize(
     ("batches", "names", "message"),
     [
-        ([], [], "files: expected one path at least to write to, got none"),
+        ([], [], "files: expected at least one path, got none"),
         ([], ["x", "x"], "files: expected each file once, got .*x"),
         ([NO_MASK], ["x"], "The batch has no key 'input_mask'"),
     ],
