@@ -1,10 +1,10 @@
-r"""Fine-tunes a BERT for a task: labelled files to a model, its scores and predictions.
+r"""Fine-tunes a BERT model on labeled files, evaluates it and writes predictions.
 
     python -m bert_tf.finetune --task=classification --train_file=reviews.csv \
         --text_columns=review --label_column=stars --init_checkpoint=tiny
 
-A tenth of the file is held out, and --model_dir keeps the weights that are best on it, for
-``python -m bert_tf.predict`` and ``export``; docs/guides/fine_tuning.md has all tasks.
+10% of the examples are held out. --model_dir stores the weights with the best score on them, for
+``python -m bert_tf.predict`` and ``export``. docs/guides/fine_tuning.md describes all tasks.
 """
 
 from bert_tf.cli import command
@@ -20,7 +20,7 @@ def main(resolved: settings.FineTuningSettings) -> None:
         output=resolved.model_dir,
     )
     data.check_tables(resolved)
-    # Only now: --help and wrong flags answer without loading TensorFlow.
+    # TensorFlow is loaded late, so that --help and flag errors are fast.
     command.load_tensorflow()
     from bert_tf.finetuning.run import run
 

@@ -1,9 +1,9 @@
-"""Predicts on unlabelled files with a fine-tuned model.
+"""Predicts on unlabeled files with a fine-tuned model.
 
     python -m bert_tf.predict --model=runs/reviews --input=new.csv --output=predicted.tsv
 
-Each row of --input, a table (.gz too), CoNLL's columns or SQuAD's JSON, has one in --output, in
-its order; docs/guides/fine_tuning.md says what it holds.
+--input is a table, a CoNLL file or SQuAD's JSON, optionally with .gz. --output contains one record
+per row, in the same order. docs/guides/predicting.md describes the records.
 """
 
 from bert_tf.cli import command
@@ -14,7 +14,7 @@ from bert_tf.predicting.settings import PredictionSettings
 def main(settings: PredictionSettings) -> None:
     """Runs the command."""
     paths.check_inputs(files=[settings.input], checkpoints=[settings.model])
-    # Only now: --help and wrong flags answer without loading TensorFlow.
+    # TensorFlow is loaded late, so that --help and flag errors are fast.
     command.load_tensorflow()
     from bert_tf.predicting.run import run
 

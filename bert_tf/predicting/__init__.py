@@ -1,1 +1,1 @@
-"""The stages of ``python -m bert_tf.predict``: files of texts to files of answers."""
+"""Predictions on files and on data in memory."""

@@ -1,4 +1,4 @@
-"""``bert_tf.BatchPredictor``: an export that answers columns, for engines of many machines."""
+"""``bert_tf.BatchPredictor``: predictions of an export for distributed data processing."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,23 +14,24 @@ from bert_tf.readers.own_data import text_example
 from bert_tf.readers.tables import Row
 from bert_tf.tasks.python_data import plain_value
 
-# What a row without an answer has in its place, by the kind of a NumPy dtype; others have 0.
+# Output for invalid rows by the kind of the NumPy dtype; 0 for others.
 _NO_ANSWER = {"O": None, "f": np.nan}
 _loading = threading.Lock()
-_loaded: dict[str, Any] = {}  # this process' exports, by their directories
+_loaded: dict[str, Any] = {}  # loaded exports by directory
 
 
 class BatchPredictor:
-    """An export that answers columns of rows, for Apache Beam, Ray, Spark and others.
+    """Predicts columns of examples with an export, for Apache Beam, Ray, Spark and others.
 
-    It is pickled as its arguments, and loads the export once in a process, on its first call, with
-    TensorFlow and tensorflow-text alone: no model is built. Several threads may call it.
+    Pickling stores only the arguments. Each process loads the export on its first call; this
+    requires TensorFlow and tensorflow-text, but no Keras model. Instances are thread-safe.
 
     Args:
-        export: the directory of an export's version, such as ``exports/reviews/1``.
-        signature: one of strings.
-        outputs: the names of the outputs to return; by default all.
-        threads: those of TensorFlow in a process that has not used it yet; by default one a core.
+        export: Directory of a version of an export, such as ``exports/reviews/1``.
+        signature: Name of a signature with string inputs.
+        outputs: Names of the outputs to return; by default all.
+        threads: Number of threads of TensorFlow if the process has not used it yet; by default one
+            per core.
     """
 
     def __init__(
@@ -41,23 +42,24 @@ class BatchPredictor:
         outputs: Sequence[str] | None = None,
         threads: int | None = None,
     ) -> None:
-        # A worker may have another working directory.
+        # Workers may have other working directories.
         self.export = absolute_path(export)
         self.signature, self.outputs, self.threads = signature, outputs, threads
 
     def __call__(self, columns: Mapping[str, Iterable[Any]]) -> dict[str, np.ndarray]:
-        """Answers N rows; a thousand at once are quicker than one by one.
+        """Predicts N examples. Pass about a thousand examples per call for speed.
 
         Args:
-            columns: by the name of each input N texts, or for ``choices`` and ``words`` N lists of
-                texts; what is no input is ignored.
+            columns: N strings by the name of each input; N lists of strings for ``choices`` and
+                ``words``. Other columns are ignored.
 
         Returns:
-            The outputs, (N, ...) each, whose texts are ``str``; and ``error``, (N,): "", or why a
-            row cannot be read, as ``predict`` says it, and the answers are ``None``, NaN and 0.
+            The outputs by name, each of shape ``(N, ...)``, with strings as ``str``; and ``error``,
+            of shape ``(N,)``: an error message if the example is invalid, else "". The outputs of
+            invalid examples are ``None``, NaN or 0.
 
         Raises:
-            ValueError: there is no such export, signature or output, or a column is missing.
+            ValueError: If the export, the signature, an output or a column does not exist.
         """
         from bert_tf.saved_models import replay
 
@@ -82,7 +84,7 @@ class BatchPredictor:
         return {**outputs, "error": np.array(errors, object)}
 
     def _function(self) -> Any:
-        """The export's signature; loads the export where this process has not."""
+        """Returns the function of the signature, and loads the export if necessary."""
         import tensorflow as tf
 
         from bert_tf.saved_models import replay
@@ -100,33 +102,33 @@ class BatchPredictor:
         self._check("outputs", self.outputs or (), signatures[self.signature].structured_outputs)
         return signatures[self.signature]
 
-    def _check(self, what: str, needed: Iterable[str], there: Iterable[str]) -> None:
-        if missing := sorted(set(needed).difference(there)):
+    def _check(self, what: str, needed: Iterable[str], available: Iterable[str]) -> None:
+        if missing := sorted(set(needed).difference(available)):
             raise ValueError(
                 f"{self.export}, signature {self.signature}: expected {listed(missing)} among the "
-                f"{what}, got {listed(sorted(there))}."
+                f"{what}, got {listed(sorted(available))}."
             )
 
 
 def _texts(row: Sequence[Any], are_lists: Mapping[str, bool]) -> list[Any]:
-    """The texts of a row, and lists of texts, checked as ``predict`` checks them."""
+    """Returns the strings and lists of strings of a row; checks them like ``predict``."""
     values, singles = [plain_value(value) for value in row], {}
     for value, (name, is_list) in zip(values, are_lists.items(), strict=True):
         what = f"column {name!r}"
         if not is_list:
             singles[what] = value
         elif not isinstance(value, list):
-            raise BadRowError(f"expected a list of texts in {what}, got {quoted(value)}")
+            raise BadRowError(f"expected a list of strings in {what}, got {quoted(value)}")
         else:
-            for each in value:
-                text(each, what)
+            for item in value:
+                text(item, what)
     if singles:
         text_example(Row(0, [None, *singles.values()]), list(singles))
     return values
 
 
 def _in_rows(answers: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """The answers to the good of N rows, (N,) bool, in their rows; texts are ``str``."""
+    """Inserts the answers for the valid rows, a mask of shape (N,), into N rows."""
     from bert_tf.saved_models.replay import as_text
 
     if answers.dtype == object:

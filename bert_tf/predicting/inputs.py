@@ -1,7 +1,6 @@
-"""Unlabelled files as ``predict`` reads them: in chunks, each row checked before the first is run.
+"""Reader of unlabeled files, which checks all rows and then yields chunks of examples.
 
-A file is a table of ``readers.tables``, or of the form of its own that the kind reads by
-``Task.native_reader``.
+A file is a table of ``readers.tables``, or has the format of ``Task.native_reader``.
 """
 
 import collections
@@ -28,10 +27,14 @@ _CHUNK = 2048
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """A file's examples: their number, and a sentence for each bad row.
+    """Examples of a file.
 
-    ``chunks`` gives the examples and bad rows in order. Texts are read anew with each call, so that
-    the memory does not grow with the file. ``has_columns``: its columns have names.
+    Attributes:
+        count: Number of examples.
+        skipped: One message per bad row.
+        chunks: Yields the examples and bad rows in order. Each call reads texts again, so that
+            memory usage does not grow with the file.
+        has_columns: Whether the columns have names.
     """
 
     count: int
@@ -41,25 +44,25 @@ class Inputs:
 
     @classmethod
     def from_items(cls, items: Sequence[Any]) -> "Inputs":
-        """Examples that were read before, all of them good."""
+        """Creates inputs from valid examples in memory."""
         return cls(len(items), [], lambda: iter([list(items)]))
 
     def valid(self) -> Iterator[Any]:
-        """Every example that is no bad row."""
+        """Yields the examples without the bad rows."""
         for items in self.chunks():
             yield from (item for item in items if not isinstance(item, BadRow))
 
     def check_keeps_columns(self, path: str, suffix: str = ".jsonl") -> None:
-        """Checks that ``--keep_columns`` finds columns, and may write them."""
+        """Checks that input and output support ``--keep_columns``."""
         if not self.has_columns:
             raise ValueError(
-                f"--keep_columns is for tables with names of columns, and {path} is none: leave it "
-                f"out, or name a file that ends in {', '.join(SUFFIXES)}, with --text_columns."
+                f"--keep_columns requires a table with column names, got {path}. Remove the flag, "
+                f"or use {', '.join(SUFFIXES)} with --text_columns."
             )
         if suffix not in TABLES:
             raise ValueError(
-                f"--keep_columns writes tables, and {suffix} holds none: name an --output that "
-                f"ends in {' or '.join(TABLES)}."
+                f"--keep_columns writes tables, got {suffix}. Use an --output with the suffix "
+                f"{' or '.join(TABLES)}."
             )
 
 
@@ -71,11 +74,18 @@ def read_inputs(
     skip_bad_rows: bool = False,
     output_suffix: str | None = None,
 ) -> Inputs:
-    """Reads and checks a file to predict; its labels are ignored.
+    """Reads and checks a file to predict; ignores labels.
 
-    The columns are by default the training's. Rows without text are always listed, and with
-    ``skip_bad_rows`` all bad rows are, instead of an error at the first. A row is also bad if a
-    table of ``output_suffix``, which all columns are written to, cannot store it.
+    Rows without text are always skipped and listed.
+
+    Args:
+        task: Task of the model.
+        source: Path of the file.
+        text_columns: Columns of the texts; by default those of the training table.
+        id_column: Column of the ids; by default that of the training table.
+        skip_bad_rows: Whether to skip all bad rows instead of raising an error.
+        output_suffix: Format of the output if it contains all columns. Rows that it cannot store
+            are bad.
     """
     kind, table = KINDS[task.kind], TableFile.from_path(source)
     path = table.path
@@ -93,8 +103,8 @@ def read_inputs(
         return _in_memory(examples, bad, task, has_columns=form.is_table)
     if not (table.suffix or is_table(path)):
         raise ValueError(
-            f"{path} has no table's ending ({', '.join(SUFFIXES)}): give --input_format, such as "
-            "lines for a text on each line."
+            f"{path} does not have the suffix of a table ({', '.join(SUFFIXES)}). Pass "
+            "--input_format, such as lines for one text per line."
         )
     if table.suffix == LINES:
         text_columns = text_columns or [LINES_COLUMN]
@@ -111,7 +121,7 @@ def read_inputs(
 def _native_reader(
     task: TaskFile, table: TableFile, text_columns: Sequence[str] | None
 ) -> FormReader | None:
-    """Reader of a file in the kind's own form; ``None`` for a file that is read as a table."""
+    """Returns the reader of the native format; ``None`` if the file is read as a table."""
     kind = KINDS[task.kind]
     form = kind.native_reader(task.name, task.columns)
     if form is None or table.suffix is not None or is_in_memory(table.path):
@@ -123,7 +133,7 @@ def _native_reader(
 def _in_memory(
     examples: ExampleSet[Any], bad: BadRows, task: TaskFile, *, has_columns: bool = True
 ) -> Inputs:
-    """Examples that were read whole, with the bad rows where they are in the file."""
+    """Merges examples in memory and bad rows in the order of the file."""
     items: list[Any] = []
     bad_rows = collections.deque(bad.rows)
     for number, item in enumerate(examples.items):
@@ -131,7 +141,7 @@ def _in_memory(
             items.append(bad_rows.popleft())
         items.append(item)
     items += bad_rows
-    # A document's sentences must stay together to be each other's context.
+    # The sentences of a document are context for each other, so that chunks must not split them.
     size = max(1, len(items)) if task.options.get("document_context") else _CHUNK
 
     def chunks() -> Iterator[list[Any]]:
@@ -145,41 +155,41 @@ def _in_memory(
 
 
 def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str, Any]:
-    """The arguments of the kind's reader that name what the model reads, and say how."""
+    """Returns the keyword arguments of the reader."""
     kind, trained = KINDS[task.kind], task.columns.get("text_columns")
-    how = {name: task.columns[name] for name in table_options(kind) if name in task.columns}
+    options = {name: task.columns[name] for name in table_options(kind) if name in task.columns}
     if names is None and trained is None:
         raise ValueError(
-            f"The model does not say which columns of {path} to read: name them, "
+            f"The model does not define the columns of {path} to read. Pass "
             f"--text_columns={kind.text_form}."
         )
     if names is None:
-        return {"text_columns": trained, **how}
+        return {"text_columns": trained, **options}
     minimum, maximum = kind.num_texts
     if not minimum <= len(names) <= maximum:
         raise ValueError(
             f"--text_columns={','.join(names)}: expected {kind.text_form} for {task.kind}."
         )
     if trained and issubclass(kind, TextTask) and len(trained) != len(names):
-        forms = ("single texts", "pairs of texts")
+        expected = "one column" if len(trained) == 1 else "two columns"
         raise ValueError(
-            f"--text_columns={','.join(names)}: the model was trained on {forms[len(trained) - 1]} "
-            f"({listed(trained)}): name {'one column' if len(trained) == 1 else 'two columns'}."
+            f"--text_columns={','.join(names)}: expected {expected}, because the model was trained "
+            f"on {listed(trained)}."
         )
-    return {"text_columns": list(names), **how}
+    return {"text_columns": list(names), **options}
 
 
 def _id_column(task: TaskFile, table: TableFile) -> str | None:
-    """The training table's column of ids, where the file has one, too."""
+    """Returns the id column of the training table if the file also has it."""
     name: str | None = task.columns.get("id_column")
     if name is None:
         return None
     try:
-        # A bad row does not say that there are no ids.
+        # Bad rows do not prove that the column is missing.
         row = next(read_columns(table, [name], BadRows(table.path, skip=True)), None)
     except ValueError:
         return None
-    # A table without a good row has the column all the same; rows of values have none to say it.
+    # The header of a table without valid rows contains the column; typed formats have no header.
     return name if row or not table.has_typed_fields else None
 
 

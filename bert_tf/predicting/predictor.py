@@ -1,4 +1,4 @@
-"""``bert_tf.Predictor``: a fine-tuned model of any kind that answers."""
+"""``bert_tf.Predictor``: predictions of a fine-tuned model for data in memory."""
 
 import dataclasses
 import math
@@ -29,49 +29,51 @@ from bert_tf.training.run_directory import is_unfinished
 from .inputs import Inputs, read_inputs
 from .settings import PredictionSettings, settings_of_call
 
-#: What rows in memory are called, where the path of a table is expected.
+#: Name of rows in memory, used in place of a path.
 DATA = "<data>"
 _SET = "input"
 _loading = threading.Lock()
 
 
 class Predictor:
-    """A fine-tuned model that answers: texts in, predictions out, as ``python -m bert_tf.predict``.
+    """Predicts data in memory with a fine-tuned model, like ``python -m bert_tf.predict``.
 
-    It is opened at once, loaded at the first call and traced once; later calls only compute.
-    Nothing is printed. What a call gives for an example is a record, a dict:
+    The weights are loaded in the first call. For each example, a call returns a record, a ``dict``
+    with ``id`` (the index of the example or its ``id_column``) and these keys:
 
-    | kind            | keys, besides ``id``: the example's place, or of ``id_column``           |
+    | task type       | keys                                                                     |
     |-----------------|--------------------------------------------------------------------------|
-    | classification  | ``prediction``: the class's name; ``probabilities``, by name, or with    |
+    | classification  | ``prediction``: class name; ``probabilities`` by class name, or with     |
     |                 | ``top_k`` ``probability``, ``prediction_2``, ``probability_2``, ...      |
-    | multilabel      | ``prediction``: a list of names; ``probabilities``, by name              |
-    | regression      | ``prediction``: a number                                                 |
-    | tagging         | ``words``, ``tags``: of each word; ``scores``: of each tag its           |
-    |                 | probability; of a model of texts with character spans ``entities``:      |
-    |                 | ``start``, ``end``, ``label``, ``text`` and ``score`` of each            |
-    | multiple_choice | ``prediction``: the choice's number, from 0; ``probabilities``           |
-    | similarity      | ``prediction``: the cosine of the first two texts; ``third``: of three   |
-    |                 | texts that of the first and the third                                    |
-    | squad           | ``prediction``: the answer, "" for none; ``score``: its probability;     |
-    |                 | ``start``, ``end``: its characters in the context                        |
+    | multilabel      | ``prediction``: list of class names; ``probabilities`` by class name     |
+    | regression      | ``prediction``: number                                                   |
+    | tagging         | ``words``; ``tags`` and their probabilities ``scores``, one per word; or |
+    |                 | ``entities`` with ``start``, ``end``, ``label``, ``text`` and ``score``, |
+    |                 | for models trained with character spans                                  |
+    | multiple_choice | ``prediction``: index of the choice; ``probabilities``                   |
+    | similarity      | ``prediction``: cosine similarity of the first two texts; ``third``: of  |
+    |                 | the first and the third text                                             |
+    | squad           | ``prediction``: answer, or ""; ``score``: its probability; ``start``,    |
+    |                 | ``end``: its character offsets in the context                            |
 
-    The record of an example without text, or of a bad one with ``skip_bad_rows``, has ``None`` for
-    its ``prediction``, and ``error`` says why.
+    Examples without text, and bad rows with ``skip_bad_rows=True``, have the prediction ``None``
+    and an error message, ``error``.
 
     Args:
-        model: what ``bert_tf.finetune`` left; any other checkpoint with a task's head, as
-            ``bert_tf.load`` takes them; a model in memory with a ``preprocessor``; or what
-            ``api.fine_tune`` gave.
-        threshold: instead of the model's own. multilabel: the least probability of a class that
-            holds; squad: the answer is "" where its score is this much over the best answer's.
-        top_k: one class a row: this many of the likeliest, instead of all probabilities.
-        max_seq_length: the most tokens of a row; by default the training's, else all positions.
-        batch_size: examples at once.
+        model: Model directory of a run, any other checkpoint with a task head that ``bert_tf.load``
+            supports, a model with a ``preprocessor``, or the result of ``api.fine_tune``.
+        threshold: Threshold that replaces that of the model. For multilabel, the minimum
+            probability of a predicted class; for squad, the margin by which the score of "" must
+            exceed that of the best answer.
+        top_k: Number of most probable classes to return instead of all probabilities; for
+            classification and multiple choice.
+        max_seq_length: Maximum number of tokens per sequence; by default that of the training, else
+            the number of positions.
+        batch_size: Batch size.
 
     Raises:
-        ValueError: there is no model, it has no task's head, or an argument does not fit it. The
-            sentence calls an argument by its flag, as ``--top_k``.
+        ValueError: If the model does not exist or has no task head, or if an argument does not suit
+            it.
 
     >>> from bert_tf import BertClassifier, BertConfig, BertPreprocessor, Predictor
     >>> model = BertClassifier(BertConfig.from_preset("bert-tiny", vocab_size=7), num_classes=2)
@@ -100,7 +102,7 @@ class Predictor:
             max_seq_length=max_seq_length,
             batch_size=batch_size,
         )
-        model = getattr(model, "model", model)  # of a FineTuned
+        model = getattr(model, "model", model)  # of the result of api.fine_tune
         self._model = model if isinstance(model, BertModel) else None
         self._checkpoint = (
             open_checkpoint(model) if self._model is None else to_checkpoint(self._model)
@@ -110,15 +112,15 @@ class Predictor:
         self._thresholds = _thresholds(self._checkpoint, task, settings.threshold)
         self._options = self.kind.restore_options(task.options, self._thresholds)
         self.task = dataclasses.replace(task, options=saved_options(self.kind, self._options))
-        # Classes have numbers where the source does not name them.
+        # Classes without names are numbered.
         count = self._checkpoint.model.arguments.get("num_classes", 0)
         self.labels = self._checkpoint.labels or tuple(map(str, range(count)))
         self._settings = settings
         is_single_label = self.kind.classes == "classes" and not self.kind.multi_label
         if settings.top_k is not None and not is_single_label:
             raise ValueError(
-                f"--top_k is for one class each, and {self.path} is of {self.task.kind}: leave it "
-                "out."
+                f"--top_k requires a single-label model, got {self.path} for {self.task.kind}. "
+                "Remove the flag."
             )
 
     def __call__(
@@ -130,24 +132,25 @@ class Predictor:
         skip_bad_rows: bool = False,
         keep_columns: bool = False,
     ) -> Any:
-        """Predicts what is in memory.
+        """Predicts one or more examples in memory.
 
         Args:
-            data: a text, or a mapping with a text among its values, such as ``{"question": ...,
-                "context": ...}``: one example. Else examples: a list of texts, of tuples of texts,
-                of lists of words or of mappings; a mapping of columns; a frame of pandas or polars;
-                a ``tf.data.Dataset``. Columns without names are called as the training's, or text
-                (text_a, text_b); words; context, choices; question, context.
-            text_columns: the columns to read; by default the training's.
-            id_column: the column of ids; by default the training's where the data have it.
-            skip_bad_rows: whether a bad row has a record that says so, instead of an error.
-            keep_columns: whether records begin with the columns of their rows, instead of the ids.
+            data: One example: a string, or a mapping with string values, such as ``{"question":
+                ..., "context": ...}``. Or several examples: a list of strings, tuples of strings,
+                lists of words, or mappings; a mapping of columns; a pandas or polars data frame; or
+                a ``tf.data.Dataset``. Columns without names get those of the training data, or
+                text; text_a, text_b; words; context, choices; question, context.
+            text_columns: Columns to read; by default those of the training data.
+            id_column: Column of the ids; by default that of the training data if it exists.
+            skip_bad_rows: Whether bad rows get a record with an ``error`` instead of raising
+                ``ValueError``.
+            keep_columns: Whether records contain the columns of their rows instead of the ids.
 
         Returns:
-            The record of one example; of more a list of records, in order.
+            A record for one example, else a list of records in the same order.
 
         Raises:
-            ValueError: a row is bad, columns are not known, or there is no example.
+            ValueError: If a row is invalid, a column is missing, or ``data`` is empty.
         """
         rows, texts = self.rows_of(data, text_columns)
         settings = dataclasses.replace(
@@ -164,13 +167,13 @@ class Predictor:
     def rows_of(
         self, data: Any, text_columns: Sequence[str] | None = None
     ) -> tuple[list[RowOrError], list[str]]:
-        """The rows of examples in memory, and which columns have the texts."""
+        """Converts data in memory to rows; also returns the text columns."""
         columns = text_columns or self.task.columns.get("text_columns")
         data = [data] if _is_example(data) else data
         return parse_rows(data, self.kind, columns, None, "data", is_label=self._is_label)
 
     def table_records(self, table: TableFile, settings: PredictionSettings) -> list[dict[str, Any]]:
-        """The records of a table's rows, as a call gives them."""
+        """Returns the records of a table."""
         inputs = self.inputs(table, settings)
         records = self.records(inputs)
         if settings.keep_columns:
@@ -178,27 +181,27 @@ class Predictor:
             records = map(with_columns, read_rows(table), records)
         return [dict(record) for record in records]
 
-    # === For predictions of a file ===
+    # === Predictions of a file ===
 
     @property
     def path(self) -> str:
-        """Path of the model, or its name."""
+        """Path or name of the model."""
         return self._checkpoint.path
 
     def is_unfinished(self) -> bool:
-        """True if the directory is of a run that has not ended."""
+        """Returns whether the model belongs to a run in progress."""
         return self._model is None and is_unfinished(self.path)
 
     def inputs(
         self, table: TableFile, settings: PredictionSettings, output_suffix: str | None = None
     ) -> Inputs:
-        """The rows of a table, read and checked, as ``read_inputs`` does."""
+        """Reads and checks a table with ``read_inputs``."""
         columns, id_column = settings.text_columns, settings.id_column
         skip = settings.skip_bad_rows
         return read_inputs(self.task, table, columns, id_column, skip, output_suffix)
 
     def columns(self, inputs: Inputs) -> Record:
-        """A record that has every key of all."""
+        """Returns a record with the keys of all records."""
         items = inputs.valid()
         columns = self._select_top_classes(
             self.kind.record_columns(self.labels, items, self.task.columns, self._options)
@@ -206,7 +209,7 @@ class Predictor:
         return {**columns, "error": None} if inputs.skipped else columns
 
     def records(self, inputs: Inputs, progress: Progress | None = None) -> Iterator[Record]:
-        """A record of each row, in order."""
+        """Yields the record of each row, in order."""
         model = self._loaded()
         num_predicted = 0
         tokenizer = model.preprocessor.tokenizer
@@ -217,15 +220,15 @@ class Predictor:
             if progress is not None:
                 progress.update(num_predicted)
 
-    # === Within ===
+    # === Internal ===
 
     def __getstate__(self) -> dict[str, Any]:
-        # The model has the weights; a checkpoint's tensors read files.
+        # The model contains the weights; the tensors of a checkpoint are lazily read files.
         checkpoint = dataclasses.replace(self._checkpoint, tensors={})
         return {**vars(self), "_model": self._loaded(), "_checkpoint": checkpoint}
 
     def _is_label(self, text: str) -> bool:
-        """True if a text is a label, as tables to train on have it."""
+        """Returns whether a string is a label or a list of labels."""
         if not self.labels:
             return is_number(text)
         separator = self.task.columns.get("label_separator")
@@ -233,18 +236,18 @@ class Predictor:
         return {name.strip() for name in names} <= {*self.labels}
 
     def _loaded(self) -> BertModel:
-        """The model, loaded once, with its preprocessor."""
+        """Returns the model, and loads it in the first call."""
         runtime.check_fork()
-        with _loading:  # threads may make the first call together
+        with _loading:
             model: BertModel = self._model or load(self._checkpoint)
             self._model = model
         if model.preprocessor is None:
             why = missing_tokenizer_reason(self._checkpoint.notes)
-            raise ValueError(f"{self.path} cannot read text, set model.preprocessor: {why}")
+            raise ValueError(f"{self.path} has no tokenizer. Set model.preprocessor: {why}")
         return model
 
     def _records(self, inference: Inference, items: Sequence[Any]) -> Iterator[Record]:
-        """A record of each example, in order; that of a bad row has an ``error``."""
+        """Yields the record of each item, in order; that of a bad row has an ``error``."""
         valid = [item for item in items if not isinstance(item, BadRow)]
         predictions: Iterator[Record] = iter(())
         if valid:
@@ -268,27 +271,27 @@ class Predictor:
                 yield next(predictions)
 
     def _select_top_classes(self, record: Record) -> Record:
-        """A record with the ``top_k`` likeliest classes in place of all probabilities."""
-        shares = record.get("probabilities")
-        if not shares or self._settings.top_k is None:
+        """Replaces all probabilities by those of the ``top_k`` most probable classes."""
+        probabilities = record.get("probabilities")
+        if not probabilities or self._settings.top_k is None:
             return record
-        # A record of columns alone has no numbers.
-        ranked = sorted(shares, key=lambda name: -(shares[name] or 0.0))
+        # The values are None in the record of ``columns``.
+        ranked = sorted(probabilities, key=lambda name: -(probabilities[name] or 0.0))
         values = {name: value for name, value in record.items() if name != "probabilities"}
-        values["probability"] = shares[ranked[0]]
+        values["probability"] = probabilities[ranked[0]]
         for rank, name in enumerate(ranked[1 : self._settings.top_k], start=2):
-            values |= {f"prediction_{rank}": name, f"probability_{rank}": shares[name]}
+            values |= {f"prediction_{rank}": name, f"probability_{rank}": probabilities[name]}
         return values
 
 
 def _is_example(data: Any) -> bool:
-    """True if data are one example, and no collection of them."""
+    """Returns whether data are a single example."""
     has_text = isinstance(data, Mapping) and any(isinstance(value, str) for value in data.values())
     return has_text or isinstance(data, str)
 
 
 def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
-    """The task of the directory, or one that suits the model; ``max_seq_length`` overrides it."""
+    """Returns the task of the checkpoint, or the default task of the model class."""
     path, model_class = checkpoint.path, checkpoint.model.model_class
     class_name = model_class.__name__
     embeds = checkpoint.sentence_embedding is not None
@@ -297,8 +300,8 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
         raise ValueError(checkpoint.unread_head_note)
     if not kinds:
         raise ValueError(
-            f"{path} holds a {class_name}, which predicts for no task: fine-tune it with "
-            "python -m bert_tf.finetune, or name a directory that this left."
+            f"{path} contains a {class_name}, which has no task head. Fine-tune it with "
+            "python -m bert_tf.finetune, or pass a fine-tuned model."
         )
     positions = checkpoint.config.max_position_embeddings
     task = load_task_file(checkpoint)
@@ -307,14 +310,14 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
         task = TaskFile(kind.kind, path, default_max_length(checkpoint))
     elif KINDS[task.kind] not in kinds:
         raise ValueError(
-            f"{path} was trained for {task.kind} and holds a {class_name}: it is damaged; "
-            "fine-tune again."
+            f"{path} was trained for {task.kind} but contains a {class_name}: it is damaged. "
+            "Fine-tune again."
         )
     if max_seq_length is not None:
         if not 5 <= max_seq_length <= positions:
             raise ValueError(
-                f"--max_seq_length={max_seq_length}: expected 5 to {positions}, the positions that "
-                f"{path} has embeddings for."
+                f"--max_seq_length={max_seq_length}: expected 5 to {positions}, the number of "
+                f"positions of {path}."
             )
         task = dataclasses.replace(task, max_seq_length=max_seq_length)
     return task
@@ -323,7 +326,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
 def _thresholds(
     checkpoint: Checkpoint, task: TaskFile, threshold: float | None
 ) -> Mapping[str, float]:
-    """The thresholds that decide: the model's, or the one that is given."""
+    """Returns the thresholds of the model, or the given one."""
     if threshold is None:
         return checkpoint.thresholds
     if not math.isfinite(threshold):
@@ -332,7 +335,7 @@ def _thresholds(
     if kind.threshold is None:
         supported = [name for name, task_class in KINDS.items() if task_class.threshold]
         raise ValueError(
-            f"--threshold={threshold:g} means nothing to {task.kind}: it is for "
+            f"--threshold={threshold:g} is not supported for {task.kind}, only for "
             f"{' and '.join(supported)}."
         )
     options = kind.restore_options(task.options, checkpoint.thresholds)

@@ -1,4 +1,4 @@
-"""Predictions for a file, by a fine-tuned model of any kind."""
+"""Predictions on a file with a fine-tuned model."""
 
 import contextlib
 import functools
@@ -23,13 +23,13 @@ _MAX_PRINTED_ROWS = 5
 
 
 def run(settings: PredictionSettings) -> None:
-    """Does what ``bert_tf.predict`` does with its flags, on the devices that they name."""
+    """Runs ``python -m bert_tf.predict`` with its flags."""
     with open_devices(settings.strategy, settings.precision).scope():
         predict_file(settings, open_predictor(settings.model, settings))
 
 
 def open_predictor(model: Any, settings: PredictionSettings) -> Predictor:
-    """A model that predicts by the flags."""
+    """Opens a predictor with the settings of the flags."""
     return Predictor(
         model,
         threshold=settings.threshold,
@@ -40,26 +40,25 @@ def open_predictor(model: Any, settings: PredictionSettings) -> Predictor:
 
 
 def predict_rows(settings: PredictionSettings, predictor: Predictor) -> list[dict[str, Any]]:
-    """The records that ``predict_file`` would write, as a call of the predictor gives them."""
+    """Returns the records that ``predict_file`` would write."""
     with _input_table(settings) as table:
         return predictor.table_records(table, settings)
 
 
 def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
-    """Predicts every example of a file and writes a record of each row, in its order.
+    """Predicts a file and writes one record per row, in the same order.
 
-    The record of a bad row, or of one without text, has no prediction, and says why. The whole
-    input is checked before the model is loaded. Without an ``output`` a table goes to standard
-    output, and all else that is printed to standard error.
+    The records of bad rows and of rows without text contain an error message. The file is checked
+    before the model is loaded. Without ``output``, the records are written to standard output, and
+    progress to standard error.
     """
     output, suffix = settings.output, _suffix(predictor, settings)
-    # Keep progress out of the predictions.
-    apart = contextlib.nullcontext() if output else progress_to(sys.stderr)
-    with apart, _input_table(settings) as table:
+    progress_stream = contextlib.nullcontext() if output else progress_to(sys.stderr)
+    with progress_stream, _input_table(settings) as table:
         if predictor.is_unfinished():
             print_progress(
-                f"{predictor.path}: the run has not finished: these are its best weights so far. "
-                "The command that began it goes on with it."
+                f"{predictor.path} is an unfinished run; its best weights so far are used. "
+                "Rerun its command to resume it."
             )
         output_suffix = suffix if settings.keep_columns else None
         inputs = predictor.inputs(table, settings, output_suffix)
@@ -77,7 +76,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
             write_records(file, records, suffix, predictor.columns(inputs), rows)
             progress.close()
         if not (inputs.count or inputs.skipped):
-            print_progress(f"{settings.input} has no rows: there is nothing to predict.")
+            print_progress(f"{settings.input} has no rows.")
         if inputs.skipped:
             print_progress(f"{len(inputs.skipped):,} bad rows have no prediction:")
             for message in inputs.skipped[:_MAX_PRINTED_ROWS]:
@@ -90,35 +89,35 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
 
 @contextlib.contextmanager
 def _input_table(settings: PredictionSettings) -> Iterator[TableFile]:
-    """Table that ``--input`` names; standard input is copied first, as a table is read twice."""
+    """Yields the table of ``--input``; copies standard input, because tables are read twice."""
     suffix = settings.input_format and f".{settings.input_format}"
-    how = settings.encoding, check_delimiter(settings.delimiter), suffix
+    options = settings.encoding, check_delimiter(settings.delimiter), suffix
     if settings.input != STANDARD_INPUT:
-        yield TableFile(settings.input, *how)
+        yield TableFile(settings.input, *options)
         return
     if suffix is None:
         raise ValueError(
-            f"--input=- needs --input_format, which says what comes: {', '.join(TABLE_FORMATS)}."
+            f"--input=- requires --input_format. Pass one of {', '.join(TABLE_FORMATS)}."
         )
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, f"standard_input{suffix}")
         with open(path, "wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        yield TableFile(path, *how)
+        yield TableFile(path, *options)
 
 
 def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:
-    """The form of the predictions."""
+    """Returns the suffix of the output."""
     output, input = settings.output, settings.input
     if output is None:
         return ".tsv"
     if input != STANDARD_INPUT and os.path.realpath(output) == os.path.realpath(input):
-        raise ValueError(f"--output={output} is the file to read: name another.")
+        raise ValueError(f"--output={output} is also the --input. Use another path.")
     suffix = os.path.splitext(output)[1].lower()
     expected = predictor.kind.output_suffixes
     if suffix not in expected:
         raise ValueError(
-            f"--output={output}: expected a name that ends in {' or '.join(expected)} for "
+            f"--output={output}: expected the suffix {' or '.join(expected)} for "
             f"{predictor.kind.kind}."
         )
     return suffix
@@ -130,7 +129,7 @@ def _open_output(output: str | None, standard_output: Any) -> Iterator[Any]:
         with atomic_write(output) as file:
             yield text_stream(file)
     elif standard_output.isatty():
-        # Whoever reads the screen sees no control codes.
+        # Terminals must not interpret control codes.
         yield EscapedStream(standard_output)
     else:
         yield text_stream(standard_output.buffer)

@@ -1,4 +1,4 @@
-"""The flags of ``python -m bert_tf.predict``: each one's default and help."""
+"""Flags of ``python -m bert_tf.predict``."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,83 +10,80 @@ from bert_tf.cli.flag_fields import required
 from bert_tf.readers.tables import TABLE_FORMATS
 
 STANDARD_INPUT = "-"
-_NEEDED = required("predict needs --model and --input")
+_REQUIRED = required("predict requires --model and --input")
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictionSettings:
-    """Every flag."""
+    """Settings of a prediction; each field is a flag."""
 
     model: str = flag_fields.string(
         None,
-        "Predict with this model: a run, another checkpoint with a task's head, or "
-        "hf://OWNER/NAME.",
-        rules=[_NEEDED],
+        "Path to a run or another checkpoint with a task head, or hf://OWNER/NAME.",
+        rules=[_REQUIRED],
         other_name="model_dir",
     )
     input: str = flag_fields.string(
         None,
-        "Predict this file; - is standard input, whose form --input_format says.",
-        rules=[_NEEDED],
+        "Path to the file to predict; - is standard input and requires --input_format.",
+        rules=[_REQUIRED],
     )
     output: str | None = flag_fields.string(
         None,
-        "Write this file, and replace it where it exists: .tsv, .csv or .jsonl, for tags also "
-        ".conll, for answers also .json; without it, write tab-separated standard output.",
+        "Path to the output file, which is overwritten: .tsv, .csv or .jsonl; also .conll for "
+        "tagging and .json for squad. By default, a .tsv is written to standard output.",
     )
     text_columns: Sequence[str] | None = flag_fields.words(
         None,
-        "Read these columns, by default the training's: one text or two; tagging: the words; "
-        "multiple_choice: the context and the choices; squad: question,context.",
+        "Columns of the texts, by default those of the training data: one or two texts; tagging: "
+        "the words; multiple_choice: the context and the choices; squad: question,context.",
     )
     id_column: str | None = flag_fields.string(
         None,
-        "Take ids from this column, by default the training's where the file has it, else count "
-        "the rows from 0.",
+        "Column of the ids, by default that of the training data if the file has it; otherwise, "
+        "ids are row indices.",
         advanced=True,
     )
     input_format: str | None = flag_fields.choice(
         None,
         TABLE_FORMATS,
-        "Read --input in this form instead of the one that its name ends in; lines is a text on "
-        "each line, and no line of names.",
+        "Format of --input, by default that of its suffix; lines means one text per line without "
+        "a header.",
     )
     delimiter: str | None = flag_fields.delimiter("a")
     encoding: str = flag_fields.encoding("a .csv, .tsv or .jsonl, and a file in CoNLL's columns,")
     keep_columns: bool = flag_fields.switch(
-        False, "Write the input's columns, too, before the predictions and instead of the ids."
+        False, "Write the columns of the input instead of the ids, before the predictions."
     )
     skip_bad_rows: bool = flag_fields.switch(
         False,
-        "List bad rows, and write them without a prediction and with the reason, instead of "
-        "ending at the first one.",
+        "Write records with an error message for bad rows instead of stopping at the first one.",
     )
     threshold: float | None = flag_fields.number(
         None,
-        "Replace the model's own threshold, for multilabel the least probability of a class that "
-        'is predicted, for squad how much the score of "" exceeds the best answer\'s.',
+        "Threshold that replaces that of the model. multilabel: minimum probability of a predicted "
+        'class; squad: margin by which the score of "" must exceed that of the best answer.',
         advanced=True,
     )
     top_k: int | None = flag_fields.integer(
         None,
-        "Write this many of the likeliest classes with their probabilities, instead of a column "
-        "for each class.",
+        "Number of most probable classes to write, with their probabilities, instead of all.",
         min_value=1,
     )
     max_seq_length: int | None = flag_fields.integer(
         None,
-        "Read rows of at most this many tokens, by default as the model was trained, else all of "
-        "its positions.",
+        "Maximum number of tokens per sequence, by default that of the training, else the number "
+        "of positions.",
     )
     batch_size: int = flag_fields.integer(
-        64, "Predict this many examples at once, over all devices.", min_value=1, advanced=True
+        64, "Number of examples per batch, over all devices.", min_value=1, advanced=True
     )
     precision: str = flag_fields.precision()
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
 
 
 def settings_of_call(**values: Any) -> PredictionSettings:
-    """The settings of a call from Python, which has a model and data of its own."""
+    """Returns the settings of a Python call, which has its own model and data."""
     call = {"model": "memory", "input": "memory", **values}
     parsed = flag_fields.flags_of_call(call, PredictionSettings)
     (settings,) = flag_fields.settings_of(parsed, PredictionSettings)

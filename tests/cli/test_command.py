@@ -333,7 +333,7 @@ def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
 # Commands that are not whole, and the sentence that each ends with.
 REFUSED = {
     "finetune --task=mrcp": "--task=mrcp is unknown (did you mean mrpc?)",
-    "predict --model=.": "--input is missing: predict needs --model and --input.",
+    "predict --model=.": "--input is missing: predict requires --model and --input.",
     "verify": "expected DIR, got no argument. Run python -m bert_tf.verify DIR [--name=value ...].",
     "verify 1 --tolerance=-1": "flag --tolerance=-1: -1.0 is not a non-negative number",
     "verify 1 --tolerance=nan": "--tolerance=nan: expected a number.",

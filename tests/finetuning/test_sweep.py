@@ -114,7 +114,7 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
             if trained.count(3) == 0:
                 trained.append(3)
                 raise KeyboardInterrupt
-            raise sweep.DivergedError("The loss of step 3 is nan: do something.")
+            raise sweep.DivergedError("The loss of step 3 is nan. Rerun with something else.")
         trained.append(settings.seed)
         done = train(inputs)
         done.results["scores"]["dev"]["accuracy"] = scores[settings.seed]
@@ -171,7 +171,7 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
 
 def test_every_run_diverged(inputs, tmp_path, monkeypatch):
     def diverged(*arguments):
-        raise sweep.DivergedError("The loss of step 3 is nan: do something.")
+        raise sweep.DivergedError("The loss of step 3 is nan. Rerun with something else.")
 
     monkeypatch.setattr(sweep, "train", diverged)
     with pytest.raises(ValueError, match="Every run diverged; the last: The loss of step 3 is nan"):

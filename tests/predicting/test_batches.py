@@ -65,7 +65,7 @@ def test_lists_of_texts_are_padded(choices):
     assert answers["joined"].tolist() == ["a|b", "c|", None, None]
     assert answers["error"].tolist() == [
         *("", ""),
-        "expected a list of texts in column 'choices', got None.",
+        "expected a list of strings in column 'choices', got None.",
         "expected a string in column 'choices', got 7.",
     ]
 

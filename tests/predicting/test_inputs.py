@@ -97,6 +97,8 @@ def test_choices_are_of_swags_form_or_of_named_columns(tmp_path):
 def test_what_is_no_table(tmp_path):
     path = write(tmp_path, "a.txt", ["text", "x"])
     with pytest.raises(
-        ValueError, match=r"a\.txt has no table's ending \(\.tsv, .*lines for a text on each line"
+        ValueError,
+        match=r"a\.txt does not have the suffix of a table \(\.tsv, \.\*lines for one "
+        r"text per line",
     ):
         read_inputs(TEXTS, path)

@@ -210,6 +210,6 @@ def test_columns_of_another_number(tagger, table, tmp_path):
             predict(tmp_path / class_name, table, tmp_path / "out.tsv", text_columns=["a"])
     with pytest.raises(
         ValueError,
-        match="does not say which columns of .*: name them, --text_columns=QUESTION,CONTEXT",
+        match="does not define the columns of .* Pass --text_columns=QUESTION,CONTEXT",
     ):
         predict(tmp_path / class_name, table, tmp_path / "out.tsv")

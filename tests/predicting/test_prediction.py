@@ -147,7 +147,7 @@ def test_a_table_without_rows(classifier, tmp_path, capsys):
     source, output = tmp_path / "texts.csv", tmp_path / "out.tsv"
     source.write_text("n,text\n")
     predict(classifier[0], source, output)
-    assert f"{source} has no rows: there is nothing to predict.\n" in capsys.readouterr().out
+    assert f"{source} has no rows.\n" in capsys.readouterr().out
     header = "id\tprediction\tprobability_neg\tprobability_neutral\tprobability_pos\n"
     assert output.read_text() == header
 
@@ -156,32 +156,32 @@ def test_a_run_that_has_not_ended_is_told(classifier, table, tmp_path, capsys):
     folder = shutil.copytree(classifier[0], tmp_path / "run")
     (folder / "flags.json").write_text("{}")
     predict(folder, table, tmp_path / "out.tsv")
-    assert (
-        "run: the run has not finished: these are its best weights so far"
-        in capsys.readouterr().out
-    )
+    assert "run is an unfinished run; its best weights so far are used" in capsys.readouterr().out
     (folder / "results.json").write_text("{}")
     predict(folder, table, tmp_path / "out.tsv")
-    assert "has not finished" not in capsys.readouterr().out
+    assert "unfinished" not in capsys.readouterr().out
 
 
 def test_flags_that_do_not_fit_are_refused(classifier, table, tmp_path):
     folder, output = classifier[0], tmp_path / "out.tsv"
-    positions = f"expected 5 to 32, the positions that {folder} has embeddings for."
-    endings = "expected a name that ends in .tsv or .csv or .jsonl for classification."
+    positions = f"expected 5 to 32, the number of positions of {folder}."
+    endings = "expected the suffix .tsv or .csv or .jsonl for classification."
     for options, message in (
         ({"max_seq_length": 33}, f"--max_seq_length=33: {positions}"),
         ({"max_seq_length": 4}, f"--max_seq_length=4: {positions}"),
         (
             {"threshold": 0.5},
-            "--threshold=0.5 means nothing to classification: it is for multilabel and squad",
+            "--threshold=0.5 is not supported for classification, only for multilabel and squad",
         ),
         ({"threshold": float("nan")}, "--threshold=nan: expected a number."),
         ({"threshold": float("inf")}, "--threshold=inf: expected a finite number."),
-        ({"text_columns": list("ab")}, "--text_columns=a,b: the model was trained on single texts"),
+        (
+            {"text_columns": list("ab")},
+            "--text_columns=a,b: expected one column, because the model was trained on text.",
+        ),
         ({"text_columns": ["other"]}, f"{table}, line 1: expected one column 'other', got none"),
         ({"id_column": "other"}, f"{table}, line 1: expected one column 'other', got none"),
-        ({"output": str(table)}, f"--output={table} is the file to read: name another."),
+        ({"output": str(table)}, f"--output={table} is also the --input. Use another path."),
         *(({"output": name}, f"--output={name}: {endings}") for name in ("a.txt", "a.conll")),
     ):
         with pytest.raises(ValueError) as caught:
@@ -192,14 +192,19 @@ def test_flags_that_do_not_fit_are_refused(classifier, table, tmp_path):
 def test_models_that_do_not_predict(table, tmp_path):
     pairs = TaskFile("regression", "own", 16, {"text_columns": ["first", "second"]})
     for name, class_name, task, sentence in (
-        ("encoder", "BertEncoder", None, "holds a BertEncoder, which predicts for no task"),
+        ("encoder", "BertEncoder", None, "contains a BertEncoder, which has no task head"),
         (
             "odd",
             "BertRegressor",
             TaskFile("squad", "own", 16),
-            "was trained for squad and holds a BertRegressor",
+            "was trained for squad but contains a BertRegressor",
         ),
-        ("pairs", "BertRegressor", pairs, r"of texts \(first, second\): name two columns"),
+        (
+            "pairs",
+            "BertRegressor",
+            pairs,
+            "expected two columns, because the model was trained on first, second.",
+        ),
         (
             "bare",
             "BertRegressor",
@@ -287,7 +292,7 @@ def test_standard_input_is_answered_line_by_line(classifier, tmp_path, monkeypat
         in rows[2][-1]
     )
     assert {rows[1][1], rows[3][1]} <= set(LABELS)
-    with pytest.raises(ValueError, match="--input=- needs --input_format, which says what comes"):
+    with pytest.raises(ValueError, match="--input=- requires --input_format"):
         predict(folder, "-", tmp_path / "out.tsv")
 
 
@@ -307,10 +312,12 @@ def test_columns_are_kept_of_tables_alone(tmp_path):
     labels = {"labels": ("O", "B-X"), "task": TaskFile("tagging", "ner", 16)}
     write_model(tmp_path, "BertTokenClassifier", {"num_classes": 2}, **labels)
     (tmp_path / "a.conll").write_text("good O\n")
-    with pytest.raises(ValueError, match="--keep_columns is for tables .*, and .*a.conll is none"):
+    with pytest.raises(
+        ValueError, match="--keep_columns requires a table with column names, got .*a.conll"
+    ):
         predict(tmp_path, tmp_path / "a.conll", tmp_path / "out.tsv", keep_columns=True)
     (tmp_path / "a.jsonl").write_text('{"words": ["good"]}\n')
-    with pytest.raises(ValueError, match="--keep_columns writes tables, and .conll holds none"):
+    with pytest.raises(ValueError, match="--keep_columns writes tables, got .conll"):
         predict(tmp_path, tmp_path / "a.jsonl", tmp_path / "out.conll", keep_columns=True,
                 text_columns=["words"])  # fmt: skip
 

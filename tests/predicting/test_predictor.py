@@ -155,5 +155,7 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
             predictor(data)
     write_model(tmp_path, "BertClassifier", CLASSES, text_task("multilabel"), labels=LABELS,
                 multi_label=True)  # fmt: skip
-    with pytest.raises(ValueError, match="--top_k is for one class each, and .* is of multilabel"):
+    with pytest.raises(
+        ValueError, match="--top_k requires a single-label model, got .* for multilabel"
+    ):
         bert_tf.Predictor(tmp_path, top_k=1)
