@@ -84,7 +84,7 @@ def test_what_is_refused(stars):
     with pytest.raises(ValueError, match="^stars, train: the example 0 has 5 stars"):
         train = [(f"good {number}", 5) for number in range(4)]
         api.fine_tune(train, task="stars", most_stars=4, init="tiny", verbose=False)
-    with pytest.raises(ValueError, match="^most_stars means nothing to task=regression"):
+    with pytest.raises(ValueError, match="^most_stars is not supported for task=regression"):
         api.fine_tune([("good", 5)] * 4, task="regression", most_stars=4, init="tiny")
     with pytest.raises(
         ValueError, match="The task type stars is already registered. Give StarsTask another name"

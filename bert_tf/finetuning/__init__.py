@@ -1,1 +1,1 @@
-"""The stages of fine-tuning, from its flags to its results, for every kind of task."""
+"""Fine-tuning for all task types."""

@@ -318,14 +318,15 @@ def test_a_page_names_every_flag_that_help_shows(ended, name):
 def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
     text = ended["finetune --help=all"].stdout
     assert (
-        text.startswith("Fine-tunes a BERT for a task") and max(map(len, text.split("\n"))) <= 100
+        text.startswith("Fine-tunes a BERT model on labeled files")
+        and max(map(len, text.split("\n"))) <= 100
     )
     headings = re.findall(r"^[A-Z][a-z ']+:$", text, re.M)
-    assert headings[:2] == ["What every run needs:", "More data:"]
+    assert headings[:2] == ["Required flags:", "More data:"]
     assert headings[-1] == "Errors:"
     # Of what is rare alone no heading is shown.
     assert "Questions:" in headings and "Questions:" not in ended["finetune --help"].stdout
-    first = "  --train_batch_size: Take this many examples in a step, over all devices.\n"
+    first = "  --train_batch_size: Number of examples per step, over all devices.\n"
     assert f"\nTraining:\n\n{first}    (default: 32; a positive integer)\n" in text
     assert {*fine_tuning_flags(), "debug"} <= _shown(text).keys()
 
