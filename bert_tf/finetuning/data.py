@@ -1,6 +1,6 @@
-"""From the settings to a task on its data: which files, which reader, what is held out.
+"""Reads the data of a fine-tuning and creates its task.
 
-Nothing here loads TensorFlow before a task is made.
+This module does not load TensorFlow before it creates a task.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class DataSplits:
-    """Examples by the names of their sets, and notes on held-out, missing and left-out rows.
+    """Examples by set name.
 
-    ``columns`` are the arguments by which the kind read its tables, {} for files of another form.
+    ``notes`` contains warnings about the data; ``columns`` contains the keyword arguments of the
+    reader of tables, and is empty for other formats.
     """
 
     train: ExampleSet[Any]
@@ -43,12 +44,12 @@ class DataSplits:
 
     @functools.cached_property
     def skipped(self) -> list[str]:
-        """A sentence for each row that was left out."""
-        every = (examples.skipped for examples in self._all().values())
-        return list(dict.fromkeys(message for skipped in every for message in skipped))
+        """One message per skipped row."""
+        examples = self._all().values()
+        return list(dict.fromkeys(message for each in examples for message in each.skipped))
 
     def fingerprints(self) -> dict[str, str]:
-        """Hash of the examples of each set, to notice data that changed since the run started."""
+        """Returns hashes of the examples of each set, which detect changes since the start."""
         return {name: _fingerprint(examples) for name, examples in self._all().items()}
 
     def _all(self) -> dict[str, ExampleSet[Any]]:
@@ -63,13 +64,13 @@ def _fingerprint(examples: ExampleSet[Any]) -> str:
 
 
 def read_splits(settings: FineTuningSettings) -> DataSplits:
-    """Reads and checks all data."""
+    """Reads and checks all sets."""
     splits = _read_glue_splits(settings) if settings.glue else _read_files(settings)
     splits.notes.extend(splits.train.notes)
     splits.notes.extend(_contradiction_notes(settings.kind, splits))
     splits.notes.extend(_shared_notes(settings.kind, splits))
     if skipped := splits.skipped:
-        splits.notes.append(f"Left out bad rows: {len(skipped):,}; the first: {skipped[0]}")
+        splits.notes.append(f"Skipped {len(skipped):,} bad rows. The first: {skipped[0]}")
     return splits
 
 
@@ -84,18 +85,18 @@ def _read_glue_splits(settings: FineTuningSettings) -> DataSplits:
             return read_glue_tfds(name, split)
         return read_glue(name, folder, split, skip_bad_rows=settings.skip_bad_rows)
 
-    train_split, *others = task.splits
-    dev = {split: read(split) for split in others if is_labelled(split)}
-    unlabelled = [split for split in others if not is_labelled(split)]
-    sources = {split: (task.name, split, f"the split {split}") for split in unlabelled}
+    train_split, *other_splits = task.splits
+    dev = {split: read(split) for split in other_splits if is_labelled(split)}
+    unlabelled = [split for split in other_splits if not is_labelled(split)]
+    sources = {split: (task.name, split, f"split {split}") for split in unlabelled}
     if task.name == "MNLI":
-        sources["ax"] = ("AX", "test", "AX, GLUE's diagnostic set")
+        sources["ax"] = ("AX", "test", "the diagnostic set AX")
     test, notes = {}, []
-    for set_name, (name, split, what) in sources.items():
+    for set_name, (name, split, description) in sources.items():
         if folder is None or has_glue_file(name, folder, split):
             test[set_name] = read(split, name)
         else:
-            notes.append(f"{folder} has no file of {what}: not predicted.")
+            notes.append(f"{folder} has no file for {description}, which is not predicted.")
     train = read(train_split)
     columns = {"text_columns": list(task.text_columns), "label_column": None}
     return DataSplits(train, dev, test, notes, columns)
@@ -115,23 +116,22 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
     if settings.dev_file:
         dev["dev"] = read(settings.dev_file, labels)
     elif settings.dev_fraction > 0:
-        whole = train
-        share, seed = settings.dev_fraction, settings.seed
-        key, what = settings.kind.grouping(whole.items, share)
-        rest, held_out, what = hold_out(whole.items, share, seed, key, what)
-        train = dataclasses.replace(whole, items=rest)
-        dev["dev"] = dataclasses.replace(whole, items=held_out)
+        items, fraction = train.items, settings.dev_fraction
+        key, groups = settings.kind.grouping(items, fraction)
+        kept, held_out, groups = hold_out(items, fraction, settings.seed, key, groups)
+        dev["dev"] = dataclasses.replace(train, items=held_out)
+        train = dataclasses.replace(train, items=kept)
         notes.append(
-            f"No --dev_file: {len(held_out):,} of the {len(whole.items):,} examples of "
-            f"{settings.train_file} ({what}) are held out to evaluate on."
+            f"No --dev_file: {len(held_out):,} of {len(items):,} examples of "
+            f"{settings.train_file} are held out for evaluation ({groups})."
         )
-        if half := _count_shared_texts(rest, held_out):
+        if shared := _count_shared_texts(kept, held_out):
             notes.append(
-                f"{half:,} of the {len(held_out):,} pairs held out have one text that a pair of "
-                "the training set has, too: equal pairs alone stay together."
+                f"{shared:,} of {len(held_out):,} held-out pairs share one text with a training "
+                "pair. Only equal pairs stay in one set."
             )
     else:
-        notes.append("Nothing decides which epoch is best: the last one is kept.")
+        notes.append("No dev set: the weights of the last epoch are kept.")
     test: dict[str, ExampleSet[Any]] = {}
     if settings.test_file:
         labelled = _has_labels(settings, settings.test_file, form)
@@ -140,17 +140,17 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
 
 
 def _count_shared_texts(train: Sequence[Any], held_out: Sequence[Any]) -> int:
-    """How many pairs that are held out have one of their texts in the training set."""
-    known, *others = (
+    """Returns the number of held-out pairs that share a text with the training set."""
+    train_pairs, pairs = (
         [{item.text_a, item.text_b} - {None, ""} for item in items if isinstance(item, TextExample)]
         for items in (train, held_out)
     )
-    seen = set().union(*known)
-    return sum(len(pair) > 1 and not seen.isdisjoint(pair) for pair in others[0])
+    train_texts = set().union(*train_pairs)
+    return sum(len(pair) > 1 and not train_texts.isdisjoint(pair) for pair in pairs)
 
 
 def _has_labels(settings: FineTuningSettings, path: str, form: FormReader | None) -> bool:
-    """True if a file has labels, a table a column of labels."""
+    """Returns whether a file contains labels."""
     if form is not None:
         return form.is_labelled(path)
     rows = read_rows(TableFile(path, settings.encoding, settings.delimiter))
@@ -160,29 +160,29 @@ def _has_labels(settings: FineTuningSettings, path: str, form: FormReader | None
 def _reader(
     settings: FineTuningSettings, columns: Mapping[str, Any], form: FormReader | None
 ) -> Callable[..., ExampleSet[Any]]:
-    """Reads a file, by the labels that there may be (``None``: those that there are).
+    """Returns a function that reads a file in the native ``form`` of the task type or a table.
 
-    The file is of the kind's own ``form`` or, without one, a table.
+    Its argument ``labels`` contains the possible classes; ``None`` for those of the file.
     """
     kind, encoding = settings.kind, settings.encoding
-    how = {**columns, "skip_bad_rows": settings.skip_bad_rows}
+    options = {**columns, "skip_bad_rows": settings.skip_bad_rows}
 
     def read(path: str, labels: Sequence[str] | None, labelled: bool = True) -> ExampleSet[Any]:
         if form is not None:
-            return form.read(path, labels=labels, labelled=labelled, encoding=encoding, **how)
+            return form.read(path, labels=labels, labelled=labelled, encoding=encoding, **options)
         changes: dict[str, Any] = {"labels": labels} if kind.classes else {}
         if not labelled:
             changes["label_column"] = None
-        return kind.read(TableFile(path, encoding, settings.delimiter), **{**how, **changes})
+        return kind.read(TableFile(path, encoding, settings.delimiter), **{**options, **changes})
 
     return read
 
 
-# === Texts that occur more than once ===
+# === Duplicate texts ===
 
 
 def _contradiction_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
-    """Yields a note on texts that have different labels, within a set or across sets."""
+    """Yields a note on equal texts with different labels."""
     first: dict[int, Hashable] = {}
     conflicts: dict[int, tuple[Any, set[Hashable]]] = {}
     for examples in (splits.train, *splits.dev.values()):
@@ -194,43 +194,43 @@ def _contradiction_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
     if conflicts:
         item, labels = next(iter(conflicts.values()))
         example = quoted(PAIR_MARK.join(kind.display_texts(item).values()))
-        if not isinstance(label_of(item), tuple):  # the tags of a sentence would fill the line
+        if not isinstance(label_of(item), tuple):  # Tags of a sentence are too long for a note.
             names = sorted(quoted(sorted(x) if isinstance(x, frozenset) else x) for x in labels)
             example += f" ({listed(names, 2)})"
         yield (
-            f"Texts with different labels: {len(conflicts):,}, such as {example}; no model can "
-            "predict all of them. Correct the labels."
+            f"Texts with different labels: {len(conflicts):,}, such as {example}. Correct the "
+            "labels."
         )
 
 
 def _shared_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
-    """Yields notes on examples that dev or test share with training, or test with dev."""
+    """Yields notes on dev and test examples that also occur in another set."""
     field = kind.unshared_text
     also = f"have a {field} that also occurs" if field else "also occur"
 
     def keys(examples: ExampleSet[Any]) -> list[int]:
-        every = map(kind.all_texts, examples.items)
-        texts = ([each[field]] if field else each.values() for each in every)
-        # A pair in the other order, or in upper case, is no new example.
+        columns = map(kind.all_texts, examples.items)
+        texts = ([column[field]] if field else column.values() for column in columns)
+        # The order of a pair and the case do not matter.
         return [hash(tuple(sorted(_plain(text).casefold() for text in each))) for each in texts]
 
     known = {"training": {*keys(splits.train)}} if splits.dev else {}
     for name, examples in splits.dev.items():
-        own = keys(examples)
-        for other, seen in known.items():
-            count = sum(key in seen for key in own)
-            # Only a test set must also differ from the sets on which epochs are chosen.
+        set_keys = keys(examples)
+        for other, other_keys in known.items():
+            count = sum(key in other_keys for key in set_keys)
+            # Only a test set must also differ from the dev sets.
             if count and (other == "training" or name == TEST):
                 yield (
-                    f"{count:,} of {len(own):,} {name} examples {also} in the {other} set "
+                    f"{count:,} of {len(set_keys):,} {name} examples {also} in the {other} set "
                     f"(ignoring case and spaces), so the scores on {name} are too high. Remove the "
                     "duplicates."
                 )
-        known[name] = {*own}
+        known[name] = {*set_keys}
 
 
 def _plain(text: str) -> str:
-    """Returns a text without the differences in white space, which no tokenizer keeps."""
+    """Normalizes white space, which tokenizers ignore."""
     return " ".join(text.split())
 
 
@@ -240,13 +240,13 @@ def _plain(text: str) -> str:
 def read_task(
     settings: FineTuningSettings, embedding: SentenceEmbedding | None = None
 ) -> tuple[Task, DataSplits]:
-    """Makes the task of the settings from its data; returns both."""
+    """Reads the data, and returns the task and the data."""
     splits = read_splits(settings)
     if settings.option("few_shot") and len({item.label for item in splits.train.items}) < 2:
         raise ValueError(
-            f"All texts left to train on have the class {quote(splits.train.items[0].label)}, and "
-            "--few_shot learns from pairs of two classes: give texts of another class, a "
-            "--dev_file, or --dev_fraction=0."
+            f"--few_shot requires two classes, but all training texts have the class "
+            f"{quote(splits.train.items[0].label)}. Add texts of another class, or pass --dev_file "
+            "or --dev_fraction=0."
         )
     task = settings.kind(
         settings.glue or settings.task,
@@ -263,7 +263,7 @@ def read_task(
 
 
 def _table_columns(settings: FineTuningSettings) -> dict[str, Any]:
-    """The kind's arguments of reading a table; {} for files of a form of their own."""
+    """Returns the keyword arguments of the reader of tables; {} for native formats."""
     if not settings.text_columns:
         return {}
     columns = {
@@ -275,19 +275,19 @@ def _table_columns(settings: FineTuningSettings) -> dict[str, Any]:
 
 
 def check_tables(settings: FineTuningSettings) -> None:
-    """Refuses a table that is empty or lacks a column, before anything that takes seconds.
+    """Checks early that tables are not empty and contain the columns.
 
-    Nothing is refused here with ``skip_bad_rows``, which leaves a row without a column out, and
-    where the run's directory is there: a finished run is shown whatever became of its files.
+    Skips the checks with ``skip_bad_rows``, which allows rows without a column, and for existing
+    runs, because a finished run does not need its files.
     """
     columns = _table_columns(settings)
     is_new = not os.path.isdir(settings.model_dir)
     if not is_new or settings.skip_bad_rows or not columns:
         return
     ids = [*settings.text_columns, settings.id_column]
-    # What else names columns, as where an answer starts, may be of labelled files alone.
-    others = [name for name in table_options(settings.kind) if name.endswith("_column")]
-    labelled = [*ids, settings.label_column, *(settings.option(name) for name in others)]
+    # Other columns, such as the start of an answer, may exist only in labeled files.
+    options = [name for name in table_options(settings.kind) if name.endswith("_column")]
+    labelled = [*ids, settings.label_column, *(settings.option(name) for name in options)]
     tables = [
         (settings.train_file, labelled),
         (settings.dev_file, labelled),

@@ -1,4 +1,4 @@
-"""Learning from few examples: pairs of their texts, then a head on the vectors.
+"""Few-shot training: contrastive learning on pairs of texts, then a head on their embeddings.
 
 Source: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts" (SetFit), section 3.
 """
@@ -18,16 +18,16 @@ from bert_tf.training.progress import print_progress
 
 from .objective import FewShotTraining
 
-_MAX_ROUNDS = 5000  # of the regression of the head
+_MAX_ROUNDS = 5000  # of the logistic regression
 
 
 def few_shot_training(
     task: Task, inference: Inference, pairs_each: int, seed: int
 ) -> FewShotTraining:
-    """Learning from few examples: pairs of texts move the vectors, then a head is fitted to these.
+    """Creates the training on pairs, which trains the encoder, then fits the head.
 
-    Two texts of one class are to have vectors of the same direction, two of different classes of
-    perpendicular ones. The result is a classifier as any other: the head reads the same vectors.
+    The target cosine similarity is 1 for two texts of the same class and 0 for others. The result
+    is a standard classifier.
     """
     items, length, classifier = task.training_items(), inference.max_seq_length, inference.model
     ids = np.array([task.labels.index(item.label) for item in items])
@@ -35,7 +35,7 @@ def few_shot_training(
         SimilarityExample(str(number), (items[one].text_a, items[other].text_a), score)
         for number, (one, other, score) in enumerate(draw_pairs(ids, pairs_each, seed))
     ]
-    print_progress(f"Few examples: {len(pairs):,} pairs of the {len(items):,} texts.", flush=True)
+    print_progress(f"Few-shot training: {len(pairs):,} pairs of {len(items):,} texts.", flush=True)
     encoder = classifier.encoder
     encoder.sentence_embedding = SentenceEmbedding(classifier.pooling, False, length)
     options = SimilarityTask.Options(similarity_loss=COSINE)
@@ -55,28 +55,42 @@ def few_shot_training(
 
 
 def draw_pairs(ids: np.ndarray, each: int, seed: int) -> list[tuple[int, int, float]]:
-    """Pairs of examples of the classes ``ids`` (N,): the numbers of the two, and 1.0 for one class.
+    """Draws pairs of examples at random.
 
-    Each example is in ``each`` pairs with others of its class, where it has any, and in as many
-    with others of other classes, drawn at random.
+    Args:
+        ids: Class ids of the N examples, of shape (N,).
+        each: Number of pairs of each example with examples of its class, and with others.
+        seed: Random seed.
+
+    Returns:
+        Indices of the two examples and the target: 1.0 for equal classes, else 0.0.
     """
     random, pairs = np.random.default_rng(seed), []
-    for one, own in enumerate(ids):
-        same = np.flatnonzero(ids == own)
-        for others, score in ((same[same != one], 1.0), (np.flatnonzero(ids != own), 0.0)):
-            if len(others):
-                drawn = random.choice(others, each).tolist()
+    for one, class_id in enumerate(ids):
+        same = np.flatnonzero(ids == class_id)
+        different = np.flatnonzero(ids != class_id)
+        for candidates, score in ((same[same != one], 1.0), (different, 0.0)):
+            if len(candidates):
+                drawn = random.choice(candidates, each).tolist()
                 pairs += [(one, other, score) for other in drawn]
     return pairs
 
 
 def fit_head(vectors: np.ndarray, ids: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Multinomial logistic regression of N vectors (N, H) on C classes: kernel (H, C), bias (C,).
+    """Fits a multinomial logistic regression.
 
-    The sum of the cross-entropies and half the kernel's squared norm is least for the vectors at
-    length 1: scikit-learn's ``LogisticRegression``. The pairs taught directions alone, and of a few
-    examples the longest would count most. The kernel is for vectors of any length, those of the
-    mean length as if it were 1. Nesterov's method, whose step the largest curvature bounds.
+    Minimizes the objective of scikit-learn's ``LogisticRegression`` (cross-entropy with an L2
+    penalty) on normalized vectors, because the pairs train only directions. The kernel is then
+    scaled for vectors of the mean length. Uses Nesterov's method with a step size from the largest
+    curvature.
+
+    Args:
+        vectors: Embeddings of shape (N, H).
+        ids: Class ids of shape (N,).
+        classes: Number of classes C.
+
+    Returns:
+        Kernel of shape (H, C) and bias of shape (C,).
     """
     scale = np.linalg.norm(vectors, axis=1).mean()
     directions = normalize_rows(vectors)
@@ -87,11 +101,11 @@ def fit_head(vectors: np.ndarray, ids: np.ndarray, classes: int) -> tuple[np.nda
     weights = ahead = np.zeros([rows.shape[1], classes])
     for number in range(_MAX_ROUNDS):
         logits = rows @ ahead
-        shares = np.exp(logits - logits.max(1, keepdims=True))
-        shares /= shares.sum(1, keepdims=True)
-        gradient = rows.T @ (shares - targets) + penalty * ahead
+        probabilities = np.exp(logits - logits.max(1, keepdims=True))
+        probabilities /= probabilities.sum(1, keepdims=True)
+        gradient = rows.T @ (probabilities - targets) + penalty * ahead
         if np.abs(gradient).max() < 1e-7:
             break
-        before, weights = weights, ahead - step * gradient
-        ahead = weights + number / (number + 3) * (weights - before)
+        previous, weights = weights, ahead - step * gradient
+        ahead = weights + number / (number + 3) * (weights - previous)
     return weights[:-1] / scale, weights[-1]

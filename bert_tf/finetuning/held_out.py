@@ -1,4 +1,4 @@
-"""Held-out examples, drawn by their contents and the seed alone."""
+"""Held-out split, which depends only on the contents of the examples and the seed."""
 
 import collections
 import hashlib
@@ -11,35 +11,41 @@ T = TypeVar("T")
 
 
 def hold_out(
-    items: Sequence[T], fraction: float, seed: int, key: Callable[[T], Hashable], what: str
+    items: Sequence[T], fraction: float, seed: int, key: Callable[[T], Hashable], groups: str
 ) -> tuple[list[T], list[T], str]:
-    """Splits examples in two, where no set to evaluate on is given.
+    """Splits examples into training and held-out examples, stratified by class.
 
-    Examples of one group, which have the same ``key``, stay together; ``what`` names the groups for
-    people. Which groups are held out depends on their contents and the seed, not on their order.
-    Every class of texts gives its share. Returns what is left (at least one group), what is held
-    out (likewise), each in the order of ``items``, and what the groups are.
+    Args:
+        items: Examples.
+        fraction: Fraction to hold out.
+        seed: Random seed.
+        key: Returns the group of an example; groups are not split.
+        groups: Description of the groups.
+
+    Returns:
+        The training examples and the held-out examples, at least one group each, in the order of
+        ``items``, and the description, extended if groups are too large.
     """
-    groups = collections.Counter(key(item) for item in items)
-    if len(groups) < 2:
-        several = f"{len(items):,} examples of one article, context or text, which stay together"
+    sizes = collections.Counter(key(item) for item in items)
+    if len(sizes) < 2:
+        several = f"all {len(items):,} have the same text, context or article"
         raise ValueError(
-            f"Nothing can be held out of {'one example' if len(items) == 1 else several}: give "
-            "more of them, a --dev_file, or --dev_fraction=0."
+            f"Cannot hold out examples: {'there is only one' if len(items) == 1 else several}. Add "
+            "examples, or pass --dev_file or --dev_fraction=0."
         )
-    ranked = sorted(groups, key=lambda group: _hash(seed, group))
+    ranked = sorted(sizes, key=lambda group: _hash(seed, group))
     classes = _classes(items, key)
     if len(set(classes.values())) > 1:
-        chosen = _draw_by_class(ranked, groups, classes, fraction, seed)
+        chosen = _draw_by_class(ranked, sizes, classes, fraction, seed)
     else:
-        chosen = _draw(ranked, groups, fraction * len(items))
-    # Where each alone is too much, the least.
-    chosen = chosen or {min(ranked, key=groups.__getitem__)}
+        chosen = _draw(ranked, sizes, fraction * len(items))
+    # If each group is too large, use the smallest.
+    chosen = chosen or {min(ranked, key=sizes.__getitem__)}
     held_out = [item for item in items if key(item) in chosen]
     if len(held_out) < fraction * len(items) / 2:
-        largest = max(groups.values())
-        what += f"; {largest:,} that share a text or an article stay together: give a --dev_file"
-    return [item for item in items if key(item) not in chosen], held_out, what
+        largest = max(sizes.values())
+        groups += f"; {largest:,} share a text or an article and are not split, pass --dev_file"
+    return [item for item in items if key(item) not in chosen], held_out, groups
 
 
 def _hash(seed: int, value: Hashable) -> bytes:
@@ -47,20 +53,20 @@ def _hash(seed: int, value: Hashable) -> bytes:
 
 
 def _draw(ranked: Sequence[Hashable], sizes: Mapping[Any, int], target: float) -> set[Hashable]:
-    """Whole groups, as many as come nearest to the target number of examples, and never all."""
+    """Draws groups up to approximately the target number of examples, but never all groups."""
     chosen: set[Hashable] = set()
     count = 0
     for group in ranked[:-1]:
         if count + sizes[group] / 2 <= target:
             chosen.add(group)
             count += sizes[group]
-        elif chosen and sizes[group] / 2 <= target:  # one that is larger is passed over
+        elif chosen and sizes[group] / 2 <= target:  # Groups that are too large are skipped.
             break
     return chosen
 
 
 def _classes(items: Sequence[Any], key: Callable[[Any], Hashable]) -> dict[Hashable, str]:
-    """The class of each group of texts, the rarest of several; {} without classes."""
+    """Returns the class of each group, the rarest if there are several; {} without classes."""
     if not all(isinstance(item, TextExample) and isinstance(item.label, str) for item in items):
         return {}
     counts = collections.Counter(item.label for item in items)
@@ -78,7 +84,7 @@ def _draw_by_class(
     fraction: float,
     seed: int,
 ) -> set[Hashable]:
-    """Draws each class' share, rounded so that all together are the whole's (largest remainder)."""
+    """Draws the same fraction of each class, rounded by the largest remainder method."""
     parts: dict[str, list[Hashable]] = {}
     for group in ranked:
         parts.setdefault(classes[group], []).append(group)

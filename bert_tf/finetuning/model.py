@@ -1,4 +1,4 @@
-"""Model of a fine-tuning: what it starts from, as it is built, and as it is run on the sets."""
+"""Model of a fine-tuning: its initial weights, its construction and its inference."""
 
 import dataclasses
 import functools
@@ -24,16 +24,16 @@ from bert_tf.training.run_directory import FineTuningDirectory
 
 from .settings import DEFAULT_SCHEDULE, SCHEDULE_BY_HIDDEN_SIZE, FineTuningSettings
 
-# The arguments of a model that its start decides, each as it is without being named.
+# Default values of the model arguments that the initial model defines.
 _HEAD = {"pooling": "cls", "dense_size": None, "dense_activation": DENSE_ACTIVATIONS[0]}
 
 
 class InitialModel(NamedTuple):
     """Model that a run starts from; a resumed run has no ``checkpoint``.
 
-    ``head`` are the arguments of the model's constructor that the start decides: what the head
-    reads of a text, ``pooling``, where the task's reads one vector, and the layer behind that of a
-    model of embeddings. Of such a model ``embedding`` says what a text's vector is.
+    ``head`` contains arguments of the constructor: the ``pooling``, for heads with one input vector
+    per text, and the dense layer of an embedding model. ``embedding`` defines the embedding of a
+    text.
     """
 
     config: BertConfig
@@ -45,10 +45,10 @@ class InitialModel(NamedTuple):
 
 
 class RunSource:
-    """What a run goes on from: itself, where it has begun, or what ``--init_checkpoint`` names.
+    """Source of a run's model: the run itself if it has progress, else ``--init_checkpoint``.
 
-    Either is opened once, where it is first asked for. A run that has begun has weights of its own:
-    what it started from may be gone.
+    The source is opened once, on first access. A run with progress does not require
+    ``--init_checkpoint``, which may have been deleted.
     """
 
     def __init__(self, init_checkpoint: str, directory: FineTuningDirectory) -> None:
@@ -56,34 +56,34 @@ class RunSource:
 
     @functools.cached_property
     def is_run(self) -> bool:
-        """True if it is the run itself."""
+        """Whether the source is the run itself."""
         return self._directory.has_state() or self._directory.is_finished()
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
-        """The run's description, without weights, or the checkpoint."""
+        """Description of the run, without weights, or the initial checkpoint."""
         if self.is_run:
             return model_directory.read_description(self._directory.path)
         return open_checkpoint(self._init_checkpoint)
 
     def fingerprint(self, moved: Sequence[str]) -> dict[str, str]:
-        """The fingerprint of what the run starts from, by its flag; {} where nothing asks for it.
+        """Returns the fingerprint of the initial checkpoint by its flag; {} if it is not needed.
 
-        ``moved`` are the flags that name another place than at first, and are to name the same.
+        ``moved`` contains the flags whose paths have changed since the start.
         """
         flag = "init_checkpoint"
         if self.is_run and flag not in moved:
             return {}
-        start = open_checkpoint(self._init_checkpoint) if self.is_run else self.checkpoint
-        return {f"--{flag}": start.fingerprint()}
+        initial = open_checkpoint(self._init_checkpoint) if self.is_run else self.checkpoint
+        return {f"--{flag}": initial.fingerprint()}
 
 
 def with_default_schedule(
     settings: FineTuningSettings, source: RunSource
 ) -> tuple[FineTuningSettings, str]:
-    """Fills in the learning rate and the epochs that are not given, by the hidden size.
+    """Sets the default learning rate and number of epochs for the hidden size.
 
-    Also a sentence on what was taken, "" where nothing was.
+    Also returns a message about the defaults, or "".
     """
     names = ("learning_rate", "num_train_epochs")
     if settings.sweep or all(getattr(settings, name) for name in names):
@@ -100,20 +100,20 @@ def with_default_schedule(
     flags = [f"--{name}={value:g}" for name, value in taken.items()]
     if settings.max_steps and "num_train_epochs" in taken:
         del flags[-1]
-    message = f"By default for {units:,} units: {' '.join(flags)}." if flags else ""
+    message = f"Defaults for hidden_size={units}: {' '.join(flags)}." if flags else ""
     return dataclasses.replace(settings, **taken), message
 
 
 def initial_model(
     settings: FineTuningSettings, checkpoint: Checkpoint, *, resumes: bool = False
 ) -> InitialModel:
-    """The start of a run; where it ``resumes``, the ``checkpoint`` is its own description."""
+    """Creates the initial model; if the run ``resumes``, ``checkpoint`` is its description."""
     _check_pooling(settings)
     tokenization = _require_tokenization(settings, checkpoint)
     if not resumes:
         tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
     tokenizer = tokenization.to_tokenizer()
-    if resumes:  # its weights come later
+    if resumes:  # Its weights are restored later.
         head, embedding = checkpoint.model.arguments, checkpoint.sentence_embedding
         start = InitialModel(checkpoint.config, tokenization, tokenizer, None, head, embedding)
     else:
@@ -124,21 +124,21 @@ def initial_model(
 
 
 def _check_pooling(settings: FineTuningSettings) -> None:
-    """Refuses ``--pooling`` where the kind's head reads each token."""
+    """Rejects ``--pooling`` for heads with an output per token."""
     kind = settings.kind
     if settings.pooling and not (
         kind.embeds or "pooling" in MODEL_CLASSES[kind.model].argument_checks
     ):
         raise ValueError(
-            f"--pooling={settings.pooling}: the head of {settings.glue or settings.task} reads "
-            "each token: leave it out."
+            f"--pooling={settings.pooling} is not supported for {settings.glue or settings.task}, "
+            "which has outputs per token. Remove it."
         )
 
 
 def _require_tokenization(settings: FineTuningSettings, checkpoint: Checkpoint) -> Tokenization:
     if checkpoint.tokenization is None:
         raise ValueError(
-            f"--init_checkpoint={settings.init_checkpoint} cannot read text: "
+            f"--init_checkpoint={settings.init_checkpoint} has no tokenizer: "
             f"{missing_tokenizer_reason(checkpoint.notes)}"
         )
     return checkpoint.tokenization
@@ -147,7 +147,7 @@ def _require_tokenization(settings: FineTuningSettings, checkpoint: Checkpoint) 
 def _apply_flags(
     settings: FineTuningSettings, checkpoint: Checkpoint
 ) -> tuple[BertConfig, Mapping[str, Any], SentenceEmbedding | None]:
-    """What the flags make of a checkpoint: its config, what the head reads, a text's vector."""
+    """Returns the config, the arguments of the head and the embedding for the flags."""
     config, rate = checkpoint.config, settings.hidden_dropout_prob
     if rate is not None:
         config = dataclasses.replace(
@@ -161,25 +161,25 @@ def _apply_flags(
 
 
 def _check_start(settings: FineTuningSettings, start: InitialModel) -> None:
-    """Refuses rows, frozen blocks and layers of features that the model does not have."""
+    """Checks the sequence length and the numbers of blocks against the model."""
     positions, blocks = start.config.max_position_embeddings, start.config.num_hidden_layers
     if settings.max_seq_length > positions:
         raise ValueError(
-            f"--max_seq_length={settings.max_seq_length} is more than the {positions} positions "
-            f"that {settings.init_checkpoint} has embeddings for: give {positions} at most."
+            f"--max_seq_length={settings.max_seq_length}: expected at most {positions}, the number "
+            f"of positions of {settings.init_checkpoint}."
         )
     frozen = settings.freeze
     if frozen > blocks:
         raise ValueError(
-            f"--freeze={frozen} is more than the {blocks} blocks of {settings.init_checkpoint}."
+            f"--freeze={frozen}: expected at most {blocks}, the number of blocks of "
+            f"{settings.init_checkpoint}."
         )
     has_no_head = (settings.option("few_shot") or settings.kind.embeds) and not start.head.get(
         "dense_size"
     )
     if has_no_head and frozen == blocks:
         raise ValueError(
-            f"--freeze={frozen} leaves nothing to train: expected {frozen - 1} at most, as no head "
-            "is trained."
+            f"--freeze={frozen}: expected at most {frozen - 1}, because no head is trained."
         )
     for variant in settings.variants:
         try:
@@ -191,7 +191,7 @@ def _check_start(settings: FineTuningSettings, start: InitialModel) -> None:
 
 
 def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> SentenceEmbedding:
-    """Definition of a text's vector: that of the flags, else that of the checkpoint."""
+    """Returns the definition of the embedding, from the flags or the checkpoint."""
     default = SentenceEmbedding("mean", normalize=True, max_seq_length=settings.max_seq_length)
     changes: dict[str, Any] = {
         "pooling": settings.pooling,
@@ -206,14 +206,14 @@ def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> Sentence
 
 
 def _dense_arguments(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The arguments of the layer behind the pooling; {} without one."""
+    """Returns the arguments of the dense layer after the pooling; {} without one."""
     arguments = checkpoint.model.arguments
     names = ("dense_size", "dense_activation")
     return {name: arguments[name] for name in names if name in arguments}
 
 
 def model_spec(task: Task, start: InitialModel) -> ModelSpec:
-    """The model that a task trains from a start, as a directory describes it."""
+    """Returns the specification of the model that the task trains."""
     known = MODEL_CLASSES[task.model].argument_checks
     head = {
         name: value
@@ -226,25 +226,24 @@ def model_spec(task: Task, start: InitialModel) -> ModelSpec:
 def build_model(
     settings: FineTuningSettings, task: Task, start: InitialModel
 ) -> tuple[BertModel, list[str]]:
-    """Makes the task's model with the start's weights; what the seed draws is drawn here.
+    """Builds the model of the task, with the initial weights or random ones from the seed.
 
-    The checkpoint's head is reused only when its kind, its labels and what it reads match.
-    Except for weights nothing of the checkpoint's model is reused (a pooler that the task does not
-    use, a head's own dropout): the directory describes the task's model, and a resumed run makes it
-    from there. Also returns sentences on what is new in the model or was not used.
+    Reuses the head of the checkpoint only if its class, its labels and its input match. Everything
+    except weights is defined by the task, so that a resumed run builds the same model. Also returns
+    messages about new and unused weights.
     """
     spec, checkpoint = model_spec(task, start), start.checkpoint
     tensors: Mapping[str, StoredTensor] = {}
     messages: list[str] = []
     keeps_regressor = False
     if checkpoint is not None:
-        own = checkpoint.model
-        is_new = own.model_class is not spec.model_class or checkpoint.labels != task.labels
+        source = checkpoint.model
+        is_new = source.model_class is not spec.model_class or checkpoint.labels != task.labels
         for name, default in _HEAD.items():
-            is_new |= own.arguments.get(name, default) != spec.arguments.get(name, default)
-        # Before anything is built: what does not fit may claim any size.
+            is_new |= source.arguments.get(name, default) != spec.arguments.get(name, default)
+        # Check before building, because an invalid checkpoint may require any amount of memory.
         tensors, report = select(checkpoint, spec, new_head=is_new)
-        messages = report.messages(checkpoint.path) + _reading(settings, spec, checkpoint)
+        messages = report.messages(checkpoint.path) + _pooling_notes(settings, spec, checkpoint)
         keeps_regressor = not any(name.startswith("regressor/") for name in report.new)
         warn(report.notes)
     model = weights.build_model(start.config, spec, generator=random.Random(settings.seed))
@@ -256,21 +255,22 @@ def build_model(
     return model, messages
 
 
-def _reading(settings: FineTuningSettings, spec: ModelSpec, checkpoint: Checkpoint) -> list[str]:
-    """Lines on the pooling that a head reads: none for a head that reads [CLS] as usual."""
+def _pooling_notes(
+    settings: FineTuningSettings, spec: ModelSpec, checkpoint: Checkpoint
+) -> list[str]:
+    """Returns notes on the pooling; none for the default, [CLS]."""
     pooling, pools = spec.pooling, "pooling" in spec.model_class.argument_checks
     if not pools or (pooling, checkpoint.pooling) == ("cls", "cls"):
         return []
-    read = "[CLS] through the pooler" if pooling == "cls" else f"the {pooling} over a text's tokens"
-    why = "as --pooling says"
+    source = "--pooling"
     if settings.pooling is None:
-        why = f"as {checkpoint.path} does; --pooling=cls reads [CLS] through the pooler"
-        why = "as --few_shot does" if settings.option("few_shot") else why
-    return [f"The head reads {read}, {why}."]
+        source = f"as in {checkpoint.path}; use --pooling=cls for [CLS]"
+        source = "default of --few_shot" if settings.option("few_shot") else source
+    return [f"Pooling: {pooling} ({source})."]
 
 
 def _freeze(model: Any, blocks: int) -> None:
-    """Leaves the embeddings and the lowest blocks as they are; 0 blocks: all are trained."""
+    """Freezes the embeddings and the lowest blocks; with 0 blocks, nothing is frozen."""
     if blocks:
         model.encoder.embeddings.trainable = False
         for block in model.encoder.blocks[:blocks]:
@@ -283,6 +283,6 @@ def make_inference(
     model: BertModel,
     outputs: Mapping[str, Any] | None = None,
 ) -> Inference:
-    """A model to be run on the sets; ``outputs`` are what it gave for some of them before."""
+    """Creates the inference of a model; ``outputs`` are cached outputs for some of the sets."""
     length, batch_size = settings.max_seq_length, settings.eval_batch_size
     return Inference(model, tokenizer, length, batch_size, cache=dict(outputs or {}))

@@ -1,4 +1,4 @@
-"""The objective of fine-tuning: the loss of a task's model, and the batches that it is of."""
+"""Objective and training batches of fine-tuning."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,15 +14,18 @@ from bert_tf.tasks.target_scale import TargetScale
 from bert_tf.tasks.task import Task
 from bert_tf.training.step import Batch, Objective
 
-# The parts of a batch: features, targets, and perhaps sample weights.
+# Components of a batch; sample weights are optional.
 _PARTS = ("rows", "targets", "weights")
 
 
 class TaskObjective(Objective):
-    """The mean loss of the rows, as ``model.compute_loss`` has it; the sums: it, real tokens.
+    """Mean loss of ``model.compute_loss``; the sums are the loss and the number of real tokens.
 
-    ``weight_of`` says of targets what their mean loss counts among others'; where the loss
-    ``compares_rows``, each replica computes it of the outputs of all.
+    Args:
+        model: Compiled model.
+        weight_of: Returns the weight of the mean loss of a part of a batch, from its targets.
+        compares_rows: Whether the loss compares examples, so that each replica requires the outputs
+            of all replicas.
     """
 
     num_sums = 2
@@ -39,11 +42,11 @@ class TaskObjective(Objective):
         self._compares_rows = compares_rows
 
     def totals(self, batch: Batch) -> list[tf.Tensor]:
-        """Weight of the whole batch, by which the loss is divided."""
+        """Returns the weight of the batch, which divides the loss."""
         return [self._weight_of(batch["targets"])]
 
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """The loss by what the part counts in the batch."""
+        """Returns the weighted loss of a part of the batch."""
         share = ReplicaShard(batch)
         outputs = run_model(self._model, share.rows["rows"], training=True)
         if self._compares_rows:
@@ -58,7 +61,7 @@ class TaskObjective(Objective):
         loss = self._model.compute_loss(
             rows, targets, outputs, counted.get("weights"), training=True
         )
-        # Keras divides by the number of replicas, as it expects their sum.
+        # Keras divides by the number of replicas.
         loss *= share.num_replicas * tf.math.divide_no_nan(self._weight_of(targets), totals[0])
         tokens = tf.zeros(())
         if features.INPUT_MASK in rows:
@@ -66,14 +69,14 @@ class TaskObjective(Objective):
         return loss, tf.stack([loss, tokens]) / copies
 
     def loss(self, sums: tf.Tensor) -> tf.Tensor:
-        """The mean loss."""
+        """Returns the mean loss."""
         return sums[0]
 
 
 class FewShotTraining(NamedTuple):
-    """Learner of another objective than the task's: a part of the model, from other examples.
+    """Submodel trained in place of the task's model, with its own task and examples.
 
-    ``fit`` is called before each evaluation, and makes the rest of the model fit that part.
+    ``fit`` fits the remaining layers before each evaluation.
     """
 
     model: Any
@@ -93,7 +96,7 @@ def training_batches(
     length_multiple: int,
     few_shapes: bool,
 ) -> tf.data.Dataset:
-    """The batches from a step on, for a ``TrainingLoop``, with the places of their last rows."""
+    """Returns the batches from a step on, each with the position of its last example."""
     batches = scale.scaled(
         examples.training_batches(
             batch_size,
@@ -113,6 +116,6 @@ def training_batches(
         cursor = tf.cast([[zero, epoch, zero, last]], tf.int32)
         return {**dict(zip(_PARTS, parts, strict=False)), features.CURSOR: cursor}
 
-    # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
+    # The first conversion by AutoGraph would take seconds.
     with_cursor = tf.autograph.experimental.do_not_convert(with_cursor)
     return batches.enumerate(first_step).map(with_cursor)

@@ -1,4 +1,4 @@
-"""A fine-tuning, from its model directory to its results, and how it resumes."""
+"""Runs or resumes a fine-tuning."""
 
 import contextlib
 import gc
@@ -30,10 +30,15 @@ from .training import FineTuningInputs, train
 def run(
     settings: FineTuningSettings, callbacks: Sequence[Any] = (), *, is_temporary: bool = False
 ) -> dict[str, Any]:
-    """Does what is left to do of the fine-tuning that the settings describe; prints its results.
+    """Runs a fine-tuning, or resumes it, and prints its results.
 
-    ``callbacks`` are Keras'; ``is_temporary``: the model directory is gone after it. Returned are
-    the results, as ``results.json`` has them.
+    Args:
+        settings: Settings of the run.
+        callbacks: Keras callbacks.
+        is_temporary: Whether the model directory is deleted afterwards.
+
+    Returns:
+        The contents of ``results.json``.
     """
     jit_compile = settings.jit_compile == "true"
     devices = open_distribution(settings.strategy, settings.precision, jit_compile=jit_compile)
@@ -48,17 +53,17 @@ def run(
                 is_rewritten=is_rewritten(settings.precision, devices.device_type, jit_compile),
             )
         )
-        # A finished run may be on a disk that cannot be written to.
+        # A finished run may be on a read-only disk.
         if not directory.is_finished() or _is_export_left(settings, read_json(directory.results)):
             directory.create()
             stack.enter_context(directory.locked())
         moved = directory.check_settings(settings.to_dict(), MAY_CHANGE)
         if directory.is_finished():
-            # Rows given in Python have no path by which to tell whether they are the same.
+            # Rows in memory have no path, so that their contents are compared.
             if moved or any(is_in_memory(str(path)) for path in settings.files.values()):
                 fingerprints = read_splits(settings).fingerprints()
                 directory.check_inputs({**fingerprints, **source.fingerprint(moved)})
-            print_progress(f"{directory.path} holds this run, finished.\n")
+            print_progress(f"{directory.path} contains this run, which has finished.\n")
             results = read_json(directory.results)
             if _is_export_left(settings, results):
                 export_best(directory, settings.task)
@@ -78,7 +83,7 @@ def run(
             export_best(directory, settings.task)
             results["export"] = directory.export
         model_card.write(directory.card, run_card(settings, results, directory.path))
-        # Last: that it is there says that everything before is.
+        # The results are written last and mark the run as finished.
         write_json(directory.results, results)
         directory.delete_state()
         print_progress()
@@ -94,9 +99,9 @@ def open_inputs(
     moved: Sequence[str],
     callbacks: Sequence[Any],
 ) -> FineTuningInputs:
-    """Opens the start, reads the data, tokenises the training set, and prints notes.
+    """Opens the initial model, reads the data, tokenizes the training set and prints notes.
 
-    ``moved`` are the flags that name another place than when the run started.
+    ``moved`` contains the flags whose paths have changed since the start.
     """
     start = initial_model(settings, source.checkpoint, resumes=source.is_run)
     task, splits = read_task(settings, start.embedding)
@@ -106,7 +111,7 @@ def open_inputs(
     if splits.skipped:
         with atomic_write(directory.skipped_rows) as file:
             file.write("".join(f"{message}\n" for message in splits.skipped).encode())
-        print_progress(f"All are listed in {directory.skipped_rows}.")
+        print_progress(f"Skipped rows: {directory.skipped_rows}")
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
     print_progress(*training_summary(task, examples, start.tokenizer), sep="\n", flush=True)
     return FineTuningInputs(
@@ -115,21 +120,21 @@ def open_inputs(
 
 
 def _train_once(inputs: FineTuningInputs) -> dict[str, Any]:
-    """Trains, and writes what people look at; the model is not kept."""
+    """Trains, and writes predictions and reports; does not keep the model in memory."""
     outcome = train(inputs)
     return {**outcome.results, "files": write_outputs(inputs, outcome)}
 
 
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:
-    """True if an export is wanted that the results do not name."""
+    """Returns whether the export is requested and missing."""
     return settings.export and not results.get("export")
 
 
 def export_best(directory: FineTuningDirectory, name: str) -> None:
-    """Exports a run's best weights, as ``name``, in place of an export that a killed run left."""
+    """Exports the best weights, and replaces an incomplete export of a killed process."""
     print_progress("Exporting.", flush=True)
     remove_export(directory.export)
-    gc.collect()  # the trained model, which refers to itself
+    gc.collect()  # Frees the trained model, which contains reference cycles.
     checkpoint = open_checkpoint(directory.path)
     model, options = bert_tf.load(checkpoint), export_options(load_task_file(checkpoint))
     export(model, directory.export, options=options, name=name)

@@ -1,4 +1,4 @@
-"""What the model card of a run says: its data, its settings, its results."""
+"""Model card of a run: data, settings and results."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ from bert_tf.tasks.task import TEST
 
 from .settings import MAY_CHANGE, FineTuningSettings, flag_defaults
 
-# The settings that every card has; others are there where they are not the default.
+# Settings that every card contains; others are listed if they differ from the default.
 _ALWAYS_LISTED = (
     *("max_seq_length", "train_batch_size", "learning_rate", "num_train_epochs"),
     *("warmup_proportion", "optimizer", "precision", "metric", "seed"),
@@ -23,7 +23,7 @@ _ALWAYS_LISTED = (
 
 
 def run_card(settings: FineTuningSettings, results: Mapping[str, Any], path: str) -> str:
-    """The model card of a run, with only the names of files: paths may say who the user is."""
+    """Returns the model card; it contains file names, but not paths, which may be private."""
     checkpoint, start = open_checkpoint(path), settings.init_checkpoint
     is_from_hub = start.startswith(HUB_SCHEME)
     start = start.split("@")[0] if is_from_hub else os.path.basename(start.rstrip("/"))
@@ -33,12 +33,12 @@ def run_card(settings: FineTuningSettings, results: Mapping[str, Any], path: str
     files = {name: os.path.basename(str(paths.get(name) or other)) for name in results["rows"]}
     name = os.path.basename(os.path.abspath(settings.model_dir))
     scores, pipeline_tag = results["scores"], model_card.pipeline_tag(checkpoint)
-    deciding = next((each for each in scores if each != TEST), None)
-    uses = dict.fromkeys(scores, "scored; nothing was decided on it")
-    uses |= {"train": "trained on", deciding: "scored; its scores decided which weights were kept"}
+    deciding = next((set_name for set_name in scores if set_name != TEST), None)
+    uses = dict.fromkeys(scores, "evaluation")
+    uses |= {"train": "training", deciding: "evaluation, and selection of the weights"}
     data = [
-        (each, markdown_code(file), f"{results['rows'][each]:,}", uses.get(each, "predicted"))
-        for each, file in files.items()
+        (name, markdown_code(file), f"{results['rows'][name]:,}", uses.get(name, "prediction"))
+        for name, file in files.items()
     ]
     index = {"name": name, "results": _hub_results(scores, files, pipeline_tag)}
     return model_card.fill(
@@ -56,10 +56,10 @@ def run_card(settings: FineTuningSettings, results: Mapping[str, Any], path: str
         scores=_scores_table(results),
         settings=model_card.table(("setting", "value"), _setting_rows(settings, results)),
         collapsed=results["collapsed"],
-        too_good=deciding and "The scores that decided are a little too good.",
+        too_good=deciding and "Scores on the set that selected the weights are optimistic.",
         always_answers=checkpoint.labels
         and not checkpoint.multi_label
-        and "It always answers one of its classes, also where none of them fits.",
+        and "It always predicts one of its classes, even if none applies.",
         differences=_differences(settings.init_checkpoint),
         use=model_card.use(checkpoint),
     )
@@ -68,27 +68,27 @@ def run_card(settings: FineTuningSettings, results: Mapping[str, Any], path: str
 def _hub_results(
     scores: Mapping[str, Mapping[str, float | None]], files: Mapping[str, str], pipeline_tag: str
 ) -> list[dict[str, Any]]:
-    """The scores as hubs read them."""
+    """Returns the scores in the format of model hubs."""
     return [
         {
             "task": {"type": pipeline_tag},
             "dataset": {"name": files[set_name], "type": files[set_name], "split": set_name},
             "metrics": [
                 {"type": key, "value": value}
-                for key, value in own.items()
+                for key, value in metrics.items()
                 if value is not None and math.isfinite(value)
             ],
         }
-        for set_name, own in scores.items()
+        for set_name, metrics in scores.items()
     ]
 
 
 def _scores_table(results: Mapping[str, Any]) -> str:
-    """Table of the scores, of each set the headline first."""
+    """Returns the table of the scores, with the main metric of each set first."""
     rows = [
         (set_name, markdown_code(metric), "undefined" if value is None else f"{value:.4g}")
-        for set_name, own in results["scores"].items()
-        for metric, value in sorted(own.items(), key=lambda item: item[0] != results["headline"])
+        for set_name, scores in results["scores"].items()
+        for metric, value in sorted(scores.items(), key=lambda item: item[0] != results["headline"])
     ]
     return model_card.table(("set", "score", "value"), rows) if rows else "None."
 
@@ -96,7 +96,7 @@ def _scores_table(results: Mapping[str, Any]) -> str:
 def _setting_rows(
     settings: FineTuningSettings, results: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """Settings to be shown, with the values of a sweep's best configuration; the thresholds."""
+    """Yields the settings of the best run, and the thresholds."""
     chosen, defaults = settings.to_dict() | {"metric": results["headline"]}, flag_defaults()
     may_change = set().union(*MAY_CHANGE.values())
     for name, value in chosen.items():
@@ -110,8 +110,8 @@ def _setting_rows(
 
 
 def _differences(start: str) -> str:
-    """Section of what was told of the model that the run started from."""
-    with contextlib.suppress(ValueError, ImportError):  # it may be gone by now
+    """Returns the section on differences between the initial checkpoint and its source."""
+    with contextlib.suppress(ValueError, ImportError):  # It may have been deleted.
         source = open_checkpoint(start)
         return model_card.differences(source.notes, source.path)
     return ""

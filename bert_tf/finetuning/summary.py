@@ -1,4 +1,4 @@
-"""What a fine-tuning prints of its data before the training; what it writes and prints after it."""
+"""Summary of the data before the training, and of the results after it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,14 +20,14 @@ from bert_tf.training.run_directory import FineTuningDirectory
 
 from .training import FineTuningInputs, TrainingOutcome, scores_line
 
-_SAMPLE = 200  # examples whose words tell how many the vocabulary lacks
-# The settings that a sweep varies, and the columns of its table.
+_SAMPLE = 200  # number of examples for estimating the rate of unknown words
+# Settings that a sweep varies, and the columns of its table.
 VARIED = ("train_batch_size", "learning_rate", "num_train_epochs")
 _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
 
 
 def training_summary(task: Task, examples: Examples, tokenizer: BertTokenizer) -> list[str]:
-    """Lines printed before the training: on the sets, their labels, words that are unknown."""
+    """Returns the lines that describe the sets, their labels and unknown words."""
     notes = label_summary(task)
     labels = f", labels {listed(task.labels)}" if task.labels else ""
     evaluated = ", ".join(task.dev_sets) or "nothing"
@@ -37,7 +37,7 @@ def training_summary(task: Task, examples: Examples, tokenizer: BertTokenizer) -
     sample = items[:: -(-len(items) // _SAMPLE)]
     unknown = unknown_note([text for item in sample for text in texts_of(item)], tokenizer)
     return [
-        f"Task: {task.name}, {count} to train on{labels}; evaluated on: {evaluated}{predicted}.",
+        f"Task: {task.name}, {count} for training{labels}; evaluated on: {evaluated}{predicted}.",
         *messages,
         *notes,
         *filter(None, [unknown]),
@@ -45,17 +45,17 @@ def training_summary(task: Task, examples: Examples, tokenizer: BertTokenizer) -
 
 
 def label_summary(task: Task) -> list[str]:
-    """Lines on the labels: counts, the score of the commonest one, labels that a set lacks."""
+    """Returns lines on label counts, the accuracy of the most common label and missing labels."""
     counts = label_counts(task, None)
     if not counts:
         return _constant_label_notes(task)
     total = sum(counts.values())
     ranked = sorted(counts, key=lambda label: (-counts[label], label))
-    share = "" if task.multi_label else f" of {total:,}"
+    suffix = "" if task.multi_label else f" of {total:,}"
     lines = [
-        "In the training set: "
+        "Training set: "
         + listed(f"{one_line(label)} {counts[label]:,}" for label in ranked)
-        + f"{share}."
+        + f"{suffix}."
     ]
     if task.deciding_set is None:
         return lines
@@ -64,27 +64,27 @@ def label_summary(task: Task) -> list[str]:
     if not task.multi_label and dev_counts:
         baseline = dev_counts.get(ranked[0], 0) / sum(dev_counts.values())
         lines.append(
-            f"To beat: always saying {quote(ranked[0])}, the most frequent, has an accuracy of "
-            f"{baseline:.3f} on {name}."
+            f"Baseline: always predicting {quote(ranked[0])}, the most common label, has an "
+            f"accuracy of {baseline:.3f} on {name}."
         )
-    help = "a --dev_file with all labels, a larger --dev_fraction or another --seed helps"
+    remedy = "Use a --dev_file with all labels, a larger --dev_fraction or another --seed."
     unscored = [label for label in counts if not dev_counts.get(label)]
     if unscored and dev_counts:
         lines.append(
-            f"Only the training set has {listed(map(quote, unscored))}: {name} cannot show how "
-            f"well that is learned; {help}."
+            f"{name} has no examples of {listed(map(quote, unscored))}, so that they are not "
+            f"evaluated. {remedy}"
         )
     unlearned = [label for label in dev_counts if not counts.get(label)]
     if unlearned:
         lines.append(
-            f"Only {name} has {listed(map(quote, unlearned))}: the training set has no examples to "
-            f"learn that from; {help}."
+            f"The training set has no examples of {listed(map(quote, unlearned))}, which {name} "
+            f"contains. {remedy}"
         )
     return lines
 
 
 def _constant_label_notes(task: Task) -> list[str]:
-    """Lines on sets whose numbers are all equal, of which a correlation is undefined."""
+    """Returns notes on sets with a constant label, for which correlations are undefined."""
     numbers = {name: {label_of(item) for item in task.sets[name].items} for name in task.dev_sets}
     return [
         f"Every label of {name} is {labels.pop():.6g}, so its correlations and r2 are undefined. "
@@ -95,7 +95,7 @@ def _constant_label_notes(task: Task) -> list[str]:
 
 
 def write_outputs(inputs: FineTuningInputs, outcome: TrainingOutcome) -> dict[str, list[str]]:
-    """Writes predictions and a report of every set; returns the paths of the files, by set."""
+    """Writes predictions and reports; returns the paths of the files by set."""
     task = inputs.task
     files: dict[str, list[str]] = {}
     for name in (*task.dev_sets, *task.test_sets):
@@ -114,30 +114,28 @@ def write_outputs(inputs: FineTuningInputs, outcome: TrainingOutcome) -> dict[st
 
 
 def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
-    """Prints the results of a finished fine-tuning, and the commands that come next."""
+    """Prints the results of a finished fine-tuning and the next commands."""
     if "configurations" in results:
         print_progress(sweep_table(results))
-        print_progress(f"\nBest: {results['best_run']}, kept in {directory.path}")
+        print_progress(f"\nBest run: {results['best_run']}, saved in {directory.path}")
     best = results["best"]
     trained = f"{results['steps']:,} steps"
     if results["examples_per_second"]:
         speed = f"{results['examples_per_second']:,.1f} examples/s"
-        # Of each process' steps but its first, which compiles the graph.
-        trained += f", {duration(results['seconds'])} after the first, {speed}"
-    print_progress(f"Trained {trained}; the weights of epoch {best['epoch']:.3g} are kept.")
+        # Without the first step of each process, which compiles the graph.
+        trained += f" in {duration(results['seconds'])}, {speed}"
+    print_progress(f"Trained {trained}. Saved the weights of epoch {best['epoch']:.3g}.")
     for name, scores in results["scores"].items():
         print_progress(f"  {name:<16}{scores_line(results['headline'], scores)}")
     for name, value in results["thresholds"].items():
         if name != TEMPERATURE:
-            print_progress(
-                f"  threshold {name}: {value:g}, used for the scores and the predictions"
-            )
+            print_progress(f"  threshold {name}: {value:g}, used for scores and predictions")
     for line in calibration_lines(results.get("calibration", {})):
         print_progress(f"  {line}")
     if results["collapsed"]:
         print_progress(
-            f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
-            "lower --learning_rate, or more --num_train_epochs."
+            f"COLLAPSED: {results['collapsed']}. Try another --seed (or --restarts=5), a lower "
+            "--learning_rate or more --num_train_epochs."
         )
     if directory.is_temporary:
         return
@@ -151,7 +149,7 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
     if exported:
         print_progress(f"SavedModel: {exported}")
     print_progress(
-        f"\nWhat comes next:\n  python -m bert_tf.predict --model={directory.path} --input=FILE"
+        f"\nNext steps:\n  python -m bert_tf.predict --model={directory.path} --input=FILE"
     )
     if exported:
         print_progress(f"  python -m bert_tf.verify {exported}")
@@ -164,13 +162,12 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
 
 
 def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    r"""Lines on the temperature's effect on each set where it helps: the loss and the bins' error.
+    r"""Returns a line on the calibration of each set that the temperature improves.
 
     >>> raw, better = ({"expected_calibration_error": e, "loss": e} for e in (0.5, 0.25))
     >>> values = {"temperature": 1.7, "decisions": 900, "raw": raw, "calibrated": better}
-    >>> print_progress(*calibration_lines({"dev": values})[0].split("; "), sep="\n")
-    temperature 1.7: on dev the probabilities are off by 0.250 on average, without it by 0.500
-    the loss is 0.250, without it 0.500
+    >>> print_progress(*calibration_lines({"dev": values}))
+    temperature 1.7: calibration error 0.250 on dev (0.500 without), loss 0.250 (0.500 without)
     >>> calibration_lines({"dev": {**values, "raw": {**raw, "expected_calibration_error": 0.2}}})
     []
     """
@@ -181,11 +178,11 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
             continue
         error = "expected_calibration_error"
         is_few = values["decisions"] < FEW
-        few = f"; {values['decisions']:,} decisions are few to tell" if is_few else ""
+        few = f"; uncertain with {values['decisions']:,} decisions" if is_few else ""
         lines.append(
-            f"temperature {values['temperature']:.3g}: on {one_line(name)} the probabilities are "
-            f"off by {scaled[error]:.3f} on average, without it by {raw[error]:.3f}; the loss is "
-            f"{scaled['loss']:.3f}, without it {raw['loss']:.3f}{few}"
+            f"temperature {values['temperature']:.3g}: calibration error {scaled[error]:.3f} on "
+            f"{one_line(name)} ({raw[error]:.3f} without), loss {scaled['loss']:.3f} "
+            f"({raw['loss']:.3f} without){few}"
         )
     return lines
 
@@ -194,7 +191,7 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
 
 
 def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The table of a sweep, its header first: a row for each configuration, the best first."""
+    """Returns the table of a sweep: the header, then a row per configuration, the best first."""
     rows: list[tuple[str, ...]] = [_COLUMNS]
     headline = results["headline"]
     for entry in results["configurations"]:
@@ -213,7 +210,7 @@ def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def sweep_table(results: Mapping[str, Any]) -> str:
-    """The table for people, and the collapsed runs by name."""
+    """Formats the table and the collapsed runs."""
     rows = table_rows(results)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [f"{results['headline']} on {results['dev_set']}:"]

@@ -1,4 +1,4 @@
-"""Several runs of one task: the paper's grid, other seeds, choices of layers; the best is kept."""
+"""Several runs with different hyperparameters, seeds or layers, of which the best is kept."""
 
 import dataclasses
 import gc
@@ -36,7 +36,7 @@ _CONFIGURATION = ("feature_based", *_PAPER)
 
 
 def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
-    """The runs of a sweep and of restarts by their names: a configuration's seeds in a row."""
+    """Returns the settings of all runs by name; the seeds of a configuration are consecutive."""
     grid: Mapping[str, Sequence[Any]] = _PAPER
     if not settings.sweep:
         grid = {name: (getattr(settings, name),) for name in _PAPER}
@@ -48,10 +48,10 @@ def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
         size, rate, epochs = values
         name = f"batch{size}_rate{rate:g}_epochs{epochs}_seed{seed}"
         name = f"{variant}_{name}" if variant else name
-        own = {"feature_based": variant} if variant else {}
+        options = {"feature_based": variant} if variant else {}
         runs[name] = settings.replaced(
             **dict(zip(_PAPER, values, strict=True)),
-            **own,
+            **options,
             seed=seed,
             sweep=None,
             restarts=1,
@@ -61,25 +61,26 @@ def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
 
 
 def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
-    """Makes the runs that are left, and puts the best one's files into the directory itself."""
+    """Executes the remaining runs, and moves the files of the best one to the model directory."""
     directory, planned = inputs.directory, plan_runs(inputs.settings)
-    dev_set = str(inputs.task.deciding_set)  # a sweep without one is refused with its flags
+    dev_set = str(inputs.task.deciding_set)  # The rules of the flags require a dev set.
     ended: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
     outputs: dict[str, Any] = {}
     for number, (name, run) in enumerate(planned.items(), start=1):
         print_progress(f"\nRun {number} of {len(planned)}: {name}", flush=True)
-        own = _inputs_of(run, inputs)
-        own.directory.check_location({})
-        own.directory.create()
-        own.directory.check_settings(run.to_dict(), MAY_CHANGE)
-        # The same data and the same start for all, and found to be those by now.
-        own.directory.check_inputs(read_json(directory.inputs))
+        run_inputs = _inputs_of(run, inputs)
+        run_directory = run_inputs.directory
+        run_directory.check_location({})
+        run_directory.create()
+        run_directory.check_settings(run.to_dict(), MAY_CHANGE)
+        # All runs have the same, already checked data and initial weights.
+        run_directory.check_inputs(read_json(directory.inputs))
         run_outputs: dict[str, Any] = {}
-        if own.directory.is_finished():
-            results = read_json(own.directory.results)
+        if run_directory.is_finished():
+            results = read_json(run_directory.results)
         else:
-            results, run_outputs = _train_run(own)
+            results, run_outputs = _train_run(run_inputs)
         values = run.to_dict()
         configuration = {key: values.get(key) for key in (*_CONFIGURATION, "seed")}
         ended.append({**results, "name": name, **configuration})
@@ -90,8 +91,8 @@ def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
         _delete_other_weights(best, ended, directory)
     if best is None:
         raise ValueError(
-            f"Every run diverged; the last: {ended[-1]['collapsed']}. Lower --learning_rate and "
-            "name another --model_dir."
+            f"Every run diverged. The last: {ended[-1]['collapsed']}. Lower --learning_rate, and "
+            "use another --model_dir."
         )
     results = {
         **best,
@@ -102,13 +103,13 @@ def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
     }
     with atomic_write(directory.table) as file:
         file.write("".join("\t".join(row) + "\n" for row in table_rows(results)).encode())
-    own = _inputs_of(planned[best["name"]], inputs)
-    results["files"] = _move_best(own, directory, best, outputs)
+    best_inputs = _inputs_of(planned[best["name"]], inputs)
+    results["files"] = _move_best(best_inputs, directory, best, outputs)
     return results
 
 
 def _inputs_of(run: FineTuningSettings, inputs: FineTuningInputs) -> FineTuningInputs:
-    """The inputs of a run of a sweep: its own settings, directory and options of the task."""
+    """Returns the inputs of a run, with its settings, directory and options of the task."""
     is_temporary = inputs.directory.is_temporary
     directory = FineTuningDirectory(run.model_dir, is_temporary=is_temporary)
     task = with_options(inputs.task, run.options)
@@ -116,7 +117,7 @@ def _inputs_of(run: FineTuningSettings, inputs: FineTuningInputs) -> FineTuningI
 
 
 def _train_run(inputs: FineTuningInputs) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains; gives a run's results, and what its best weights gave for the sets."""
+    """Trains; returns the results and the outputs of the best weights."""
     outputs: dict[str, Any] = {}
     try:
         with fresh_names():
@@ -125,8 +126,8 @@ def _train_run(inputs: FineTuningInputs) -> tuple[dict[str, Any], dict[str, Any]
         del outcome
     except DivergedError as error:
         results = {"task": inputs.task.name, "headline": inputs.task.headline}
-        results |= {"scores": {}, "collapsed": str(error).split(":")[0]}
-    gc.collect()  # the trained model, which refers to itself
+        results |= {"scores": {}, "collapsed": str(error).split(". Rerun")[0]}
+    gc.collect()  # Frees the trained model, which contains reference cycles.
     write_json(inputs.directory.results, results)
     return results, outputs
 
@@ -166,14 +167,14 @@ def _move_best(
     best: dict[str, Any],
     outputs: Mapping[str, Any],
 ) -> dict[str, list[str]]:
-    """Moves the best run's weights, whose inputs these are, and writes its outputs."""
+    """Moves the weights of the best run, which has these inputs, and writes its outputs."""
     run_directory = inputs.directory
-    # An earlier process may have been stopped when the weights had moved here already. Those here
-    # may also be of what was the best then: a run's own are gone only where they have moved.
-    there = run_directory if saved_states.find_latest(run_directory.best_weights) else directory
+    # If the process was interrupted after the move, the weights of the run no longer exist. Weights
+    # in the model directory may also be those of an earlier best run.
+    source = run_directory if saved_states.find_latest(run_directory.best_weights) else directory
     with inputs.devices.strategy.scope():
         model, _ = load_with_report(
-            there.path,
+            source.path,
             MODEL_CLASSES[inputs.task.model],
             max_seq_length=inputs.settings.max_seq_length,
             **inputs.task.model_arguments,
@@ -181,7 +182,7 @@ def _move_best(
     inputs = dataclasses.replace(inputs, directory=directory)
     describe(inputs, best["thresholds"])
     weights = {f"model/{weight.path}": weight for weight in model.weights}
-    if there is run_directory:
+    if source is run_directory:
         saved_states.delete_all(directory.best_weights)
     saved_states.save(directory.best_weights, best["best"]["step"], weights, {}, keep=1)
     saved_states.delete_all(run_directory.best_weights)
@@ -191,11 +192,11 @@ def _move_best(
 
 
 def summarize(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:
-    """A sweep's configurations, the one of the best mean first.
+    """Returns the configurations, sorted by decreasing mean of the main metric.
 
-    Each has the number of ``runs``; ``mean``, ``std`` (of the sample, n - 1; ``None`` for one run)
-    and ``best`` of the headline over the ``scored`` runs, with the ``best_seed``; how many
-    runs ``collapsed``; ``means`` and ``deviations`` of every score.
+    Each contains the number of ``runs``; ``mean``, ``std`` (of the sample; ``None`` for one run)
+    and ``best`` of the main metric over the ``scored`` runs, with the ``best_seed``; the number of
+    ``collapsed`` runs; and the ``means`` and ``deviations`` of all scores.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for run in runs:
@@ -206,7 +207,7 @@ def summarize(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, An
         found = (_headline(run, dev_set) for run in scored)
         values = [value for value in found if value is not None]
         best = _best(members, dev_set)
-        # Of a class that no run of the seed has on dev there is no score.
+        # Class scores are undefined if the dev set does not contain the class.
         names = [
             name
             for name in (scored[0]["scores"][dev_set] if scored else ())

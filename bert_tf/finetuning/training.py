@@ -1,4 +1,4 @@
-"""A task's model is built, trained, evaluated, saved and resumed exactly; what went wrong in it."""
+"""Trains the model of a task, with evaluation, exact resumption and detection of divergence."""
 
 import collections
 import dataclasses
@@ -31,18 +31,19 @@ from .model import InitialModel, build_model, make_inference, model_spec
 from .objective import FewShotTraining, TaskObjective, training_batches
 from .settings import FineTuningSettings
 
-_AVERAGED_STEPS = 20  # the loss of a step or two says little
+_AVERAGED_STEPS = 20  # number of steps over which the displayed loss is averaged
 _TENTHS = 10
-# With fewer steps a tenth of them is a batch or two, and says nothing.
+# Minimum number of steps for detecting a constant loss.
 _FEWEST_STEPS = 50
 _MIN_FALL = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningInputs(Inputs):
-    """A run's settings and task, and what all runs of a sweep share: tokenised examples, start.
+    """Inputs of a run; the runs of a sweep share ``start`` and the tokenized ``examples``.
 
-    ``columns`` are the arguments by which the kind read its tables, {} for files of another form.
+    ``columns`` contains the keyword arguments of the reader of tables, and is empty for other
+    formats.
     """
 
     directory: FineTuningDirectory
@@ -53,9 +54,9 @@ class FineTuningInputs(Inputs):
 
 
 class FineTuningTrainer(Trainer):
-    """The training of a task's model, which is built and has the weights to start from.
+    """Trains the model of a task, which has its initial weights.
 
-    A ``few_shot`` learns another task than what is evaluated.
+    ``few_shot`` replaces the trained task, but not the evaluated one.
     """
 
     state: "TrainingState"
@@ -71,7 +72,7 @@ class FineTuningTrainer(Trainer):
         super().__init__(
             inputs,
             save_seconds=60 * inputs.settings.save_checkpoints_minutes,
-            # Of a temporary directory nothing goes on.
+            # Runs in temporary directories are not resumed.
             num_states=0 if inputs.directory.is_temporary else 1,
         )
         settings, self.task = self.settings, inputs.task
@@ -81,12 +82,12 @@ class FineTuningTrainer(Trainer):
         self.steps_per_epoch = self.examples.num_batches(settings.train_batch_size)
         self._num_epochs = -(-self.last_step // self.steps_per_epoch)
         self.state = TrainingState(0, LossCurve(self.last_step))
-        # A squared error, where numbers are learned: in their own units, as the scores are.
+        # Converts squared errors of normalized targets to the original units.
         self._unit = self.task.target_scale.std**2
         self._recent: collections.deque[float] = collections.deque(maxlen=_AVERAGED_STEPS)
-        # By their names in what is kept.
+        # Weights by their names in checkpoints.
         self._weights = {f"model/{weight.path}": weight for weight in self.model.weights}
-        self._best_outputs: dict[str, Any] = {}  # where this process evaluated it
+        self._best_outputs: dict[str, Any] = {}  # empty after a resumption
         self._evaluated_step = -1
         self.loop = self._make_loop(few_shot)
         names = self.task.logged_scores if self.task.deciding_set else ()
@@ -97,12 +98,13 @@ class FineTuningTrainer(Trainer):
             epochs=self._num_epochs,
             scores={n: "min" if n in LOWER_IS_BETTER else "max" for n in names},
         )
-        # A callback hears of each step; and within a call TensorFlow's collectives take one shape.
+        # Callbacks are called after each step. TensorFlow's collectives require constant shapes
+        # within a call.
         replicas = self.devices.strategy.num_replicas_in_sync
         self.single_step_calls = bool(inputs.callbacks) or replicas > 1
 
     def _make_loop(self, few_shot: FewShotTraining) -> TrainingLoop:
-        """The steps of the learner's model, which is compiled for callbacks to look at."""
+        """Creates the training loop; compiles the model only for the callbacks."""
         settings, strategy, device = self.settings, self.devices.strategy, self.devices.device_type
         warmup = int(settings.warmup_proportion * self.last_step)
         schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.last_step)
@@ -134,10 +136,11 @@ class FineTuningTrainer(Trainer):
     # --- Training --------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Trains what is left and puts the best weights into the model.
+        """Trains the remaining steps and restores the best weights.
 
-        Raises ``DivergedError`` when the loss is no number, ``KeyboardInterrupt`` when a signal
-        asked to stop; the state is saved.
+        Raises:
+            DivergedError: If the loss is not finite.
+            KeyboardInterrupt: If a signal stopped the training; the state is saved.
         """
         self.restore()
         resumes = not self.has_ended()
@@ -146,9 +149,7 @@ class FineTuningTrainer(Trainer):
             self.examples = self.task.prepare_examples(self.model, self.examples)
             if self.loop.compilation.jit_compile:
                 lengths = ", ".join(map(str, self.examples.few_lengths()))
-                print_progress(
-                    f"XLA compiles the step once for each length of rows: {lengths} tokens."
-                )
+                print_progress(f"XLA compiles the step once per sequence length: {lengths} tokens.")
         with self.interruption, self.background:
             if resumes:
                 self.callbacks.begin()
@@ -162,12 +163,12 @@ class FineTuningTrainer(Trainer):
 
     @property
     def last_step(self) -> int:
-        """The number of steps."""
+        """Number of training steps."""
         epochs: int = self.settings.num_train_epochs
         return self.settings.max_steps or self.steps_per_epoch * epochs
 
     def batches(self) -> Iterator[Any]:
-        """The batches from the state on; how attention is computed depends on their shapes."""
+        """Returns the remaining batches; selects the attention for their shapes."""
         settings, model = self.settings, self.model
         batches = training_batches(
             self.examples,
@@ -181,7 +182,7 @@ class FineTuningTrainer(Trainer):
         )
         mask = batches.element_spec["rows"].get(features.INPUT_MASK)
         if mask is not None and self.loop.compilation.groups_attention:
-            # (B, S), or (B, K, S) where an example is K rows.
+            # (B, S), or (B, K, S) for examples with K sequences
             texts = settings.train_batch_size * math.prod(mask.shape[1:-1])
             heads = model.config.num_attention_heads
             attend = choose_attention(self.examples.lengths, texts, heads)
@@ -189,7 +190,7 @@ class FineTuningTrainer(Trainer):
         return iter(batches)
 
     def has_ended(self) -> bool:
-        """True if all steps are made, the best evaluation is too old, or a callback says so."""
+        """Returns whether all steps are done, or early stopping or a callback ends the training."""
         state = self.state
         patience = self.settings.early_stopping_epochs * self.steps_per_epoch
         stopped = False
@@ -200,22 +201,22 @@ class FineTuningTrainer(Trainer):
     # --- After a step ------------------------------------------------------------------------
 
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
-        """Evaluates, then saves: who asked to stop waits for an evaluation that is due."""
+        """Evaluates and saves if due; a requested stop waits for the evaluation."""
         if self.is_evaluation_due() and self._evaluated_step != self.step:
             if (line := self.evaluate()) is not None:
                 progress.write(line)
             self._evaluated_step = self.step
         self.state.stopped = self.callbacks.stops
-        # A signal may have come in the meantime.
+        # A signal may have arrived during the evaluation.
         if stops or self.is_save_due():
             self.save()
 
     def remedy(self, error: BadStepError) -> Exception:
-        """Says what went wrong, and what helps."""
+        """Returns an error with a remedy."""
         return DivergedError(_divergence(error.bad, self.settings))
 
     def evaluate(self) -> str | None:
-        """Evaluates on the deciding set, keeps the best weights, and gives a line to print."""
+        """Evaluates on the dev set and keeps the best weights; returns a line to print."""
         self._fit()
         with self.task.target_scale.folded(self.model):
             deciding, line = self.task.deciding_set, None
@@ -237,9 +238,9 @@ class FineTuningTrainer(Trainer):
         evaluation = evaluate(self.task, self.inference, deciding)
         scores = json_scores(evaluation.scores)
         headline = self.task.headline
-        best = [each["scores"] for each in state.evaluations if each["step"] == state.best_step]
-        ranks = [rank(headline, each) for each in (scores, *best)]
-        # An undefined score without a loss decides nothing: the last weights are kept.
+        best = [e["scores"] for e in state.evaluations if e["step"] == state.best_step]
+        ranks = [rank(headline, candidate) for candidate in (scores, *best)]
+        # If the score and the loss are undefined, the last weights are kept.
         is_equal = scores[headline] is None and len({*ranks}) == 1
         is_best = not best or ranks[0] > ranks[1] or is_equal
         state.evaluations.append(
@@ -260,7 +261,7 @@ class FineTuningTrainer(Trainer):
     def take(
         self, results: StepResults, seconds: float | None
     ) -> tuple[dict[str, float], int, int]:
-        """Takes the losses, and the time of all steps but each process' first."""
+        """Records the losses, and the time of all steps except the first one of each process."""
         state = self.state
         losses = [loss * self._unit for loss in results.losses]
         for step, loss in enumerate(losses, start=state.step):
@@ -274,25 +275,25 @@ class FineTuningTrainer(Trainer):
         return {"loss": sum(losses) / len(losses)}, int(results.sums[1]), examples
 
     def labels(self, figures: Mapping[str, float]) -> dict[str, str]:
-        """The loss of the newest steps, and the speed of all."""
+        """Returns the mean loss of the last steps, and the speed of all steps."""
         labels = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
         if self.state.seconds:
             labels["examples/s"] = f"{self.state.examples / self.state.seconds:,.0f}"
         return labels
 
     def _examples_of(self, step: int) -> int:
-        """Number of examples of a step; steps count from 1."""
+        """Returns the number of examples of a step, counted from 1."""
         size, total = self.settings.train_batch_size, len(self.examples)
         batch_index = (step - 1) % self.steps_per_epoch
         return min(size, total - batch_index * size)
 
 
-# === A whole training ===
+# === Training and evaluation ===
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOutcome:
-    """The model with the best weights, its evaluations, and the results of the training."""
+    """Inference with the best weights, evaluations by set, and the results."""
 
     inference: Inference
     evaluations: Mapping[str, Evaluation]
@@ -300,7 +301,7 @@ class TrainingOutcome:
 
 
 def train(inputs: FineTuningInputs) -> TrainingOutcome:
-    """Trains what is left, evaluates the best weights on every dev set, and describes the model."""
+    """Trains, evaluates the best weights on each dev set, and writes the model description."""
     settings, task = inputs.settings, inputs.task
     describe(inputs, {})
     with inputs.devices.strategy.scope():
@@ -318,7 +319,7 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
     evaluations = evaluate_all(task, inference)
     deciding = evaluations.get(task.deciding_set or "")
     thresholds = _floats(deciding.thresholds if deciding else task.default_thresholds)
-    # Without a set that decides, the others say whether a run has collapsed.
+    # Without a dev set, other evaluations show whether a run has collapsed.
     scored_sets = [task.deciding_set] if deciding else evaluations
     constant = next((name for name in scored_sets if name and evaluations[name].constant), None)
     describe(inputs, thresholds)
@@ -354,7 +355,7 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
 
 
 def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
-    """Evaluates a model on every dev set of the task, by the thresholds that the first decides."""
+    """Evaluates a model on each dev set, with the thresholds of the deciding set."""
     by_set: dict[str, Evaluation] = {}
     thresholds: Mapping[str, float] | None = None if task.deciding_set else {}
     for name in sorted(task.dev_sets, key=lambda name: name != task.deciding_set):
@@ -368,7 +369,7 @@ def _floats(scores: Mapping[str, Any]) -> dict[str, float]:
 
 
 def describe(inputs: FineTuningInputs, thresholds: Mapping[str, float]) -> None:
-    """Writes the description of the model that ``bert_tf.load`` and ``bert_tf.predict`` read."""
+    """Writes the files of the model directory except the weights."""
     task, start, path = inputs.task, inputs.start, inputs.directory.path
     options, length = saved_options(type(task), task.options), inputs.settings.max_seq_length
     task_file = TaskFile(task.kind, task.name, length, inputs.columns, options)
@@ -387,16 +388,21 @@ def describe(inputs: FineTuningInputs, thresholds: Mapping[str, float]) -> None:
     model_directory.write_description(described, path)
 
 
-# === Where a training is, and whether it went wrong ===
+# === State of a training ===
 
 
 @dataclasses.dataclass
 class TrainingState:
-    """State of a training that is saved as JSON beside its variables.
+    """State of a training, saved as JSON with its variables.
 
-    ``evaluations`` are those of the set that decides; ``best_step`` is the step of the best one, or
-    the newest epoch's end. ``seconds`` were spent on ``examples``: those of all steps but each
-    process' first. ``stopped``: a callback ended the training.
+    Attributes:
+        step: Number of steps done.
+        curve: Training loss.
+        evaluations: Evaluations on the deciding set.
+        best_step: Step of the best evaluation; without evaluations, the end of the last epoch.
+        seconds: Training time, without the first step of each process.
+        examples: Number of examples trained in ``seconds``.
+        stopped: Whether a callback ended the training.
     """
 
     step: int
@@ -408,33 +414,33 @@ class TrainingState:
     stopped: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Form that ``from_json`` reads."""
+        """Returns the state for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> "TrainingState":
-        """Reads what ``to_json`` gave."""
-        return cls(**{**kept, "curve": LossCurve(**kept["curve"])})
+    def from_json(cls, state: Mapping[str, Any]) -> "TrainingState":
+        """Creates the state from the result of ``to_json``."""
+        return cls(**{**state, "curve": LossCurve(**state["curve"])})
 
 
 class DivergedError(ValueError):
-    """The training went wrong at a step; the message says what to do."""
+    """The loss, the gradient or the weights are not finite."""
 
 
 def _divergence(bad: BadStep, settings: FineTuningSettings) -> str:
-    what = str(bad._replace(cursors=()))
-    or_else = " (or --precision=float32)" if settings.precision != "float32" else ""
+    problem = str(bad._replace(cursors=()))
     if not bad.corrupts_weights and not math.isfinite(bad.loss):
-        what = f"The loss of step {bad.step + 1:,} is {bad.loss}"
+        problem = f"The loss of step {bad.step + 1:,} is {bad.loss}"
+    precision = " (or --precision=float32)" if settings.precision != "float32" else ""
     return (
-        f"{what}: start again with a lower --learning_rate and another --model_dir{or_else}; what "
-        "was saved before is kept."
+        f"{problem}. Rerun with a lower --learning_rate{precision} and another --model_dir; saved "
+        "checkpoints are kept."
     )
 
 
 @dataclasses.dataclass
 class LossCurve:
-    """The training loss, by tenths of the planned steps."""
+    """Mean training loss of each tenth of the planned steps."""
 
     num_steps: int
     sums: list[float] = dataclasses.field(default_factory=lambda: [0.0] * _TENTHS)
@@ -450,12 +456,12 @@ class LossCurve:
         return [total / count for total, count in zip(self.sums, self.counts, strict=True) if count]
 
     def fall(self) -> str:
-        """The means of the first and of the last tenth, in words."""
+        """Formats the means of the first and the last tenth."""
         means = self._means()
         return f"from {means[0]:#.4g} to {means[-1]:#.4g}"
 
     def is_flat(self) -> bool:
-        """True if, after 50 steps or more, the last tenth's mean is not 2% below the first's."""
+        """Returns whether the loss decreased by less than 2% in at least 50 steps."""
         means = self._means()
         if sum(self.counts) < _FEWEST_STEPS or len(means) < 2:
             return False
@@ -463,7 +469,7 @@ class LossCurve:
 
 
 def describe_collapse(curve: LossCurve, constant: str | None, set_name: str | None) -> str | None:
-    """Why a run counts as collapsed, in a phrase, of which ``constant`` is one; else ``None``."""
+    """Returns the reasons why a run has collapsed; ``None`` if it has not."""
     reasons = []
     if constant:
         reasons.append(f"on {set_name} {constant}")
@@ -477,6 +483,6 @@ def _defined(scores: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def scores_line(headline: str, scores: Mapping[str, float | None]) -> str:
-    """Scores in one line, the one that decides first."""
+    """Formats scores on one line, the main metric first."""
     names = sorted(scores, key=lambda name: name != headline)
     return ", ".join(f"{one_line(name)} {score_text(name, scores[name], scores)}" for name in names)

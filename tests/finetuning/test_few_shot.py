@@ -90,8 +90,7 @@ def test_texts_of_one_class_make_no_pairs_of_two(inputs, tmp_path):
     one = write_table(tmp_path / "one.tsv", [(f"good {n}", "pos") for n in range(4)])
     for wrong in ({}, {"train_file": one}, {"train_file": one, "dev_fraction": 0}):
         sentence = (
-            "^All texts left to train on have the class '(pos|neg)', and --few_shot learns from "
-            "pairs of two classes"
+            "^--few_shot requires two classes, but all training texts have the class '(pos|neg)'"
         )
         with pytest.raises(ValueError, match=sentence):
             read_task(settings(inputs, tmp_path, **given | wrong))

@@ -130,7 +130,7 @@ def test_a_group_that_is_too_large_is_passed_over():
     few += [SimilarityExample(str(n), (f"r{n}", f"b{n}"), None) for n in range(3)]
     _, held_out, what = hold_out(few, 0.1, seed=1)
     assert len(held_out) in (2, 3)
-    assert what.startswith("drawn by the seed; 97 that share a text or an article stay together: ")
+    assert what.startswith("drawn by the seed; 97 share a text or an article and are not split, ")
 
 
 def test_one_of_a_few_is_held_out_and_never_all():
@@ -141,17 +141,17 @@ def test_one_of_a_few_is_held_out_and_never_all():
 @pytest.mark.parametrize(
     "items, what",
     [
-        (texts(1), "one example"),
-        (3 * texts(1), "3 examples of one article, context or text, which stay together"),
+        (texts(1), "there is only one"),
+        (3 * texts(1), "all 3 have the same text, context or article"),
         (
             [SimilarityExample(str(n), ("question", f"answer {n}"), None) for n in range(4)],
-            "4 examples of one article, context or text, which stay together",
+            "all 4 have the same text, context or article",
         ),
     ],
 )
 def test_nothing_can_be_held_out(items, what):
     message = (
-        f"^Nothing can be held out of {what}: give more of them, a --dev_file, or --dev_fraction=0"
+        f"^Cannot hold out examples: {what}. Add examples, or pass --dev_file or --dev_fraction=0"
     )
     with pytest.raises(ValueError, match=message):
         hold_out(items, 0.1, seed=1)

@@ -28,13 +28,10 @@ def started(inputs, tmp_path, **changes):
 def test_a_head_reads_what_its_checkpoint_says_or_the_flag(inputs, sentence_model, tmp_path):
     model, notes = started(inputs, tmp_path, init_checkpoint=sentence_model)
     assert (model.pooling, model.encoder.pooler) == ("mean", None)
-    assert notes[-1] == (
-        f"The head reads the mean over a text's tokens, as {sentence_model} does; --pooling=cls "
-        "reads [CLS] through the pooler."
-    )
+    assert notes[-1] == (f"Pooling: mean (as in {sentence_model}; use --pooling=cls for [CLS]).")
     model, notes = started(inputs, tmp_path, init_checkpoint=sentence_model, pooling="cls")
     assert model.pooling == "cls" and model.encoder.pooler is not None
-    assert notes[-1] == "The head reads [CLS] through the pooler, as --pooling says."
+    assert notes[-1] == "Pooling: cls (--pooling)."
 
 
 def test_a_run_says_what_its_head_reads(unusual, inputs, tmp_path):

@@ -87,7 +87,7 @@ def test_a_finished_run_shows_its_results_again(finished, inputs, capsys, monkey
     flags = {"test_file": inputs / "test.tsv"}
     run(settings(inputs, finished, **flags, eval_batch_size=3))
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{finished} holds this run, finished.")
+    assert printed.startswith(f"{finished} contains this run, which has finished.")
     assert "dev             accuracy" in printed and "python -m bert_tf.predict" in printed
     with pytest.raises(ValueError, match=r"holds a run with other settings: --learning_rate=0\.1"):
         run(settings(inputs, finished, **flags, learning_rate=0.1))
@@ -106,7 +106,7 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
         monkeypatch.setattr(name.replace("tf.", "tensorflow.", 1), refuse)
     run(settings(inputs, finished, **flags))
     run(settings(moved, finished, **{**flags, "test_file": moved / "test.tsv"}))
-    assert capsys.readouterr().out.count("holds this run, finished.") == 2
+    assert capsys.readouterr().out.count("contains this run, which has finished.") == 2
     write_table(moved / "dev.tsv", sentences(20, seed=9))
     sentence = (
         r"What dev read is not what the run in .* was started with \(files have changed, or "
@@ -128,15 +128,15 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ({"max_seq_length": 64}, "--max_seq_length=64 is more than the 32 positions that .*tiny "
-         "has embeddings for"),
-        ({"freeze": 3}, "--freeze=3 is more than the 1 blocks of .*tiny"),
+        ({"max_seq_length": 64}, "--max_seq_length=64: expected at most 32, the number of "
+            "positions of .*tiny"),
+        ({"freeze": 3}, "--freeze=3: expected at most 1, the number of blocks of .*tiny"),
         ({**dict.fromkeys(("text_columns", "label_column", "learning_rate")),
           **{"task": "tagging", "feature_based": "last,concat_last_four"}},
          "--feature_based=last,concat_last_four: variant='concat_last_four': expected an encoder "
          "with at least 4 blocks, got 1"),
-        ({"few_shot": True, "freeze": 1}, "--freeze=1 leaves nothing to train: expected 0 at "
-         "most, as no head is trained"),
+        ({"few_shot": True, "freeze": 1}, "--freeze=1: expected at most 0, because no head is "
+            "trained"),
         ({"init_checkpoint": "nowhere"}, "nowhere"),
         ({"train_file": "empty.tsv"}, "empty.tsv is empty"),
         ({"dev_file": "odd.tsv"}, r"odd\.tsv, line 3: .*'awful'"),
@@ -226,7 +226,7 @@ def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expec
     assert (resolved.learning_rate, resolved.num_train_epochs) == expected
     for name in ("learning_rate", "num_train_epochs"):
         assert (f"--{name}={getattr(resolved, name):g}" in sentence) == (name not in flags)
-    assert sentence.startswith(f"By default for {units} units: --")
+    assert sentence.startswith(f"Defaults for hidden_size={units}: --")
 
 
 def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys, monkeypatch):

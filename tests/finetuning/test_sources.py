@@ -15,7 +15,7 @@ def test_without_a_dev_file_a_tenth_is_held_out_and_told(inputs, tmp_path):
     task, sets = read_task(settings(inputs, tmp_path, dev_file=None))
     assert task.dev_sets == ("dev",) and task.labels == ("neg", "pos")
     (note,) = sets.notes
-    assert note.startswith("No --dev_file: ") and "of the 46 examples" in note
+    assert note.startswith("No --dev_file: ") and "of 46 examples" in note
     assert sets.fingerprints().keys() == {"train", "dev"}
 
 
@@ -30,7 +30,7 @@ def test_a_test_file_with_and_without_labels(inputs, tmp_path):
     assert (alone.dev_sets, alone.deciding_set) == (("test",), None)
     nothing, sets = read_task(settings(inputs, tmp_path, dev_file=None, dev_fraction=0))
     assert nothing.dev_sets == () and nothing.deciding_set is None
-    assert sets.notes == ["Nothing decides which epoch is best: the last one is kept."]
+    assert sets.notes == ["No dev set: the weights of the last epoch are kept."]
 
 
 def test_a_column_that_names_the_rows_is_asked_about(inputs, tmp_path):
@@ -136,7 +136,7 @@ def notes_of(folder, task, train, dev, columns="question,context", label="answer
     return [note for note in notes if not note.startswith("Nothing decides")]
 
 
-REMEDY = "; no model can predict all of them. Correct the labels."
+REMEDY = ". Correct the labels."
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_a_text_of_pairs_on_both_sides_is_told(inputs, tmp_path):
     trained = {item.text_a for item in task.training_items()}
     assert all(item.text_a in trained for item in sets.dev["dev"].items)
     assert sets.notes[-1] == (
-        "6 of the 6 pairs held out have one text that a pair of the training set has, too: equal "
-        "pairs alone stay together."
+        "6 of 6 held-out pairs share one text with a training pair. Only equal pairs stay in one "
+        "set."
     )
     train.write_text("\n".join(["a\tb\tlabel", *(f"{n}\t{n}\t{'yn'[n % 2]}" for n in range(60))]))
     assert len(read_task(settings(inputs, tmp_path, **flags))[1].notes) == 1
@@ -247,7 +247,7 @@ def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
         read_task(settings(inputs, tmp_path, train_file=train))
     _, sets = read_task(settings(inputs, tmp_path, train_file=train, skip_bad_rows=True))
     assert len(sets.skipped) == 2 and "line 5: expected 2 columns, got 3" in sets.skipped[1]
-    assert sets.notes[0].startswith("Left out bad rows: 2; the first: ")
+    assert sets.notes[0].startswith("Skipped 2 bad rows. The first: ")
 
 
 def test_smoothing_and_weights_reach_the_loss_or_the_examples(inputs, tmp_path):
@@ -417,4 +417,6 @@ def test_the_diagnostic_set_lies_in_mnlis_folder_or_beside_it(tmp_path):
     (tmp_path / "AX.tsv").unlink()
     task, sets = read_task(parse(*given))
     assert task.test_sets == ("test_matched",)
-    assert sets.notes[1].endswith("MNLI has no file of AX, GLUE's diagnostic set: not predicted.")
+    assert sets.notes[1].endswith(
+        "MNLI has no file for the diagnostic set AX, which is not predicted."
+    )

@@ -27,16 +27,16 @@ def test_the_data_in_words():
     sets = examples_of(items, ("x", *"abcdefghijk"))
     task = text_task("own", sets, {"dev": sets}, {"test": sets})
     assert training_summary(task, task.training_examples(TOKENIZER, 5), TOKENIZER) == [
-        "Task: own, 5 examples to train on, labels x, a, b, c, d, e, f, g, h, i and 2 more; "
+        "Task: own, 5 examples for training, labels x, a, b, c, d, e, f, g, h, i and 2 more; "
         "evaluated on: dev; predicted: test.",
         "2 of the training examples have more than 5 tokens (--max_seq_length) and are truncated.",
-        "In the training set: a 3, x 2 of 5.",
-        "To beat: always saying 'a', the most frequent, has an accuracy of 0.600 on dev.",
+        "Training set: a 3, x 2 of 5.",
+        "Baseline: always predicting 'a', the most common label, has an accuracy of 0.600 on dev.",
     ]
     numbers = examples_of([TextExample(str(n), "a0", None, n + 0.5) for n in (0, 2)])
     task = text_task("own", numbers, {}, {}, kind="regression")
     assert training_summary(task, task.training_examples(TOKENIZER, 5), TOKENIZER) == [
-        "Task: own, 2 examples to train on; evaluated on: nothing.",
+        "Task: own, 2 examples for training; evaluated on: nothing.",
         "Training targets: mean 1.5, standard deviation 1.",
     ]
 
@@ -50,19 +50,15 @@ def test_labels_are_counted_and_compared():
         return text_task("own", sets[0], {"dev": sets[1]}, {}, kind=kind, labels=["x", "y", "z"])
 
     assert label_summary(task_on(["y", "x", "y"], ["x", "x", "y", "x"])) == [
-        "In the training set: y 2, x 1 of 3.",
-        "To beat: always saying 'y', the most frequent, has an accuracy of 0.250 on dev.",
+        "Training set: y 2, x 1 of 3.",
+        "Baseline: always predicting 'y', the most common label, has an accuracy of 0.250 on dev.",
     ]
     lines = label_summary(task_on(["x", "x", "y"], ["x", "z"]))
-    assert lines[2].startswith(
-        "Only the training set has 'y': dev cannot show how well that is learned"
-    )
-    assert lines[3].startswith(
-        "Only dev has 'z': the training set has no examples to learn that from"
-    )
+    assert lines[2].startswith("dev has no examples of 'y', so that they are not evaluated.")
+    assert lines[3].startswith("The training set has no examples of 'z', which dev contains.")
     assert len(lines) == 4
     several = task_on([("x", "y"), (), ("y",)], [("x",), ("y",)], "multilabel")
-    assert label_summary(several) == ["In the training set: y 2, x 1."]
+    assert label_summary(several) == ["Training set: y 2, x 1."]
     numbers = text_task(
         "own", examples_of([TextExample("0", "a0", None, 1.5)]), {}, {}, kind="regression"
     )
@@ -72,17 +68,16 @@ def test_labels_are_counted_and_compared():
 def test_what_a_finished_run_shows(capsys):
     show(results(), FineTuningDirectory("run"))
     assert capsys.readouterr().out == (
-        "Trained 1,200 steps, 1m15s after the first, 512.0 examples/s; the weights of epoch 0.667 "
-        "are kept.\n"
+        "Trained 1,200 steps in 1m15s, 512.0 examples/s. Saved the weights of epoch 0.667.\n"
         "  dev             f1 0.836, accuracy 0.750\n"
-        "  threshold null: -1.25, used for the scores and the predictions\n"
+        "  threshold null: -1.25, used for scores and predictions\n"
         "\n"
         "dev:\n"
         "  run/dev/dev.tsv\n"
         "\n"
         "Results: run/results.json\n"
         "\n"
-        "What comes next:\n"
+        "Next steps:\n"
         "  python -m bert_tf.predict --model=run --input=FILE\n"
         "  tensorboard --logdir run/logs\n"
         "  python -c \"import bert_tf; model = bert_tf.load('run')\"\n"
@@ -99,4 +94,4 @@ def test_an_export_and_a_collapse_are_shown(capsys):
     show(results(collapsed=same, export=None, examples_per_second=None), FineTuningDirectory("run"))
     printed = capsys.readouterr().out
     assert f"COLLAPSED: {same}. Try another --seed" in printed and "SavedModel" not in printed
-    assert printed.startswith("Trained 1,200 steps; the weights of epoch 0.667 are kept")
+    assert printed.startswith("Trained 1,200 steps. Saved the weights of epoch 0.667.")
