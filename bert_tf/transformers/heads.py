@@ -63,7 +63,7 @@ def _to_class_ids(labels: Any) -> Any:
     return ops.cast(labels, "int32")
 
 
-def classification_loss(labels: Any, logits: Any, problem_type: str | None = None) -> Any:
+def class_loss(labels: Any, logits: Any, problem_type: str | None = None) -> Any:
     """Computes the loss (B,) of labels and logits (B, C) for a problem type.
 
     By default, labels are class ids (B,) and the loss is the cross-entropy; with one class, it is
@@ -114,14 +114,14 @@ def token_loss(labels: Any, logits: Any) -> Any:
     return _masked_mean(labels, logits, labels >= 0)
 
 
-def masked_lm_loss(labels: Any, logits: Any) -> Any:
+def mlm_loss(labels: Any, logits: Any) -> Any:
     """Computes the mean loss (1,) where the label is not -100."""
     return _masked_mean(labels, logits, labels != -100)
 
 
-def causal_lm_loss(labels: Any, logits: Any) -> Any:
+def clm_loss(labels: Any, logits: Any) -> Any:
     """Computes the mean loss (1,) of predicting each next token."""
-    return masked_lm_loss(labels[:, 1:], logits[:, :-1])
+    return mlm_loss(labels[:, 1:], logits[:, :-1])
 
 
 # === The table of heads ===
@@ -154,8 +154,8 @@ class Head:
 
     def get_loss(self, config: PretrainedConfig) -> Any:
         """Returns the loss function for a config."""
-        if self.loss is classification_loss:
-            return functools.partial(classification_loss, problem_type=config.problem_type)
+        if self.loss is class_loss:
+            return functools.partial(class_loss, problem_type=config.problem_type)
         return self.loss
 
     def get_arguments(self, config: PretrainedConfig) -> dict[str, Any]:
@@ -191,28 +191,21 @@ def compute_logits(model: Any, states: Any, training: bool | None) -> list[Any]:
 _STATES = "TFBaseModelOutputWithPoolingAndCrossAttentions"
 _MLM_ONLY = {"mlm": True, "nsp": False, "pooler": False}
 _NSP_ONLY = {"mlm": False, "nsp": True}
-_PRETRAINING_LABELS = {
-    "labels": "prediction_logits",
-    "next_sentence_label": "seq_relationship_logits",
-}
+_BOTH_LABELS = {"labels": "prediction_logits", "next_sentence_label": "seq_relationship_logits"}
 _NSP_LABELS = {"next_sentence_label": "logits"}
 _SPAN_LABELS = {"start_positions": "start_logits", "end_positions": "end_logits"}
 # By the suffix of the classes' names: "TFBert" + "ForTokenClassification".
 HEADS: Mapping[str, Head] = {
     "Model": Head(BertEncoder, _STATES, None, {}, {"pooler": True}),
-    "ForPreTraining": Head(
-        BertPretrainer, "TFBertForPreTrainingOutput", masked_lm_loss, _PRETRAINING_LABELS
-    ),
-    "ForMaskedLM": Head(BertPretrainer, "TFMaskedLMOutput", masked_lm_loss, arguments=_MLM_ONLY),
+    "ForPreTraining": Head(BertPretrainer, "TFBertForPreTrainingOutput", mlm_loss, _BOTH_LABELS),
+    "ForMaskedLM": Head(BertPretrainer, "TFMaskedLMOutput", mlm_loss, arguments=_MLM_ONLY),
     "LMHeadModel": Head(
-        BertPretrainer, "TFCausalLMOutputWithCrossAttentions", causal_lm_loss, arguments=_MLM_ONLY
+        BertPretrainer, "TFCausalLMOutputWithCrossAttentions", clm_loss, arguments=_MLM_ONLY
     ),
     "ForNextSentencePrediction": Head(
         BertPretrainer, "TFNextSentencePredictorOutput", next_sentence_loss, _NSP_LABELS, _NSP_ONLY
     ),
-    "ForSequenceClassification": Head(
-        BertClassifier, "TFSequenceClassifierOutput", classification_loss
-    ),
+    "ForSequenceClassification": Head(BertClassifier, "TFSequenceClassifierOutput", class_loss),
     "ForMultipleChoice": Head(BertMultipleChoice, "TFMultipleChoiceModelOutput", cross_entropy),
     "ForTokenClassification": Head(BertTokenClassifier, "TFTokenClassifierOutput", token_loss),
     "ForQuestionAnswering": Head(
@@ -247,8 +240,8 @@ def _loss_mixin(name: str, loss: Callable[[Any, Any], Any]) -> Any:
     return type(name, (), {**body, "hf_compute_loss": hf_compute_loss})
 
 
-TFMaskedLanguageModelingLoss = _loss_mixin("TFMaskedLanguageModelingLoss", masked_lm_loss)
+TFMaskedLanguageModelingLoss = _loss_mixin("TFMaskedLanguageModelingLoss", mlm_loss)
 TFMultipleChoiceLoss = _loss_mixin("TFMultipleChoiceLoss", cross_entropy)
 TFQuestionAnsweringLoss = _loss_mixin("TFQuestionAnsweringLoss", span_loss)
-TFSequenceClassificationLoss = _loss_mixin("TFSequenceClassificationLoss", classification_loss)
+TFSequenceClassificationLoss = _loss_mixin("TFSequenceClassificationLoss", class_loss)
 TFTokenClassificationLoss = _loss_mixin("TFTokenClassificationLoss", token_loss)

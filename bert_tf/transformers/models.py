@@ -263,10 +263,8 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         config = values.pop("config", None)
         if config is not None and not isinstance(config, PretrainedConfig):
             config = cls.config_class.from_pretrained(config)
-        if config is not None and os.path.isfile(path):  # a file without a config.json
-            checkpoint = open_checkpoint(path, settings=config.to_dict())
-        else:
-            checkpoint = open_checkpoint(path)
+        has_config = config is not None and os.path.isfile(path)  # a file without a config.json
+        checkpoint = open_checkpoint(path, settings=config.to_dict() if has_config else None)
         if config is None:
             config = cls.config_class.from_checkpoint(checkpoint)
         rest = config.update(values)
@@ -323,12 +321,10 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
             return {"serving": archive.serving, "served": archive}
         return super()._trackable_children(save_type, **options)
 
-    def export(
-        self, filepath: Any, *args: Any, input_signature: Any = None, **options: Any
-    ) -> None:
+    def export(self, filepath: Any, *args: Any, input_signature: Any = None, **kwargs: Any) -> None:
         """Exports as Keras does, by default with ids, masks and types as inputs."""
         signature = input_signature or [self.input_signature]
-        super().export(filepath, *args, input_signature=signature, **options)
+        super().export(filepath, *args, input_signature=signature, **kwargs)
 
     def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
         """Saves weights as Keras does, with any file name; ignores options of Keras 2's formats."""

@@ -40,6 +40,16 @@ class ModelOutput(tuple[Any, ...]):
             return None
         raise AttributeError(f"{type(self).__name__} has no {name!r}.")
 
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        if key not in self._fields:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._fields
+
     def __setitem__(self, name: str, value: Any) -> None:
         raise TypeError(
             f"{type(self).__name__} is immutable. Use dict(outputs.items()) to set {name!r}."
@@ -69,25 +79,13 @@ class ModelOutput(tuple[Any, ...]):
         return tuple(self)
 
 
-def _get(self: Any, key: Any) -> Any:
-    if not isinstance(key, str):
-        return tuple.__getitem__(self, key)
-    if key not in self._fields:
-        raise KeyError(key)
-    return getattr(self, key)
-
-
-def _contains(self: Any, key: Any) -> bool:
-    return key in self._fields
-
-
 @functools.cache
 def _with_fields(cls: type[ModelOutput], fields: tuple[str, ...]) -> Any:
     """Creates the named tuple class for outputs with exactly these names."""
     plain = collections.namedtuple(cls.__name__, fields)  # type: ignore[misc]
     # ``cls`` is the first base, but its ``__new__`` calls this function, so it is replaced.
-    body = {"__new__": plain.__new__, "__getitem__": _get, "__contains__": _contains}
-    return type(cls.__name__, (cls, plain), {**body, "_fields": fields, "names": cls.names})
+    body = {"__new__": plain.__new__, "_fields": fields, "names": cls.names}
+    return type(cls.__name__, (cls, plain), body)
 
 
 _STATES = ("hidden_states", "attentions")

@@ -573,9 +573,8 @@ class PreTrainedTokenizerFast:
         is_single = isinstance(new_tokens, str | AddedToken)
         tokens = [new_tokens] if is_single else list(new_tokens)
         self._encoders.clear()
-        if special_tokens:
-            return int(self.backend_tokenizer.add_special_tokens(tokens))
-        return int(self.backend_tokenizer.add_tokens(tokens))
+        backend = self.backend_tokenizer
+        return int((backend.add_special_tokens if special_tokens else backend.add_tokens)(tokens))
 
     def add_special_tokens(self, special_tokens_dict: Mapping[str, Any]) -> int:
         """Adds special tokens by role, or as ``additional_special_tokens``."""
