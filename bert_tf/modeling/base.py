@@ -251,7 +251,7 @@ class BertModel(keras.Model):
             The model.
 
         Raises:
-            ValueError: As in ``bert_tf.load``.
+            ValueError: If the checkpoint cannot be loaded; see ``bert_tf.load``.
         """
         model: Self = load_hook.load(path, model_class=cls, **arguments)
         return model

@@ -37,7 +37,7 @@ def embedding_lookup(table: Any, ids: Any) -> Any:
     def take_rows(table: Any) -> tuple[Any, Callable[..., Any]]:
         def gradient(upstream: Any) -> Any:
             flat = ops.reshape(upstream, (-1, table.shape[-1]))
-            # After the maximum, because TensorFlow would move the reshape to the int32 ids.
+            # The reshape follows the maximum, because TensorFlow would move it to the int32 ids.
             segments = ops.reshape(ops.maximum(ids, -1), (-1,))
             return ops.segment_sum(flat, segments, num_segments=table.shape[0])
 
@@ -231,12 +231,12 @@ class BertEncoder(BertModel):
         sentence_dense: Float32 layer that ``sentence_embedding`` applies, or ``None``. It does not
             change the outputs.
         trains_without_padding: Whether training skips padding in all layers except attention.
-            This takes less time; outputs at padding are 0. Not supported with XLA
-            (``jit_compile=True``, TPU). Set it before ``compile``. Defaults to False.
+            This takes less time; outputs at padding are 0. XLA (``jit_compile=True``, TPU) does not
+            support it. Set it before ``compile``. Defaults to False.
         infers_without_padding: Whether inference skips padding. Defaults to False.
         training_attention: Function that computes attention in training; ``None``, the default,
             attends to the full batch. ``training.attention.attend_in_groups`` needs less time and
-            memory for long texts on a CPU. Not supported with XLA.
+            memory for long texts on a CPU. XLA does not support it.
         recomputes_blocks: Whether training stores only the input of each block and recomputes the
             rest in the backward pass (Chen et al. 2016). This needs much less memory and about a
             third more time, and the TensorFlow backend. Defaults to False.

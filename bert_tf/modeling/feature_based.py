@@ -100,7 +100,7 @@ class LayerMixture(keras.layers.Layer):
         summed = len(self._states(shapes))
         if self.variant in UNLEARNED_VARIANTS:
             return
-        # In float32, because bfloat16 would round a training step to zero.
+        # The weights are float32, because bfloat16 would round a training step to zero.
         self.logits = self.add_weight(
             name="logits", shape=(summed,), initializer="zeros", dtype="float32", autocast=False
         )
@@ -122,7 +122,7 @@ class LayerMixture(keras.layers.Layer):
         if self.variant in UNLEARNED_VARIANTS:
             return ops.concatenate(states, axis=-1) if len(states) > 1 else states[0]
         weights = ops.cast(self.scale * ops.softmax(self.logits), self.compute_dtype)
-        # One block at a time: stacking the blocks would copy all of them.
+        # Blocks are added one at a time, because stacking them would copy all of them.
         mixed = weights[0] * states[0]
         for index, state in enumerate(states[1:], start=1):
             mixed = mixed + weights[index] * state
@@ -213,7 +213,8 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
             The layer.
 
         Raises:
-            ValueError: As in ``bert_tf.load`` and the constructor.
+            ValueError: If the checkpoint cannot be loaded (see ``bert_tf.load``), or the
+                constructor raises one.
         """
         encoder = BertEncoder.from_checkpoint(path, pooler=False, dtype=dtype)
         return cls(encoder, variant, dtype=dtype, **kwargs)

@@ -88,7 +88,7 @@ class _Dense(keras.layers.Dense):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Computes (..., units) from (..., W)."""
-        # List all devices, because JAX fails if it is queried for GPUs and has none.
+        # All devices are listed, because JAX fails if it is queried for GPUs and has none.
         devices = keras.distribution.list_devices() if training else []
         device_types = {name.partition(":")[0] for name in devices}
         is_narrow = self.compute_dtype != logits_dtype(self.compute_dtype)
@@ -285,7 +285,7 @@ def draw_in_pairs(shape: Sequence[Any], generator: Any) -> Callable[[int], Any]:
     words = keras.random.randint(
         ((count + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=generator
     )
-    # Cast via uint32: a GPU runs the reshape of int32 tensors on the host.
+    # The cast goes via uint32, because a GPU runs the reshape of int32 tensors on the host.
     draws = ops.reshape(ops.view(ops.view(words, "uint32"), "int16"), (-1,))
     if not isinstance(count, int) or count % 2:
         draws = draws[:count]
@@ -471,7 +471,7 @@ def pool(states: Any, mask: Any, pooling: str) -> Any:
     is_real = ops.cast(mask, "bool")[:, :, None]
     if pooling == "max":
         return ops.max(ops.where(is_real, states, ops.cast(-float("inf"), states.dtype)), axis=1)
-    # Selected instead of multiplied by 0, because states at padding may be infinite.
+    # States are selected instead of multiplied by 0, because those at padding may be infinite.
     total = ops.sum(ops.where(is_real, states, ops.zeros_like(states)), axis=1)
     return total / ops.cast(ops.sum(mask, axis=1)[:, None], states.dtype)
 

@@ -58,7 +58,7 @@ class MaskedLMHead(BertLayer):
 
     def __init__(self, config: BertConfig, embedding_table: Any, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        # In a closure, so that Keras does not save the encoder's variable with the head.
+        # The closure hides the variable from Keras, which would save it with the head.
         self.embedding_table: Callable[[], Any] = lambda: embedding_table
         self.activation = get_activation(config.hidden_act)
         self.dense = self.new_dense(config.hidden_size, "dense")

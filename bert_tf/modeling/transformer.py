@@ -78,7 +78,7 @@ class TokenRows:
         matrix = ops.reshape(batch, (-1, batch.shape[-1]))
         if not self._without_padding:
             return matrix
-        # An explicit gradient, because that of a gather adds the rows one by one.
+        # The gradient is explicit, because that of a gather adds the rows one by one.
         return custom_gradient(lambda x: (self._remove_padding(x), self._add_padding))(matrix)
 
     def to_batch(self, matrix: Any) -> Any:
@@ -114,7 +114,7 @@ def attention_bias(mask: Any, dtype: str, causal: bool = False) -> Any:
         return bias
     position = ops.arange(ops.shape(mask)[1])
     is_visible = position[None, :] <= position[:, None]
-    # Selected instead of added, because a sum would be near the limit of float16.
+    # The values are selected instead of added, because a sum could exceed the range of float16.
     return ops.where(is_visible, bias, ops.cast(MASKED_SCORE, dtype))
 
 
@@ -143,7 +143,8 @@ def join_heads(contexts: Any) -> Any:
 def attention_weights(query: Any, key: Any, real_tokens: Any, causal: bool = False) -> Any:
     """Computes attention weights (B, N, S, S) from queries and keys (B, N, S, D).
 
-    ``real_tokens`` is the mask (B, S), or ``None`` without padding and causal attention.
+    ``real_tokens`` is the mask (B, S), or ``None`` if there is no padding and
+    attention is not causal.
     """
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
     scores = ops.matmul(query * score_scale(query), ops.swapaxes(key, 2, 3))
@@ -232,9 +233,9 @@ class SelfAttention(BertLayer):
 
 
 class ComputePlan:
-    """Computation of the blocks of an encoder.
+    """Defines how the blocks of an encoder compute.
 
-    Subclasses can change a part of it. Results differ only in rounding, in the dropout masks, and
+    Subclasses can replace a part of it. Results differ only in rounding, in the dropout masks, and
     in zeros at skipped padding. ``BertEncoder`` documents the attributes.
     """
 
@@ -352,7 +353,7 @@ class TransformerBlock(BertLayer):
         return rows.to_batch(self.transform(rows.from_batch(hidden), rows, plan, training))
 
     def transform(self, states: Any, rows: TokenRows, plan: Any, training: bool = False) -> Any:
-        """Computes (R, H) with a ``ComputePlan``; one matrix product is faster than a batched."""
+        """Computes (R, H) with a ``ComputePlan``; a single matrix product is faster."""
         attended = plan.attention(self, states, rows, training)
         attended = self.attention_layer_norm(attended, training=training)
         output = plan.feed_forward(self, attended, training)

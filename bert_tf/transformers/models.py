@@ -249,7 +249,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
 
         Raises:
             TypeError: If an option is unknown.
-            ValueError: As in ``bert_tf.load``.
+            ValueError: If the weights cannot be loaded; see ``bert_tf.load``.
         """
         warn(
             f"{name}={options[name]} is ignored: the dtype policy of Keras applies, "
