@@ -1,11 +1,11 @@
-r"""A kind of task in one file: texts with one to five stars, judged by near misses.
+r"""Custom task type in one file: texts with one to five stars.
 
     python examples/star_ratings.py finetune --task=stars --train_file=reviews.csv \
         --text_columns=review --label_column=stars --init_checkpoint=tiny --model_dir=runs/stars
     python examples/star_ratings.py predict --model=runs/stars --input=new.csv
     python examples/star_ratings.py export --model=runs/stars --output=exports/stars/1
 
-It has all flags of the commands, resumes as they do, and brings a flag and scores of its own.
+The program has all commands and flags of bert_tf, and adds a flag and a score.
 """
 
 import dataclasses
@@ -24,15 +24,15 @@ from bert_tf.tasks.losses import squared_error
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Each field is a flag and a keyword of Python; what is kept is known to predictions."""
+    """Options: each field is a flag and a keyword, and known to predictions if it is saved."""
 
-    most_stars: int = flag_fields.integer(
-        5, "stars: the most stars.", min_value=2, saved_in_task_file=True
+    max_stars: int = flag_fields.integer(
+        5, "stars: maximum number of stars.", min_value=2, saved_in_task_file=True
     )
 
 
 def near(true, predicted):
-    """The share of ratings that are at most a star wrong."""
+    """Returns the fraction of ratings that are wrong by at most one star."""
     return float((np.abs(true - predicted.round()) <= 1).mean())
 
 
@@ -41,7 +41,7 @@ SCORES = {"near": near, "spearman": NUMBER_SCORES["spearman"]}
 
 @register
 class StarsTask(Task):
-    """A whole number of stars each, learned as a number."""
+    """Prediction of an integer number of stars by regression."""
 
     kind = "stars"
     Options = Options
@@ -50,23 +50,25 @@ class StarsTask(Task):
     default_metric = "near"
 
     @classmethod
-    def read(cls, table, text_columns, label_column, **how):
-        """Examples with ``text_a``, perhaps ``text_b``, and a ``label``."""
-        return read_regression(table, text_columns=text_columns, label_column=label_column, **how)
+    def read(cls, table, text_columns, label_column, **options):
+        """Reads examples with ``text_a``, optionally ``text_b``, and a ``label``."""
+        return read_regression(
+            table, text_columns=text_columns, label_column=label_column, **options
+        )
 
     @staticmethod
     def display_texts(item):
-        """For files and pages that people read."""
+        """Returns the texts of an example for prediction files and reports."""
         return {"": item.text_a}
 
     def check_example(self, item):
-        """Says what is wrong with a row that the reader let pass."""
-        if item.label is not None and not 1 <= item.label <= self.options.most_stars:
+        """Returns an error message for an invalid example."""
+        if item.label is not None and not 1 <= item.label <= self.options.max_stars:
             return f"the example {item.id} has {item.label:g} stars"
         return None
 
     def rows(self, tokenizer, items, max_seq_length, *, labelled):
-        """Texts as token ids, with what is learned."""
+        """Tokenizes texts, with their labels if needed."""
         stars = np.array([item.label for item in items], np.float32) if labelled else None
         texts = [item.text_a for item in items]
         return classification_examples(
@@ -74,17 +76,17 @@ class StarsTask(Task):
         )
 
     def loss(self):
-        """What Keras calls on the labels and the model's outputs."""
+        """Returns the loss function for Keras."""
         return squared_error
 
     def score(self, items, outputs, thresholds):
-        """Scores of the outputs, (N,), and the worst mistakes."""
+        """Computes the scores of outputs, shape (N,), and the worst mistakes."""
         true, stars = np.array([item.label for item in items]), outputs.astype(np.float64)
         errors = (true - stars) ** 2
         comparison = compare(SCORES, true, stars, errors)
 
-        def show(at):
-            return self.display_texts(items[at]), f"{true[at]:g}", f"{stars[at]:.2f}"
+        def show(index):
+            return self.display_texts(items[index]), f"{true[index]:g}", f"{stars[index]:.2f}"
 
         return Evaluation(
             scores=self.select_scores(comparison),
@@ -94,13 +96,13 @@ class StarsTask(Task):
         )
 
     def answer(self, outputs, thresholds):
-        """Answers of a batch of outputs, in TensorFlow: an export contains this."""
-        import tensorflow as tf  # here, so that --help need not load it
+        """Converts a batch of outputs to answers, in TensorFlow because exports include it."""
+        import tensorflow as tf  # imported here to keep --help fast
 
-        return {"value": tf.clip_by_value(tf.round(outputs), 1.0, self.options.most_stars)}
+        return {"value": tf.clip_by_value(tf.round(outputs), 1.0, self.options.max_stars)}
 
     def record(self, item, answer):
-        """Columns of a prediction, besides the id."""
+        """Returns the columns of a prediction, without the id."""
         return {"prediction": int(answer["value"])}
 
 

@@ -1,4 +1,4 @@
-"""A kind of task from a single file trains, resumes, predicts; as a program it exports, too."""
+"""A custom task type in a single file trains, resumes, predicts and, as a program, exports."""
 
 import importlib.util
 import pathlib
@@ -25,24 +25,24 @@ LENGTHS = {"max_seq_length": 16, "train_batch_size": 8, "learning_rate": 1e-3}
 
 @pytest.fixture
 def stars():
-    """The module of the kind, which no other test sees."""
+    """The module of the task type, removed from the registry after the test."""
     spec = importlib.util.spec_from_file_location("star_ratings", FILE)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # as dataclasses ask for it
+    sys.modules[spec.name] = module  # required by dataclasses
     spec.loader.exec_module(module)
     yield module
     del KINDS["stars"], sys.modules[spec.name]
 
 
 def reviews(count, seed=0):
-    """Texts with a star for each good word."""
+    """Texts with one star more than they have good words."""
     draw = random.Random(seed)
     texts = [[draw.choice(["good", "bad"]) for _ in range(4)] for _ in range(count)]
     return [(" ".join(words), 1 + words.count("good")) for words in texts]
 
 
 class _Stop(keras.callbacks.Callback):
-    """Ctrl-C within the second epoch."""
+    """Ctrl-C in the second epoch."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -56,7 +56,7 @@ class _Stop(keras.callbacks.Callback):
 def test_a_users_kind_trains_resumes_and_predicts(stars, tmp_path):
     def train(folder, *callbacks):
         return api.fine_tune(
-            reviews(40), reviews(12, 1), reviews(5, 2), task="stars", most_stars=5,
+            reviews(40), reviews(12, 1), reviews(5, 2), task="stars", max_stars=5,
             init=str(tmp_path / "init"), model_dir=tmp_path / folder, num_train_epochs=3,
             callbacks=callbacks, verbose=False, export=False, **LENGTHS,
         )  # fmt: skip
@@ -83,9 +83,9 @@ def test_a_users_kind_trains_resumes_and_predicts(stars, tmp_path):
 def test_what_is_refused(stars):
     with pytest.raises(ValueError, match="^stars, train: the example 0 has 5 stars"):
         train = [(f"good {number}", 5) for number in range(4)]
-        api.fine_tune(train, task="stars", most_stars=4, init="tiny", verbose=False)
-    with pytest.raises(ValueError, match="^most_stars is not supported for task=regression"):
-        api.fine_tune([("good", 5)] * 4, task="regression", most_stars=4, init="tiny")
+        api.fine_tune(train, task="stars", max_stars=4, init="tiny", verbose=False)
+    with pytest.raises(ValueError, match="^max_stars is not supported for task=regression"):
+        api.fine_tune([("good", 5)] * 4, task="regression", max_stars=4, init="tiny")
     with pytest.raises(
         ValueError, match="The task type stars is already registered. Give StarsTask another name"
     ):
@@ -103,7 +103,7 @@ def test_the_file_is_a_program_with_every_command(tmp_path):
         command = [sys.executable, str(FILE), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    assert "--most_stars: stars: the most stars. (default: 5" in run("finetune", "--help")
+    assert "--max_stars: stars: maximum number of stars. (default: 5" in run("finetune", "--help")
     run(
         "finetune", "--task=stars", f"--train_file={tmp_path}/reviews.csv",
         "--text_columns=review", "--label_column=stars", "--init_checkpoint=tiny", "--max_steps=2",

@@ -42,16 +42,17 @@ def choose(
     ``logits`` and ``is_choice`` have the shape (B, K). Entries that are not choices have
     probability 0. The index of a row without choices is -1.
 
-    >>> best, shares = choose(tf.constant([[0.0, 0.0, 9.0]]), tf.constant([[True, True, False]]))
-    >>> best.numpy(), shares.numpy()
+    >>> logits, is_choice = tf.constant([[0.0, 0.0, 9.0]]), tf.constant([[True, True, False]])
+    >>> best, probabilities = choose(logits, is_choice)
+    >>> best.numpy(), probabilities.numpy()
     (array([0], dtype=int32), array([[0.5, 0.5, 0. ]]))
     """
     logits = tf.where(is_choice, _calibrated(logits, temperature), float("-inf"))
     # The extra column keeps argmax defined if K is 0.
-    with_one = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
-    best = tf.argmax(with_one, 1, output_type=tf.int32)
-    shares = tf.where(is_choice, tf.nn.softmax(logits), 0.0)
-    return tf.where(tf.reduce_any(is_choice, 1), best, -1), shares
+    padded = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
+    best = tf.argmax(padded, 1, output_type=tf.int32)
+    probabilities = tf.where(is_choice, tf.nn.softmax(logits), 0.0)
+    return tf.where(tf.reduce_any(is_choice, 1), best, -1), probabilities
 
 
 def _calibrated(logits: tf.Tensor, temperature: float) -> tf.Tensor:

@@ -116,8 +116,8 @@ def reliability(probabilities: NDArray[Any], is_true: NDArray[Any], loss: float)
         for count, total, hit in zip(counts, sums, hits, strict=True)
         if count
     )
-    error = sum(one.decisions * abs(one.confidence - one.fraction) for one in bins) / len(indices)
-    return Reliability(float(error), float(loss), bins)
+    error = sum(group.decisions * abs(group.confidence - group.fraction) for group in bins)
+    return Reliability(float(error / len(indices)), float(loss), bins)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,13 +153,13 @@ def calibrate_classes(
     """
 
     def measure(divisor: float) -> Reliability:
-        greatest, is_right, true_logits = np.zeros([3, len(labels)])
+        greatest, is_correct, true_logits = np.zeros([3, len(labels)])
         for block in _blocks(logits):
             logs = log_probabilities(logits[block], divisor).numpy()
             greatest[block] = logs.max(1)
-            is_right[block] = logs.argmax(1) == labels[block]
+            is_correct[block] = logs.argmax(1) == labels[block]
             true_logits[block] = logs[np.arange(len(logs)), labels[block]]
-        return reliability(np.exp(greatest), is_right, -true_logits.mean())
+        return reliability(np.exp(greatest), is_correct, -true_logits.mean())
 
     return Calibration(temperature, len(labels), measure(1.0), measure(temperature))
 

@@ -85,7 +85,7 @@ def _batches(examples: Examples, batch_size: int) -> tuple[Iterable[Any], Any]:
         sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(batch)]
         # Building a dataset takes longer than evaluating a few rows. If the width occurs only once
         # in each shape, the dimensions that vary are known without it.
-        if all(each.count(width) <= 1 for each in sizes):
+        if all(size.count(width) <= 1 for size in sizes):
             return [batch], tf.nest.map_structure(lambda part: _spec(part, width), batch)
     dataset = examples.evaluation_batches(batch_size, longest_first=True)
     return dataset, dataset.element_spec
@@ -198,7 +198,7 @@ def predict_classes(
 def worst_mistakes(
     items: Sequence[Any],
     losses: np.ndarray,
-    wrong: np.ndarray,
+    is_wrong: np.ndarray,
     show: Callable[[int], tuple[Mapping[str, str], str, str]],
     log_probabilities: np.ndarray | None = None,
 ) -> list[Mistake]:
@@ -207,7 +207,7 @@ def worst_mistakes(
     Args:
         items: Examples, N of them.
         losses: Loss of each example, shape (N,).
-        wrong: Whether each prediction is incorrect, shape (N,).
+        is_wrong: Whether each prediction is incorrect, shape (N,).
         show: Function that takes the index of an example and returns its texts, the expected answer
             and the predicted answer.
         log_probabilities: Log-probabilities of the classes, shape (N, C), for single-label
@@ -219,7 +219,7 @@ def worst_mistakes(
             return None
         return math.exp(-losses[index]), math.exp(log_probabilities[index].max())
 
-    numbers = np.flatnonzero(wrong)
+    numbers = np.flatnonzero(is_wrong)
     order = np.argsort(-losses[numbers], kind="stable")[:_MAX_MISTAKES]
     return [
         Mistake(items[index].id, *show(index), float(losses[index]), probabilities(index))

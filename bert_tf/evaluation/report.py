@@ -67,7 +67,7 @@ def _page(evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: 
     errors = "One error" if count == 1 else f"{count} errors"
     note = f"{errors}, the largest loss first." if count else "None: all predictions are correct."
     parts.append(f"<h2>Worst errors</h2><p class='note'>{note}</p>")
-    parts += [_error(rank, each) for rank, each in enumerate(evaluation.mistakes, start=1)]
+    parts += [_error(rank, mistake) for rank, mistake in enumerate(evaluation.mistakes, start=1)]
     file = importlib.resources.files(__package__) / "report.html"
     template = string.Template(file.read_text("utf-8"))
     return template.substitute(title=html.escape(one_line(title)), body="\n".join(parts))
@@ -117,13 +117,13 @@ def _matrix(counts: np.ndarray, labels: Sequence[str]) -> str:
     head = ["<th>expected ↓<br>predicted →</th>"]
     head += [_heading_cell(label, "col", "turned" if turned else "") for label in labels]
     rows = []
-    for at, label in enumerate(labels):
-        cells = "".join(_cell(counts, labels, at, column) for column in range(len(labels)))
-        ends = (f"{expected[at]:,}", _percent(right[at], expected[at]))
+    for row, label in enumerate(labels):
+        cells = "".join(_cell(counts, labels, row, column) for column in range(len(labels)))
+        ends = (f"{expected[row]:,}", _percent(right[row], expected[row]))
         row_totals = "".join(f"<td class='small'>{end}</td>" for end in ends)
         rows.append(f"<tr>{_heading_cell(label)}{cells}{row_totals}</tr>")
     foot = [f"<td>{count:,}</td>" for count in predicted]
-    shares = [f"<td>{_percent(*pair)}</td>" for pair in zip(right, predicted, strict=True)]
+    fractions = [f"<td>{_percent(*pair)}</td>" for pair in zip(right, predicted, strict=True)]
     return _table(
         "Confusion matrix",
         f"<p class='note'>{right.sum():,} of {counts.sum():,} right "
@@ -131,7 +131,7 @@ def _matrix(counts: np.ndarray, labels: Sequence[str]) -> str:
         "matrix few" if len(labels) <= _FEW else "matrix",
         "".join([*head, "<th>all</th><th>recall</th>"]),
         rows,
-        f"<tr><th>all</th>{''.join(foot)}</tr><tr><th>precision</th>{''.join(shares)}</tr>",
+        f"<tr><th>all</th>{''.join(foot)}</tr><tr><th>precision</th>{''.join(fractions)}</tr>",
     )
 
 
@@ -139,12 +139,12 @@ def _cell(counts: np.ndarray, labels: Sequence[str], row: int, column: int) -> s
     count, total, is_few = int(counts[row, column]), int(counts[row].sum()), len(labels) <= _FEW
     if not count:
         return "<td></td>"
-    share = count / total
-    what = html.escape(f"{labels[row]} → {labels[column]}: {count:,} of {total:,} ({share:.1%})")
-    percent = f"<small>{share:.0%}</small>" if share >= 0.01 else "<small>&lt;1%</small>"
+    fraction = count / total
+    what = html.escape(f"{labels[row]} → {labels[column]}: {count:,} of {total:,} ({fraction:.1%})")
+    percent = f"<small>{fraction:.0%}</small>" if fraction >= 0.01 else "<small>&lt;1%</small>"
     # The exponent keeps small fractions of errors visible.
     return (
-        f"<td class='{'is' if row == column else 'not'}' style='--share:{share**0.6:.2f}' "
+        f"<td class='{'is' if row == column else 'not'}' style='--share:{fraction**0.6:.2f}' "
         f"title='{what}'>{count:,}{percent if is_few else ''}</td>"
     )
 
@@ -154,10 +154,10 @@ def _confusions(confusion: Confusion, labels: Sequence[str]) -> str:
     wrong = np.flatnonzero(confusion.true != confusion.predicted)
     worst = wrong[np.argsort(-confusion.counts[wrong], kind="stable")[:_MAX_CONFUSIONS]]
     rows = []
-    for at in worst.tolist():
-        names = (one_line(labels[ids[at]]) for ids in (confusion.true, confusion.predicted))
+    for row in worst.tolist():
+        names = (one_line(labels[ids[row]]) for ids in (confusion.true, confusion.predicted))
         cells = "".join(map(_heading_cell, names))
-        rows.append(f"<tr>{cells}<td>{confusion.counts[at]:,}</td></tr>")
+        rows.append(f"<tr>{cells}<td>{confusion.counts[row]:,}</td></tr>")
     note = f"<p class='note'>The most frequent of {len(wrong):,} pairs of classes.</p>"
     head = "<th>expected</th><th>predicted</th><th>count</th>"
     return _table("Confusions", note, "list", head, rows)
@@ -227,13 +227,13 @@ def _classes(classes: Mapping[str, ClassScore]) -> str:
 
 
 def _error(rank: int, mistake: Mistake) -> str:
-    shares = mistake.probabilities or (None, None)
+    fractions = mistake.probabilities or (None, None)
     expected, predicted = (
         f"<span><span class='small'>{what}</span>"
         f"<span class='label {what}'>{html.escape(one_line(value))}</span>"
-        f"<span class='small'>{'' if share is None else _probability(share)}</span></span>"
-        for what, value, share in zip(
-            ("expected", "predicted"), (mistake.expected, mistake.predicted), shares, strict=True
+        f"<span class='small'>{'' if fraction is None else _probability(fraction)}</span></span>"
+        for what, value, fraction in zip(
+            ("expected", "predicted"), (mistake.expected, mistake.predicted), fractions, strict=True
         )
     )
     loss = f"loss {mistake.loss:.3g} · id {html.escape(one_line(mistake.id))}"
@@ -247,8 +247,8 @@ def _error(rank: int, mistake: Mistake) -> str:
     )
 
 
-def _probability(share: float) -> str:
+def _probability(fraction: float) -> str:
     """Formats a percentage as HTML, marking values that would be rounded to 0% or 100%."""
-    if share < 0.001:
+    if fraction < 0.001:
         return "&lt;0.1%"
-    return "&gt;99.9%" if share > 0.999 else f"{share:.1%}"
+    return "&gt;99.9%" if fraction > 0.999 else f"{fraction:.1%}"

@@ -82,13 +82,13 @@ class Comparison:
         count: Number of rows.
         scores: Scores by name.
         classes: Counts by class.
-        right: Whether each row is correct, shape (N,); only for entities and tags.
+        is_correct: Whether each row is correct, shape (N,); only for entities and tags.
     """
 
     count: int
     scores: Mapping[str, float]
     classes: Mapping[str, ClassScore] = dataclasses.field(default_factory=dict)
-    right: NDArray[np.bool_] | None = None
+    is_correct: NDArray[np.bool_] | None = None
 
     def select(self, names: Iterable[str]) -> dict[str, float]:
         """Returns the scores with these names, which may be those of classes (``f1_NAME``)."""
@@ -161,8 +161,8 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
         np.bincount(part, minlength=classes.size).astype(np.float64)
         for part in (ids[: true.size], ids[true.size :])
     )
-    total, right = float(true.size), float((true == predicted).sum())
-    covariance = right * total - rows @ columns
+    total, num_correct = float(true.size), float((true == predicted).sum())
+    covariance = num_correct * total - rows @ columns
     spread = np.sqrt(total**2 - rows @ rows) * np.sqrt(total**2 - columns @ columns)
     return float(covariance / spread) if spread > 0 else 0.0
 
@@ -229,7 +229,7 @@ def _classes(labels: Sequence[str], counts: NDArray[np.int64]) -> dict[str, Clas
 
 
 def _mean_f1(classes: Collection[ClassScore]) -> float:
-    return float(np.mean([one.f1 for one in classes]))
+    return float(np.mean([label.f1 for label in classes]))
 
 
 MULTILABEL_SCORES: Mapping[str, Callable[[Collection[ClassScore]], float]] = {
@@ -365,15 +365,16 @@ def compare_tags(true: Tags, predicted: Tags, losses: NDArray[Any] | None = None
     )
     classes = compare_classes(gold, predictions, names).classes
     scores = {**_word_scores(true, predicted, losses), "macro_f1": _mean_f1(classes.values())}
-    right = [list(row) == list(other) for row, other in zip(true, predicted, strict=True)]
-    return Comparison(len(true), scores, classes, np.array(right))
+    pairs = zip(true, predicted, strict=True)
+    is_correct = [list(labels) == list(predictions) for labels, predictions in pairs]
+    return Comparison(len(true), scores, classes, np.array(is_correct))
 
 
 def _word_scores(true: Tags, predicted: Tags, losses: NDArray[Any] | None) -> dict[str, float]:
     pairs = zip(true, predicted, strict=True)
-    right = [one == other for row in pairs for one, other in zip(*row, strict=True)]
-    scores = {"accuracy": sum(right) / len(right)}
-    return scores if losses is None else {**scores, LOSS: losses.sum() / len(right)}
+    is_correct = [label == tag for row in pairs for label, tag in zip(*row, strict=True)]
+    scores = {"accuracy": sum(is_correct) / len(is_correct)}
+    return scores if losses is None else {**scores, LOSS: losses.sum() / len(is_correct)}
 
 
 # === Formatting of scores ===

@@ -50,19 +50,19 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         is_label = ops.not_equal(y_true, features.NO_LABEL)
         labels = ops.cast(ops.where(is_label, y_true, 0), "int32")
         logs = ops.log_softmax(y_pred)
-        right = ops.take_along_axis(logs, labels[..., None], axis=-1)[..., 0]
-        losses = -(1 - self.smoothing) * right - self.smoothing * ops.mean(logs, axis=-1)
+        log_likelihoods = ops.take_along_axis(logs, labels[..., None], axis=-1)[..., 0]
+        losses = -(1 - self.smoothing) * log_likelihoods - self.smoothing * ops.mean(logs, axis=-1)
         if self.class_weights is not None:
             weights = ops.convert_to_tensor(self.class_weights, dtype=losses.dtype)
             losses = losses * ops.take(weights, labels)
         mask = ops.cast(is_label, losses.dtype)
-        share = ops.maximum(ops.mean(mask), keras.config.epsilon())
-        return losses * mask / share
+        fraction = ops.maximum(ops.mean(mask), keras.config.epsilon())
+        return losses * mask / fraction
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        own = {"smoothing": self.smoothing, "class_weights": self.class_weights}
-        return {**super().get_config(), **own}
+        arguments = {"smoothing": self.smoothing, "class_weights": self.class_weights}
+        return {**super().get_config(), **arguments}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -81,10 +81,10 @@ class ChoiceCrossEntropy(SmoothedCrossEntropy):
         labels, counts = ops.cast(y_true[:, 0], "int32"), ops.cast(y_true[:, 1:], "int32")
         is_choice = ops.arange(ops.shape(y_pred)[1], dtype="int32")[None, :] < counts
         logs = ops.log_softmax(ops.where(is_choice, y_pred, NO_CHOICE))
-        right = ops.take_along_axis(logs, labels[:, None], axis=-1)[:, 0]
+        log_likelihoods = ops.take_along_axis(logs, labels[:, None], axis=-1)[:, 0]
         total = ops.sum(ops.where(is_choice, logs, 0.0), axis=-1)
         means = total / ops.cast(counts[:, 0], total.dtype)
-        return -(1 - self.smoothing) * right - self.smoothing * means
+        return -(1 - self.smoothing) * log_likelihoods - self.smoothing * means
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -99,12 +99,12 @@ class SmoothedClasses(SmoothedCrossEntropy):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Returns the loss of each example, shape (B,)."""
-        holds = ops.cast(y_true, y_pred.dtype)
-        targets = holds * (1 - self.smoothing) + self.smoothing / 2
+        is_positive = ops.cast(y_true, y_pred.dtype)
+        targets = is_positive * (1 - self.smoothing) + self.smoothing / 2
         weight: Any = 1.0
         if self.class_weights is not None:
             weights = ops.convert_to_tensor(self.class_weights, dtype=y_pred.dtype)
-            weight = ops.where(holds > 0.5, weights, 1.0)
+            weight = ops.where(is_positive > 0.5, weights, 1.0)
         losses = weight * (ops.softplus(y_pred) - targets * y_pred)
         return ops.mean(losses, axis=-1)
 

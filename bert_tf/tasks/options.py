@@ -99,9 +99,9 @@ def parse_class_weights(
     """
     if text == BALANCED:
         present = [label for label in labels if counts.get(label)]
-        each = sum(counts.values()) / len(present)
+        mean_count = sum(counts.values()) / len(present)
         # Classes without examples do not affect the loss.
-        return {label: each / counts[label] if label in present else 1.0 for label in labels}
+        return {label: mean_count / counts[label] if label in present else 1.0 for label in labels}
     weights = dict.fromkeys(labels, 1.0)
     seen = set()
     pairs: Iterable[tuple[str, Any]] = (part.rpartition(":")[::2] for part in text.split(","))

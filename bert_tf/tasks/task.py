@@ -453,9 +453,9 @@ TaskT = TypeVar("TaskT", bound=Task)
 
 def with_options(task: TaskT, options: Any) -> TaskT:
     """Returns a task on the same data with other options; tokenized data are shared."""
-    other = copy.copy(task)
-    other._apply(options)
-    return other
+    updated = copy.copy(task)
+    updated._apply(options)
+    return updated
 
 
 def _check_metric(task: Task, name: str) -> None:

@@ -212,9 +212,9 @@ def test_a_sentence_is_right_where_its_entities_are():
     true = [["B-LOC", "O"], ["O", "O"]]
     predicted = [["I-LOC", "O"], ["O", "S-PER"]]
     comparison = compare_entities(true, predicted, entities_of(true, predicted))
-    assert comparison.right.tolist() == [True, False]
+    assert comparison.is_correct.tolist() == [True, False]
     assert comparison.classes == {"LOC": ClassScore(1, 1, 1), "PER": ClassScore(0, 1, 0)}
-    assert compare_tags(true, predicted).right.tolist() == [False, False]
+    assert compare_tags(true, predicted).is_correct.tolist() == [False, False]
     assert compare_tags(true, predicted).scores == {"accuracy": 0.5, "macro_f1": near(0.2)}
 
 

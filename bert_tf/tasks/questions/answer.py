@@ -158,9 +158,9 @@ def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[A
 
 def question_length(served: Served) -> int:
     """Returns the maximum number of tokens per question, at most half a row."""
-    room = served.max_seq_length - SPECIAL_TOKENS
+    max_tokens = served.max_seq_length - SPECIAL_TOKENS
     limit = served.options.max_query_length
-    return limit if limit < room else room // 2
+    return limit if limit < max_tokens else max_tokens // 2
 
 
 def _probabilities(answers: Answers, with_null: bool) -> tf.Tensor:

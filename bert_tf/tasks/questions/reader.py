@@ -30,32 +30,31 @@ class _Question(NamedTuple):
 def _questions(path: str, document: Any) -> Iterator[_Question]:
     """Yields the questions of a file in SQuAD's layout."""
     for number, article in enumerate(_required_field(document, "data", list, path)):
-        where = f"{path}, article {number}"
-        for at, paragraph in enumerate(_required_field(article, "paragraphs", list, where)):
-            inside = f"{where}, paragraph {at}"
-            for fields in _required_field(paragraph, "qas", list, inside):
+        source = f"{path}, article {number}"
+        for index, paragraph in enumerate(_required_field(article, "paragraphs", list, source)):
+            part = f"{source}, paragraph {index}"
+            for fields in _required_field(paragraph, "qas", list, part):
                 if not isinstance(fields, dict):
-                    _required_field(fields, "id", str, f"{inside}, a question")  # raises
+                    _required_field(fields, "id", str, f"{part}, a question")  # raises an error
                 if type(fields.get("id")) is int:
                     fields["id"] = str(fields["id"])
                 title = str(article.get("title", ""))
-                location = (
-                    f"article {number} {quote(title)}, question {one_line(str(fields.get('id')))}"
-                )
+                name = one_line(str(fields.get("id")))
+                location = f"article {number} {quote(title)}, question {name}"
                 yield _Question(location, title, paragraph.get("context"), fields)
 
 
-def _required_field(value: Any, key: str, kind: type, where: str) -> Any:
+def _required_field(value: Any, key: str, kind: type, location: str) -> Any:
     if not isinstance(value, dict):
         got = f"a {type(value).__name__}"
     elif key not in value:
         got = f"the keys {listed(map(quote, value), 4) if value else '(none)'}"
     elif not isinstance(value[key], kind):
-        got = f"a {type(value[key]).__name__} there"
+        got = f"a {type(value[key]).__name__} in {key!r}"
     else:
         return value[key]
     raise ValueError(
-        f"{where} is not in SQuAD's format: expected an object with the {_KINDS[kind]} {key!r}, "
+        f"{location} is not in SQuAD's format: expected an object with the {_KINDS[kind]} {key!r}, "
         f"got {got}."
     )
 
@@ -97,7 +96,9 @@ def read_squad(
 
 def squad_has_answers(path: str) -> bool:
     """Returns whether the questions of a file in SQuAD's layout have answers."""
-    return any("answers" in each.fields for each in _questions(path, read_json_document(path)))
+    return any(
+        "answers" in question.fields for question in _questions(path, read_json_document(path))
+    )
 
 
 def read_questions(

@@ -296,10 +296,10 @@ class QuestionTask(Task):
         if thresholds is not None:
             scores = {name: v for name, v in scores.items() if not name.startswith("best_")}
         answers = outputs.answers(threshold)
-        wrong = np.array([score_answer(answers[n], gold[n], version).exact == 0 for n in gold])
+        is_wrong = np.array([score_answer(answers[n], gold[n], version).exact == 0 for n in gold])
         scores[LOSS] = float(window_losses.mean())
         losses = np.zeros(len(items))
-        for index in np.flatnonzero(wrong).tolist():
+        for index in np.flatnonzero(is_wrong).tolist():
             name = items[index].id
             losses[index] = _loss(outputs.n_best[name], gold[name], version)
 
@@ -310,8 +310,8 @@ class QuestionTask(Task):
 
         return Evaluation(
             scores=scores,
-            constant=len(items) > 1 and len(set(answers.values())) == 1 and bool(wrong.any()),
-            mistakes=worst_mistakes(items, losses, wrong, show),
+            constant=len(items) > 1 and len(set(answers.values())) == 1 and bool(is_wrong.any()),
+            mistakes=worst_mistakes(items, losses, is_wrong, show),
             thresholds={NULL_THRESHOLD: threshold} if self._with_null else {},
             comparison=Comparison(len(items), scores),
         )
@@ -400,19 +400,19 @@ class QuestionTask(Task):
 def _characters(context: str, *byte_spans: int) -> dict[str, int]:
     """Converts the byte offsets of an answer to characters."""
     text = context.encode()
-    start, end = (len(text[:place].decode()) for place in byte_spans)
+    start, end = (len(text[:offset].decode()) for offset in byte_spans)
     return {"start": start, "end": end}
 
 
 def _loss(entries: Sequence[Mapping[str, Any]], gold: Sequence[str], version: str) -> float:
     from .scores import score_answer
 
-    right = [
+    likelihoods = [
         entry["probability"]
         for entry in entries
         if score_answer(entry["text"], gold, version).exact
     ]
-    likelihood = sum(right) or min(entry["probability"] for entry in entries)
+    likelihood = sum(likelihoods) or min(entry["probability"] for entry in entries)
     return -math.log(max(likelihood, np.finfo(np.float64).tiny))
 
 

@@ -66,7 +66,7 @@ class InBatchNegatives(_VectorLoss):
 
     def compute_loss(self, labels: Any, vectors: Any) -> Any:
         """Returns the loss of each anchor, (B,), for labels (B, K) and unit vectors (B, K, D)."""
-        anchors, own = vectors[:, 0], vectors[:, 1]
+        anchors, positives = vectors[:, 0], vectors[:, 1]
         # (C, D), starting with the anchors' texts, and their numbers (C,).
         texts = ops.reshape(ops.swapaxes(vectors[:, 1:], 0, 1), (-1, ops.shape(vectors)[2]))
         numbers = ops.reshape(ops.transpose(labels[:, 1:]), (-1,))
@@ -74,24 +74,24 @@ class InBatchNegatives(_VectorLoss):
         # an anchor if some row contains both, or if it equals the anchor.
         same_anchor = ops.cast(labels[:, 0][:, None] == labels[:, 0][None], vectors.dtype)
         is_text = ops.cast(labels[:, 1][:, None] == numbers[None], vectors.dtype)
-        is_right = ops.matmul(same_anchor, is_text) > 0
-        is_right = is_right | (labels[:, 0][:, None] == numbers[None])
-        losses = self._cross_entropy(anchors, texts, is_right)
+        is_positive = ops.matmul(same_anchor, is_text) > 0
+        is_positive = is_positive | (labels[:, 0][:, None] == numbers[None])
+        losses = self._cross_entropy(anchors, texts, is_positive)
         if self.both_ways:
-            backwards = ops.transpose(is_right[:, : ops.shape(vectors)[0]])
-            losses = (losses + self._cross_entropy(own, anchors, backwards)) / 2
+            backwards = ops.transpose(is_positive[:, : ops.shape(vectors)[0]])
+            losses = (losses + self._cross_entropy(positives, anchors, backwards)) / 2
         return losses
 
-    def _cross_entropy(self, anchors: Any, texts: Any, is_right: Any) -> Any:
+    def _cross_entropy(self, anchors: Any, texts: Any, is_positive: Any) -> Any:
         """Returns the loss of each anchor: (B, D), (C, D), (B, C) -> (B,).
 
         Text i belongs to anchor i.
         """
         logits = self.scale * ops.matmul(anchors, ops.transpose(texts))
-        is_own = ops.eye(ops.shape(anchors)[0], ops.shape(texts)[0], dtype="bool")
-        own = ops.sum(ops.where(is_own, logits, 0.0), axis=1)
-        others = ops.where(is_right & ~is_own, ops.cast(_NEVER, logits.dtype), logits)
-        return ops.logsumexp(others, axis=1) - own
+        is_target = ops.eye(ops.shape(anchors)[0], ops.shape(texts)[0], dtype="bool")
+        target_logits = ops.sum(ops.where(is_target, logits, 0.0), axis=1)
+        masked_logits = ops.where(is_positive & ~is_target, ops.cast(_NEVER, logits.dtype), logits)
+        return ops.logsumexp(masked_logits, axis=1) - target_logits
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
@@ -134,10 +134,10 @@ class CosineOrder(_VectorLoss):
         cosines = self.scale * ops.sum(vectors[:, 0] * vectors[:, 1], axis=1)
         # (B, B): cosine of the row's pair minus that of the column's pair.
         above = cosines[:, None] - cosines[None]
-        is_wrong_way = labels[:, None] < labels[None]
-        terms = ops.where(is_wrong_way, above, ops.cast(_NEVER, above.dtype))
-        with_one = ops.concatenate([ops.zeros((1,), above.dtype), ops.reshape(terms, (-1,))])
-        return ops.logsumexp(with_one)[None]
+        is_lower = labels[:, None] < labels[None]
+        terms = ops.where(is_lower, above, ops.cast(_NEVER, above.dtype))
+        padded = ops.concatenate([ops.zeros((1,), above.dtype), ops.reshape(terms, (-1,))])
+        return ops.logsumexp(padded)[None]
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""

@@ -57,14 +57,16 @@ def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
     return above | (equal & (equal.cumsum(1) <= num_equal))
 
 
-def drop_own_text(ranked: NDArray[np.intp], own: NDArray[np.intp]) -> NDArray[np.intp]:
+def drop_own_text(ranked: NDArray[np.intp], excluded: NDArray[np.intp]) -> NDArray[np.intp]:
     """Removes each query's own document, given by (Q,) indices or -1, from rankings (Q, K).
 
     The rankings are padded with -1.
     """
-    is_own = ranked == own[:, None]
-    order = np.argsort(is_own, axis=1, kind="stable")
-    return np.where(np.take_along_axis(is_own, order, 1), -1, np.take_along_axis(ranked, order, 1))
+    is_excluded = ranked == excluded[:, None]
+    order = np.argsort(is_excluded, axis=1, kind="stable")
+    return np.where(
+        np.take_along_axis(is_excluded, order, 1), -1, np.take_along_axis(ranked, order, 1)
+    )
 
 
 # === Scores ===
@@ -111,7 +113,7 @@ def compare_rankings(
     gains, ideal = np.zeros(ranked.shape), np.zeros([len(ranked), 10])
     counts = np.zeros(len(ranked))
     for row, (indices, gains_by_document) in enumerate(zip(ranked, relevant, strict=True)):
-        gains[row] = [gains_by_document.get(int(place), 0.0) for place in indices]
+        gains[row] = [gains_by_document.get(int(index), 0.0) for index in indices]
         best = sorted((gain for gain in gains_by_document.values() if gain > 0), reverse=True)
         counts[row] = len(best)
         ideal[row, : len(best)] = best[:10]

@@ -62,13 +62,13 @@ def read_similarity(
             "column."
         )
     bad = BadRows.from_option(str(path), skip_bad_rows)
-    what = [f"column {name!r}" for name in text_columns]
+    columns = [f"column {name!r}" for name in text_columns]
 
     def make_example(row: Row) -> SimilarityExample:
         example_id, label, *texts = row.values
         return SimilarityExample(
             row_id(example_id, row.number),
-            tuple(map(non_empty_text, texts, what)),
+            tuple(map(non_empty_text, texts, columns)),
             None if label_column is None else number(label, f"column {label_column!r}"),
         )
 
@@ -258,10 +258,10 @@ class SimilarityTask(Task):
             relevant[query][column[document]] = 1.0
         ranked, scores = search(vectors[queries], vectors[documents])
         _, prefix = self._prefixes
-        column_of_text = {texts[n].removeprefix(prefix): index for n, index in column.items()}
+        columns_by_text = {texts[n].removeprefix(prefix): index for n, index in column.items()}
         own_documents = np.full(len(queries), -1)  # index of the document that equals the query
         for row, (item, matches) in enumerate(zip(first, relevant.values(), strict=True)):
-            index = column_of_text.get(items[item].texts[0], -1)
+            index = columns_by_text.get(items[item].texts[0], -1)
             if index not in matches:
                 own_documents[row] = index
         ranked = drop_own_text(ranked, own_documents)
@@ -344,9 +344,9 @@ def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
     (['a', 'b'], array([[0, 1],
            [1, 0]], dtype=int32))
     """
-    number_of: dict[str, int] = {}
-    numbers = [[number_of.setdefault(text, len(number_of)) for text in texts] for texts in rows]
-    return list(number_of), np.array(numbers, np.int32)
+    index_of: dict[str, int] = {}
+    numbers = [[index_of.setdefault(text, len(index_of)) for text in texts] for texts in rows]
+    return list(index_of), np.array(numbers, np.int32)
 
 
 def _group_by_shared_text(items: Sequence[SimilarityExample]) -> dict[str, str]:
@@ -359,17 +359,17 @@ def _group_by_shared_text(items: Sequence[SimilarityExample]) -> dict[str, str]:
     >>> _group_by_shared_text([SimilarityExample("", pair, None) for pair in pairs])
     {'b': 'a', 'a': 'a', 'c': 'c'}
     """
-    root_of: dict[str, str] = {}
-    second_of: dict[str, str] = {}  # second text of the first pair with a text
+    roots: dict[str, str] = {}
+    second_texts: dict[str, str] = {}  # second text of the first pair with a text
 
     def group(key: str) -> str:
-        while root_of.setdefault(key, key) != key:
-            root_of[key] = key = root_of[root_of[key]]
+        while roots.setdefault(key, key) != key:
+            roots[key] = key = roots[roots[key]]
         return key
 
     for item in items:
         for text in item.texts[:2]:
             key = item.texts[1]
-            first, second = sorted((group(key), group(second_of.setdefault(text, key))))
-            root_of[second] = first
-    return {key: group(key) for key in root_of}
+            first, second = sorted((group(key), group(second_texts.setdefault(text, key))))
+            roots[second] = first
+    return {key: group(key) for key in roots}

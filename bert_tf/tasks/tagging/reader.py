@@ -36,7 +36,7 @@ def read_tagging(
     by the tokenizer, and a list of its entities (see ``spans_to_tags``); the tags are IOB2.
     """
     bad = BadRows.from_option(str(path), skip_bad_rows)
-    known = None if labels is None else dict.fromkeys(labels)
+    known_tags = None if labels is None else dict.fromkeys(labels)
     types = None if labels is None else {label[2:]: None for label in labels if label != "O"}
     (words_column,) = text_columns
     words_are, tags_are = f"column {words_column!r}", f"column {label_column!r}"
@@ -79,7 +79,7 @@ def read_tagging(
                     f"expected tags in {tags_are}, got {read.quoted(tagged[0])}. Use "
                     "--character_spans"
                 )
-            tags = tuple(read.known_name(tag, tags_are, known) for tag in tagged)
+            tags = tuple(read.known_name(tag, tags_are, known_tags) for tag in tagged)
             if len(tags) != len(words):
                 raise BadRowError(f"expected a tag for each of {len(words)} words, got {len(tags)}")
         return TaggedExample(example_id, words, tags, number)

@@ -63,9 +63,9 @@ def _are_variants(name: str, values: Values, given_flags: Given) -> str:
     variants, known = values[name], ", ".join(FEATURE_BASED)
     if variants is not None and not variants:
         return f"--{name} is empty: expected {known} or {_ALL_FEATURES}."
-    wrong = next((v for v in variants or () if v not in (*FEATURE_BASED, _ALL_FEATURES)), "")
-    return wrong and (
-        f"--{name}={wrong} is unknown{did_you_mean(wrong, FEATURE_BASED)}: expected {known}, "
+    unknown = next((v for v in variants or () if v not in (*FEATURE_BASED, _ALL_FEATURES)), "")
+    return unknown and (
+        f"--{name}={unknown} is unknown{did_you_mean(unknown, FEATURE_BASED)}: expected {known}, "
         f"several of them, or {_ALL_FEATURES}."
     )
 
@@ -348,7 +348,7 @@ class TaggingTask(Task):
         return Evaluation(
             **fields,
             scores=self.select_scores(comparison),
-            mistakes=worst_mistakes(items, losses, ~np.asarray(comparison.right), describe),
+            mistakes=worst_mistakes(items, losses, ~np.asarray(comparison.is_correct), describe),
             comparison=comparison,
             confusion=count_confusions(true, predicted),
         )
@@ -381,8 +381,8 @@ class TaggingTask(Task):
         answers = self.answer(outputs, thresholds)
         begins = np.cumsum([len(item.words) for item in items])[:-1]
         tags, scores = (np.split(answers[key].numpy(), begins) for key in ("tags", "scores"))
-        for numbers, shares in zip(tags, scores, strict=True):
-            yield {"tags": name_numbers(numbers, self.labels), "scores": shares.tolist()}
+        for numbers, probabilities in zip(tags, scores, strict=True):
+            yield {"tags": name_numbers(numbers, self.labels), "scores": probabilities.tolist()}
 
     def records(
         self, items: Items, answers: Iterable[Mapping[str, Any]]
@@ -485,9 +485,9 @@ def _in_text(item: TaggedExample, entity: Entity, score: float) -> dict[str, Any
 def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
     """Formats the words with incorrect tags, with their true and predicted tags."""
     true = item.tags or ()
-    wrong = [index for index, tag in enumerate(tags) if tag != true[index]]
+    incorrect = [index for index, tag in enumerate(tags) if tag != true[index]]
     expected, predicted = (
-        " ".join(f"{item.words[index]}/{column[index]}" for index in wrong)
+        " ".join(f"{item.words[index]}/{column[index]}" for index in incorrect)
         for column in (true, tags)
     )
     return expected, predicted

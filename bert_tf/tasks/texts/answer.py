@@ -144,16 +144,16 @@ def _outputs(
         texts = [text] if text_pair is None else [text, text_pair]
         rows, truncated = text_rows(served, *texts)
         return run_on_rows(served, rows, Served.outputs), truncated
-    room = served.max_seq_length - _SPECIAL_TOKENS
+    max_tokens = served.max_seq_length - _SPECIAL_TOKENS
     ids = served.tokenizer.tokenize(text)
     if form == "head_tail":
-        rows, _ = fit_rows(served, head_and_tail(ids, room))
-        return run_on_rows(served, rows, Served.outputs), ids.row_lengths() > room
-    begins, sizes = cut_windows(tf.cast(ids.row_lengths(), tf.int32), room)
+        rows, _ = fit_rows(served, head_and_tail(ids, max_tokens))
+        return run_on_rows(served, rows, Served.outputs), ids.row_lengths() > max_tokens
+    begins, sizes = cut_windows(tf.cast(ids.row_lengths(), tf.int32), max_tokens)
     counts = begins.row_lengths()
     starts = begins.values + tf.repeat(tf.cast(ids.row_starts(), tf.int32), counts)
     windows = run_on_rows(served, Rows(ids.values, [(starts, sizes.values)]), Served.outputs)
-    return mean_of_windows(windows, counts), ids.row_lengths() > max_window_tokens(room)
+    return mean_of_windows(windows, counts), ids.row_lengths() > max_window_tokens(max_tokens)
 
 
 def regressor_logits(served: Served, **inputs: tf.Tensor) -> Outputs:

@@ -189,7 +189,7 @@ STRING = "is not in SQuAD's format: expected an object with the string"
     [
         ([], f"FILE {LIST} 'data', got a list."),
         ({"a": 1, "b": 2}, f"FILE {LIST} 'data', got the keys 'a', 'b'."),
-        ({"data": "x"}, f"FILE {LIST} 'data', got a str there."),
+        ({"data": "x"}, f"FILE {LIST} 'data', got a str in 'data'."),
         ({"data": []}, "FILE has no rows. Use a file with at least one example."),
         ({"data": [[]]}, f"FILE, article 0 {LIST} 'paragraphs', got a list."),
         ({"data": [{"paragraphs": []}, {"title": "t"}]},
