@@ -97,7 +97,7 @@ def classification_examples(
         targets.append(weight_column(sample_weights, count))
 
     room = max_seq_length - _SPECIAL_TOKENS
-    extra_features: dict[str, tf.Tensor] = {}
+    extra: dict[str, tf.Tensor] = {}
     attributes: dict[str, int] = {}
     with tf.device("CPU:0"):
         if long_text != LONG_TEXTS[0]:
@@ -109,14 +109,12 @@ def classification_examples(
         if long_text == "windows":
             ((starts, lengths),) = ranges
             begins, sizes = cut_windows(lengths, room)
-            extra_features[features.NUM_WINDOWS] = tf.cast(begins.row_lengths(), tf.int32)
+            extra[features.NUM_WINDOWS] = tf.cast(begins.row_lengths(), tf.int32)
             # (N, K), where K is the maximum number of windows.
             begins = begins.to_tensor() + starts[:, None]
             attributes["rows_per_example"] = int(begins.shape[1])
             ranges = [(begins, sizes.to_tensor())]
-    return packed_examples(
-        tokenizer, ids, ranges, max_seq_length, targets, extra_features, **attributes
-    )
+    return packed_examples(tokenizer, ids, ranges, max_seq_length, targets, extra, **attributes)
 
 
 def multiple_choice_examples(
@@ -183,10 +181,8 @@ def multiple_choice_examples(
             tuple(tf.RaggedTensor.from_row_lengths(part, counts).to_tensor() for part in choice),
         ]
     # An example with many choices widens all batches, so evaluations use smaller batches.
-    rows_per_example = max_choices if is_ragged else 1
-    return packed_examples(
-        tokenizer, ids, segments, max_seq_length, targets, rows_per_example=rows_per_example
-    )
+    rows = max_choices if is_ragged else 1
+    return packed_examples(tokenizer, ids, segments, max_seq_length, targets, rows_per_example=rows)
 
 
 def similarity_examples(

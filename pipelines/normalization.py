@@ -447,18 +447,13 @@ class WordSplitter:
     def _normalize_strings(self, strings: Sequence[str]) -> list[str]:
         """Normalizes strings for the second finder."""
         with tf.init_scope(), tf.device("CPU:0"):
-            characters = self._normalize(tf.constant(strings))
-            rows = tf.RaggedTensor.from_value_rowids(
-                characters.codes, characters.rows, len(strings)
-            )
-            normalized = [
-                text.decode() for text in tf.strings.unicode_encode(rows, "UTF-8").numpy()
-            ]
+            codes, _, rows, *_ = self._normalize(tf.constant(strings))
+            rows = tf.RaggedTensor.from_value_rowids(codes, rows, len(strings))
+            encoded = tf.strings.unicode_encode(rows, "UTF-8").numpy()
+        normalized = [text.decode() for text in encoded]
         for content, text in zip(strings, normalized, strict=True):
             if not text:
-                raise ValueError(
-                    f"Added token {content!r} is empty after normalization. Remove it."
-                )
+                raise ValueError(f"Added token {content!r} is empty once normalized. Remove it.")
         return normalized
 
     def __call__(self, strings: tf.Tensor) -> Words:

@@ -101,9 +101,7 @@ class TextRules:
             names = f"{GOOGLE} or {TOKENIZERS}"
             raise ValueError(f"characters={quote(self.characters)}: expected {names}.")
         if self.characters == GOOGLE and not (self.strip_accents is None and self.split_ideographs):
-            raise ValueError(
-                "strip_accents and split_ideographs need the characters of tokenizers."
-            )
+            raise ValueError("strip_accents and split_ideographs need characters='tokenizers'.")
         if not 0 < self.max_word_length <= _MAX_CHARACTERS:
             raise ValueError(
                 f"max_input_chars_per_word={quote(self.max_word_length)}: expected 1 to "

@@ -176,16 +176,14 @@ class BertTokenizer:
         self._split_words = WordSplitter(self.do_lower_case, rules)
         # Signs of added tokens: the id of a punctuation mark in the token, which is always a
         # separate word, or else the normalized token itself.
-        self._mark_ids, unmarked_contents = set(), []
+        self._mark_ids, unmarked = set(), []
         for token in rules.added_tokens:
             mark = next((each for each in token.content if each in ASCII_PUNCTUATION), None)
             if mark is None:
-                unmarked_contents.append(token.content)
+                unmarked.append(token.content)
             else:
                 self._mark_ids.add(known.index(mark) if mark in known else self.unk_id)
-        self._unmarked_pattern = unmarked_contents and _match_any(
-            self._normalizer, unmarked_contents
-        )
+        self._unmarked_pattern = unmarked and _match_any(self._normalizer, unmarked)
 
     def tokenize(self, strings: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
         """Splits strings into ids.
@@ -301,17 +299,15 @@ class BertTokenizer:
         """Returns ids and offsets, by splitting strings into words first."""
         split = self._split_words(strings)
         is_long = split.num_characters > self.rules.max_word_length
-        is_single_token = is_long | (split.token_ids >= 0)
-        words = tf.where(is_single_token, _UNKNOWN_WORD, split.words.values)
+        is_single = is_long | (split.token_ids >= 0)
+        words = tf.where(is_single, _UNKNOWN_WORD, split.words.values)
         ids, starts, ends = self._word_tokenizer.tokenize_with_offsets(words)
         # (W,) bytes; the only token of an unknown word ends with the word.
         lengths = tf.cast(tf.strings.length(split.words.values), tf.int64)
         word = value_rows(ids.row_splits)
         word_starts = tf.gather(tf.cumsum(lengths, exclusive=True), word)
         token_ends = tf.where(
-            tf.gather(is_single_token, word),
-            tf.gather(lengths, word),
-            tf.cast(ends.values, tf.int64),
+            tf.gather(is_single, word), tf.gather(lengths, word), tf.cast(ends.values, tf.int64)
         )
         first_bytes = word_starts + tf.cast(starts.values, tf.int64)
         last_bytes = word_starts + token_ends - 1

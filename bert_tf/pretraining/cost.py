@@ -57,9 +57,8 @@ def memory_bytes(
     Counts weights, gradients, optimizer moments, and the activations of one micro-batch.
     """
     compilation = Compilation(device, should_use_xla(settings.jit_compile, device))
-    wide, inner, square, logits = (
-        _XLA_SAVED_ACTIVATIONS[device] if compilation.fuses_kernels else _SAVED_ACTIVATIONS
-    )
+    saved = _XLA_SAVED_ACTIVATIONS[device] if compilation.fuses_kernels else _SAVED_ACTIVATIONS
+    wide, inner, square, logits = saved
     length, hidden = phase.max_seq_length, config.hidden_size
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     layer = length * (wide * hidden + inner * config.intermediate_size + square * heads * length)

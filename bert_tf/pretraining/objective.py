@@ -181,10 +181,8 @@ class PretrainingObjective(Objective):
         labels = tf.gather_nd(batch[features.MASKED_LM_IDS], real)
         weights = tf.gather_nd(batch[features.MASKED_LM_WEIGHTS], real)
         hidden = states[features.SEQUENCE_OUTPUT]
-        flat_positions = tf.cast(real[:, 0], tf.int32) * hidden.shape[1] + positions
-        transformed, table, bias = self._model.masked_lm.logit_factors(
-            hidden, flat_positions, training=True
-        )
+        flat = tf.cast(real[:, 0], tf.int32) * hidden.shape[1] + positions
+        transformed, table, bias = self._model.masked_lm.logit_factors(hidden, flat, training=True)
         masked_lm = predicted_sums(transformed, table, bias, labels, weights)
         outputs = {}
         if self._has_next_sentence:

@@ -86,7 +86,7 @@ def format_recipe(name: str, values: Mapping[str, Any]) -> str:
 
 
 def legacy_recipe_settings(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the recipe's settings that runs from before these flags did not record."""
+    """Returns settings of the recipe that older runs did not record."""
     if not recorded or "adam_beta_2" in recorded:
         return {}
     recipe = RECIPES.get(recorded.get("recipe", ""), {})

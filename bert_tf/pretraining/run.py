@@ -76,11 +76,8 @@ def run(
                 f"This is {workers.name(workers.index)}; {workers.name(0)} prints and saves."
             )
             stack.enter_context(progress_to(NOWHERE))
-        per_process = {"model_dir", "cache_dir", "worker_hosts", "task_index"}
-        per_process.add("worker_wait_minutes")
-        flags = {
-            name: value for name, value in settings.to_dict().items() if name not in per_process
-        }
+        local = ("model_dir", "cache_dir", "worker_hosts", "task_index", "worker_wait_minutes")
+        flags = {name: value for name, value in settings.to_dict().items() if name not in local}
         # Workers with different flags would wait for each other at different steps.
         workers.check_same(zlib.crc32(repr(flags).encode()), "flags")
         directory = RunDirectory(
@@ -110,17 +107,15 @@ def _open(
         recorded = directory.saved_flags()
     else:
         check_outside("--model_dir", directory.path, [*settings.input, *settings.eval_input])
-    is_complete = (
-        directory.is_finished() and recorded["num_train_steps"] == settings.num_train_steps
-    )
+    is_done = directory.is_finished() and recorded["num_train_steps"] == settings.num_train_steps
     # A finished run may be on a read-only disk.
-    if not is_complete:
+    if not is_done:
         directory.create()
         stack.enter_context(directory.locked())
     settings, start = open_start(settings, directory)
     legacy = legacy_recipe_settings(recorded)
-    changed = directory.check_settings(settings.to_dict(), settings.may_change(is_complete), legacy)
-    if is_complete:
+    changed = directory.check_settings(settings.to_dict(), settings.may_change(is_done), legacy)
+    if is_done:
         if changed:
             # Reading the inputs may write the index of the corpus.
             stack.enter_context(directory.locked())
@@ -176,11 +171,11 @@ def open_inputs(
     directory: RunDirectory,
     devices: distribution.Distribution,
     start: Checkpoint | None,
-    changed_paths: Sequence[str],
+    moved: Sequence[str],
     callbacks: Sequence[Any],
 ) -> PretrainingInputs:
     """Opens the inputs, writes the model's description, and prints a summary."""
-    read = read_inputs(settings, directory, start, changed_paths)
+    read = read_inputs(settings, directory, start, moved)
     data, tokenizer, config = read
     inputs = PretrainingInputs(settings, directory, devices, callbacks, *read, start)
     phase = make_phases(settings)[0]
@@ -205,11 +200,11 @@ def read_inputs(
     settings: PretrainingSettings,
     directory: RunDirectory,
     start: Checkpoint | None,
-    changed_paths: Sequence[str],
+    moved: Sequence[str],
 ) -> tuple[PretrainingData, BertTokenizer, BertConfig]:
     """Opens the data, tokenizer and config, and checks that they are those of the run.
 
-    ``changed_paths`` are the path flags that differ from the previous start.
+    ``moved`` are the flags of paths that have changed.
     """
     config = read_config(settings, start)
     data = open_data(settings, directory)
@@ -221,12 +216,10 @@ def read_inputs(
         "--vocab_file": fingerprint(vocab),
         "--bert_config": fingerprint(config.to_dict()),
     }
-    if "vocab_file" in changed_paths and settings.vocab_file:  # else the run's own is read
+    if "vocab_file" in moved and settings.vocab_file:  # else the run's own is read
         fingerprints["--vocab_file"] = fingerprint(load_vocabulary(settings.vocab_file))
     # A resumed run does not need its initial checkpoint, which may have been deleted.
-    if settings.init_checkpoint and (
-        "init_checkpoint" in changed_paths or not directory.has_progress()
-    ):
+    if settings.init_checkpoint and ("init_checkpoint" in moved or not directory.has_progress()):
         first = open_checkpoint(settings.init_checkpoint)
         fingerprints["--init_checkpoint"] = first.fingerprint()
     directory.check_inputs(fingerprints)

@@ -78,8 +78,8 @@ def fill_masks(
         rows = guess(served, hidden) if (hidden := _hide_words(sentence, tokenizer)) else []
         if rows:
             best: dict[str, Any] = max(rows, key=_confidence)
-            counts = {"hidden": len(rows), "guessed": sum(map(_is_guessed, rows))}
-            best_guesses.append({**best, **counts})
+            guessed = sum(row["guesses"][0].lower() == row["word"].lower() for row in rows)
+            best_guesses.append({**best, "hidden": len(rows), "guessed": guessed})
     return best_guesses
 
 
@@ -132,10 +132,6 @@ def _guess_from_the_left(served: Served, hidden: Sequence[tuple[str, str]]) -> l
 
 def _confidence(filled: dict[str, Any]) -> float:
     return filled["probabilities"][0]
-
-
-def _is_guessed(filled: dict[str, Any]) -> bool:
-    return filled["guesses"][0].lower() == filled["word"].lower()
 
 
 def _bar(fraction: float, width: int = 30) -> str:

@@ -61,13 +61,9 @@ class Position:
 
     def advance(self, cursors: Sequence[Cursor]) -> "Position":
         """Returns the position after the last row of each host."""
-        newest = [(epoch, pool, row + 1) for epoch, pool, row in cursors]
-        older = [
-            hosts
-            for hosts in self.reached
-            if len(hosts) != len(newest) and max(hosts) > min(newest)
-        ]
-        return Position(self.phase, [*older, newest])
+        new = [(epoch, pool, row + 1) for epoch, pool, row in cursors]
+        old = [hosts for hosts in self.reached if len(hosts) != len(new) and max(hosts) > min(new)]
+        return Position(self.phase, [*old, new])
 
     def to_json(self) -> dict[str, Any]:
         """Returns a form that ``from_json`` reads."""

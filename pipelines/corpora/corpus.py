@@ -13,7 +13,7 @@ import tensorflow as tf
 from . import formats as corpus_formats
 
 
-def _captured(values: Any) -> tf.Tensor:
+def _input(values: Any) -> tf.Tensor:
     """Creates a tensor that graphs capture as an input, instead of as a large constant."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(values)
@@ -64,12 +64,7 @@ class FileBlocks:
         numbers = np.array([formats.index(name) for name in self.file_formats], np.int32)
         footers = self.file_sizes[self.block_files] - self.offsets - self.stored
         ranges = np.stack([self.block_files, self.offsets, footers, self.stored], axis=1)
-        return (
-            _captured(list(self.files)),
-            _captured(self.file_is_gzip),
-            _captured(numbers),
-            _captured(ranges),
-        )
+        return _input(list(self.files)), _input(self.file_is_gzip), _input(numbers), _input(ranges)
 
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Reads and parses one block, a scalar int64: ragged (documents, sentences) strings."""
@@ -127,11 +122,7 @@ class MemoryBlocks:
 
     @functools.cached_property
     def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return (
-            _captured(self.sentences),
-            _captured(self.document_splits),
-            _captured(self.block_splits),
-        )
+        return _input(self.sentences), _input(self.document_splits), _input(self.block_splits)
 
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Returns the documents of one block, in the graph; see ``FileBlocks.read``."""
@@ -230,11 +221,7 @@ class Corpus:
 
     @functools.cached_property
     def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return (
-            _captured(self._blocks_read),
-            _captured(self.table.block_splits),
-            _captured(self.is_member),
-        )
+        return _input(self._blocks_read), _input(self.table.block_splits), _input(self.is_member)
 
     @property
     def num_blocks(self) -> int:
@@ -263,11 +250,8 @@ class Corpus:
     def fingerprint(self) -> str:
         """Hexadecimal fingerprint of documents and blocks, independent of file paths."""
         content = hashlib.sha256()
-        document_arrays = (
-            self.table.num_bytes[self.is_member],
-            self.table.fingerprints[self.is_member],
-        )
-        for array in (self.documents_per_block, *document_arrays):
+        table = self.table.num_bytes, self.table.fingerprints
+        for array in (self.documents_per_block, *(column[self.is_member] for column in table)):
             content.update(array.astype("<i8").tobytes())
         return content.hexdigest()[:32]
 

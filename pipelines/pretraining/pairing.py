@@ -1,4 +1,4 @@
-"""Next-sentence pairs of Google's script, for all documents of a pool at a time.
+"""Next-sentence pairs of Google's script, for all documents of a pool in parallel.
 
 The algorithm is ``create_instances_from_document`` in google-research/bert,
 ``create_pretraining_data.py`` (BERT paper, appendix A.2). Sentences are collected into a chunk

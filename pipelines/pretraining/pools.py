@@ -1,6 +1,6 @@
 """Creates resumable, sharded batches from pools of rows.
 
-An epoch has a fixed number of pools. A pool is a set of rows that is created at a time, and only
+An epoch has a fixed number of pools. A pool is a set of rows that is created together, and only
 depends on the seed, the epoch and the pool's index. This module converts a function that creates
 the rows of a pool into a dataset of batches that can start at any row.
 """

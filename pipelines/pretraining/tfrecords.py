@@ -49,7 +49,7 @@ GOOGLE_NAMES = {
 # Number of records per block, a run of records in one file.
 _RECORDS_PER_BLOCK = 1024
 
-# Number of blocks per pool, which is read and shuffled at a time.
+# Number of blocks that are read and shuffled together, as a pool.
 _BLOCKS_PER_POOL = 16
 
 # A record consists of its length (8 bytes), a checksum (4), the data, and a checksum (4).

@@ -100,7 +100,7 @@ def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
         ({"max_word_length": 0}, "max_input_chars_per_word=0: expected 1 to 10,000"),
         (
             {"strip_accents": True},
-            "strip_accents and split_ideographs need the characters of tokenizers",
+            "strip_accents and split_ideographs need characters='tokenizers'",
         ),
         (
             {"other": 1},
@@ -251,7 +251,7 @@ OF_MODEL = [
     ({"added_tokens": [{"id": 15, "content": "\n"}]}, "adds the token '\\n': white space at its "
      "ends, or a line break, is kept by no file of a piece a line"),
     ({"added_tokens": [{"id": 15, "content": "\u00ad", "normalized": True}]},
-     "is empty after normalization"),
+     "is empty once normalized"),
     ({"added_tokens": [{"id": 15 + at, "content": f"{at:0250}"} for at in range(500)]},
      "The added tokens have more than 120,000 bytes"),
 ]  # fmt: skip

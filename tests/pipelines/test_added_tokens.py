@@ -214,7 +214,7 @@ def test_tokens_that_cannot_be_found_are_refused(fields, message):
 def test_a_token_of_which_nothing_is_left_is_refused():
     accent = AddedToken("\u0301", len(PIECES), normalized=True, is_piece=False)
     rules = dataclasses.replace(AS_TOKENIZERS, added_tokens=(accent,))
-    with pytest.raises(ValueError, match="is empty after normalization"):
+    with pytest.raises(ValueError, match="is empty once normalized"):
         BertTokenizer([*PIECES, "\u0301"], True, rules)
     assert BertTokenizer([*PIECES, "\u0301"], False, rules).tokenize(["a\u0301"]).to_list() == [
         [A, len(PIECES)]
