@@ -539,7 +539,7 @@ def _parse_phase(text: str, part: str) -> tuple[int, float, int | None]:
     fraction, *predictions = rest or ["1"]
     try:
         phase = int(length), float(fraction), int(":".join(predictions)) if predictions else None
-        if phase[0] < 1 or not 0.0 <= phase[1] <= 1.0 or (predictions and phase[2] < 1):
+        if phase[0] < 1 or not 0.0 <= phase[1] <= 1.0 or (predictions and int(predictions[0]) < 1):
             raise ValueError
     except ValueError:
         raise ValueError(

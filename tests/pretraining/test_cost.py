@@ -93,5 +93,5 @@ def test_a_report(monkeypatch, capsys):
     cost.report_cost(parse(*flags, "--num_train_steps=100")[0])
     printed = capsys.readouterr().out
     assert "256 rows and 32,768 tokens per step, about 3.9 GiB of memory per device." in printed
-    assert "about 0.5 s a step (65,536 tokens/s), 50s for 100 steps." in printed
+    assert "about 0.5 s per step (65,536 tokens/s), 50s for 100 steps." in printed
     assert printed.endswith("Estimated time: 50s. Nothing was written.\n")

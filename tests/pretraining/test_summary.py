@@ -151,4 +151,4 @@ def test_a_causal_model_guesses_from_the_words_before(capsys):
     assert one["guessed"] == sum(right)
     printed = shown(capsys, objective="ltr", filled_masks=guessed)
     assert "  next token     25.0%" in printed
-    assert "Of 3 words, each after the beginning of its held-out sentence, " in printed
+    assert "of 3 words (" in printed and ", each after the beginning of its held-out" in printed
