@@ -35,7 +35,7 @@ HEADS = json.dumps({**TINY, "num_attention_heads": 3})
         (VOCABULARY, f"{PIECES}word\n".encode(), r"vocab.txt.*\[MASK\]"),
         (VOCABULARY, f"{PIECES}[MASK]\nword\nword\n".encode(), "lines 6 and 7|line 6.*line 7"),
         ({"bert_config": "config.json"}, HEADS.encode(),
-         "hidden_size 16 is not a multiple of num_attention_heads 3"),
+         "hidden_size=16: expected a multiple of num_attention_heads=3"),
         ({"vocab_size": 201}, None, "--vocab_size=201: expected at most 200, the vocab_size of "),
         ({"tpu": "grpc://127.0.0.1:9"}, None, "^No TPU was found at 'grpc://127.0.0.1:9'"),
         ({"strategy": "multi_worker"}, None, "needs two workers or more"),
