@@ -126,7 +126,7 @@ def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
     [
         ({"contexts": ["a", "b"]}, "contexts: expected one row for each of the 1 examples"),
         ({"questions": []}, "questions: expected at least one string, got none"),
-        ({"contexts": [None]}, r"contexts\[0\] is None: expected a string"),
+        ({"contexts": [None]}, r"contexts\[0\]: expected a string, got None"),
         (
             {"max_seq_length": 20},
             "max_seq_length is 20: expected at least 68, because a row contains a question of "
@@ -161,9 +161,9 @@ WITHIN = "expected a non-empty range within the 3 bytes of its context, or -1 an
         ),
         ([[0]], [1], r"answer_starts: expected integers .* and shape \(1, 1\)"),
         ([0, 0], [1, 1], "answer_starts: expected one row for each of the 1 examples, got 2"),
-        ([0], [4], f"Answer 0 is bytes 0 to 4: {WITHIN}"),
-        ([2], [2], f"Answer 0 is bytes 2 to 2: {WITHIN}"),
-        ([-1], [2], f"Answer 0 is bytes -1 to 2: {WITHIN}"),
+        ([0], [4], f"Answer 0 has the bytes 0 to 4: {WITHIN}"),
+        ([2], [2], f"Answer 0 has the bytes 2 to 2: {WITHIN}"),
+        ([-1], [2], f"Answer 0 has the bytes -1 to 2: {WITHIN}"),
     ],
 )
 def test_bad_answers(starts, ends, message):

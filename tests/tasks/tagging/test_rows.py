@@ -91,13 +91,13 @@ def test_document_context():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"words": ["ab"]}, r"words\[0\] is 'ab': expected a list of words"),
-        ({"words": [["a"], 3]}, r"words\[1\] is 3: expected a list of words"),
+        ({"words": ["ab"]}, r"words\[0\]: expected a list of words, got 'ab'"),
+        ({"words": [["a"], 3]}, r"words\[1\]: expected a list of words, got 3"),
         ({"words": [[], []]}, "words: expected at least one string, got none"),
         ({"tags": [[0, 1]]}, "tags: expected one row for each of the 2 examples, got 1"),
-        ({"tags": [[0, 1], [0, 1]]}, r"tags\[1\] has 2 tags: expected 1, one for each word"),
+        ({"tags": [[0, 1], [0, 1]]}, r"tags\[1\] has 2 tags: expected 1, one per word"),
         ({"tags": [[0, 1], [-2]]}, r"tags\[1\]\[0\] is -2: expected 0 or more"),
-        ({"tags": [["O", "O"], ["O"]]}, "tags: expected integers, the tags' ids, got dtype <U1"),
+        ({"tags": [["O", "O"], ["O"]]}, "tags: expected integer ids, got dtype <U1"),
         ({"documents": [0]}, "documents: expected one row for each of the 2 examples, got 1"),
         ({"max_seq_length": 4}, "max_seq_length: expected at least 5, got 4"),
     ],
@@ -159,6 +159,6 @@ def test_the_room_that_a_sentence_leaves_is_halved():
     """What one half of its document does not fill falls to the other half."""
     # Sentences of 1, 1, 5, 1 and 6 tokens are of one document, two of 2 tokens of another.
     bounds, documents = np.array([0, 1, 2, 7, 8, 14, 16, 18]), np.array([0] * 5 + [1] * 2)
-    before, behind = _context(bounds, documents, room=6)
+    before, behind = _context(bounds, documents, max_tokens=6)
     assert before.tolist() == [0, 1, 0, 2, 0, 0, 2]
     assert behind.tolist() == [5, 4, 1, 3, 0, 2, 0]

@@ -67,8 +67,8 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
     free(1_990)
     assert WordStates(str(tmp_path)).encode(model, train) is train
     printed = capsys.readouterr().out
-    assert printed.startswith("The features of 14 words take 0.0 GB, and ")
-    assert "they are not kept, and each batch runs the encoder." in printed
+    assert printed.startswith("The features of 14 words need 0.0 GB, but ")
+    assert "They are not stored, and each batch runs the encoder." in printed
     free(1_992)
     kept = store.encode(model, train)
     assert store.encode(model, train) is kept

@@ -334,7 +334,7 @@ def test_weights_are_balanced_or_by_the_classes_names():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("maybe:2", "got 'maybe', and the classes are neg, pos, odd:one"),
+        ("maybe:2", "got 'maybe'. The classes are neg, pos, odd:one"),
         ("pos:1,pos:2", "expected balanced, or each class once as NAME:WEIGHT .* got 'pos'"),
         ("pos:much", "expected a positive weight for pos, got 'much'"),
         ("pos:-1", "expected a positive weight for pos, got '-1'"),
