@@ -1,4 +1,4 @@
-"""Training: its order, loop and step, losses, optimizers, devices, checkpoints, run directory.
+"""Training loop, losses, optimizers, devices, checkpoints and run directories.
 
-The modules are imported by name, for example ``from bert_tf.training import optimizers``.
+Import the modules by name, for example ``from bert_tf.training import optimizers``.
 """

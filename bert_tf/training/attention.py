@@ -1,12 +1,13 @@
-"""Attention without padding, whose backward pass computes the weights again.
+"""Attention without padding, which recomputes its weights in the backward pass.
 
-Attention at once keeps the weights (B, N, S, S) of every layer for the backward pass, before and
-after dropout. Here a group of texts is attended to at a time, as long as its longest, and the
-backward pass computes scores and weights once more (as Dao et al. 2022 do by tiles), from queries,
-keys, values, contexts and masks of dropout. It is a loop of the batch's lengths: not for XLA.
+Standard attention stores the weights (B, N, S, S) of each layer for the backward pass, before and
+after dropout. This module processes one group of texts at a time, padded to the longest of the
+group. The backward pass recomputes scores and weights (like the tiles of Dao et al. 2022) from
+queries, keys, values, contexts and dropout masks. The loop depends on the lengths of the batch, so
+that XLA cannot compile it.
 
-Legend: B batch, S sequence, G texts of a group, L the longest of them, N heads, D head size,
-H = N * D hidden, R rows, W any width.
+Dimensions: B batch, S sequence, G texts of a group, L length of the longest of them, N heads,
+D head size, H = N * D hidden, R rows, W any width.
 """
 
 from collections.abc import Callable
@@ -36,14 +37,14 @@ _MAX_SCORES = 1 << 22
 def attend_in_groups(
     projected: tf.Tensor, rows: TokenRows, heads: int, dropout: Dropout, causal: bool = False
 ) -> tf.Tensor:
-    """(R, 3 * H) queries, keys and values -> (R, H) contexts."""
+    """Computes contexts (R, H) from queries, keys and values (R, 3 * H)."""
     size, length = rows.keys.shape
     texts: int | tf.Tensor
     if length is None:
         texts = tf.maximum(1, _MAX_SCORES // (heads * tf.square(tf.shape(rows.keys)[1])))
     else:
         texts = max(1, _MAX_SCORES // (heads * length**2))
-    # Several workers' batches have no static B.
+    # With several workers, B is not static.
     if length is not None and size is not None and texts >= size:
         return attend_full_batch(
             projected, rows, heads, lambda x: dropout(x, training=True), causal
@@ -59,35 +60,35 @@ def attend_in_groups(
 
 
 def choose_attention(lengths: np.ndarray, texts: int, heads: int) -> Attend | None:
-    """Attention for batches of ``texts`` texts, from a set of (N,) ``lengths``; None: all at once.
+    """Returns the attention for batches of ``texts`` texts; None for the standard attention.
 
-    Of few scores a loop costs more than it saves.
+    A loop over groups is slower if there are few scores. ``lengths`` (N,) are those of all texts.
     """
-    # A batch is as wide as its longest text, which is about so long.
+    # Approximate length of the longest text of a batch.
     longest = float(np.quantile(lengths, 1 - 1 / (texts + 1)))
     is_large = texts * heads * longest**2 > _MAX_SCORES
     return attend_in_groups if is_large else None
 
 
 class _Group(NamedTuple):
-    """Texts that are attended to together, as long as the longest."""
+    """Texts that are processed together, padded to the longest."""
 
     index: tf.Tensor
     row_indices: tf.Tensor  # (G, L): the rows of their tokens, R at padding without a row
     real_tokens: tf.Tensor  # (G, L)
 
     def take(self, matrix: tf.Tensor) -> tf.Tensor:
-        """(R, W) -> (G, L, W); padding gets what some token has."""
+        """Gathers (G, L, W) from (R, W); the values of padding are arbitrary."""
         return tf.gather(matrix, tf.minimum(self.row_indices, tf.shape(matrix)[0] - 1))
 
     def rows(self, batch: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
-        """(G, L, W) -> the rows of its tokens."""
+        """Gathers the rows of real tokens from (G, L, W)."""
         matrix = tf.reshape(batch, [-1, batch.shape[-1]])
         return tf.gather(matrix, tf.where(tf.reshape(self.row_indices, [-1]) < num_rows)[:, 0])
 
 
 class _GroupedAttention:
-    """The forward and the backward pass, each a loop over groups of texts."""
+    """Forward and backward pass, each a loop over groups of texts."""
 
     def __init__(
         self, rows: TokenRows, heads: int, dropout: Dropout, texts: int | tf.Tensor, causal: bool
@@ -102,7 +103,7 @@ class _GroupedAttention:
         self._num_groups = (tf.shape(rows.keys)[0] + texts - 1) // texts
 
     def forward(self, projected: tf.Tensor) -> tuple[tf.Tensor, tf.TensorArray]:
-        """(R, 3 * H) -> the contexts (R, H), and each group's mask (G, N, L, L), if any."""
+        """Returns the contexts (R, H) and the dropout mask (G, N, L, L) of each group, if any."""
 
         def contexts(group: _Group, masks: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             query, key, value = split_heads(group.take(projected), self._heads)
@@ -119,7 +120,7 @@ class _GroupedAttention:
     def backward(
         self, projected: tf.Tensor, contexts: tf.Tensor, masks: tf.TensorArray, upstream: tf.Tensor
     ) -> tf.Tensor:
-        """The gradient (R, 3 * H) from that of the contexts (R, H)."""
+        """Returns the gradient (R, 3 * H) for the gradient (R, H) of the contexts."""
 
         def gradients(group: _Group, masks: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             query, key, value = split_heads(group.take(projected), self._heads)
@@ -128,8 +129,8 @@ class _GroupedAttention:
             context_gradients = group.take(upstream) * has_row[:, :, None]
             (context_grad,) = split_heads(context_gradients, self._heads, parts=1)
             weights = self._weights(group, query, key)
-            # The gradient of a softmax w is w * (g - sum(g * w)), and that sum over the keys is one
-            # over the context that they made.
+            # The gradient of a softmax w is w * (g - sum(g * w)). The sum over the keys equals a
+            # sum over the context.
             mean = tf.reduce_sum(context_grad * context, axis=-1, keepdims=True)
             context_grad = self._scaled(context_grad)
             dropped, weights_grad = weights, tf.matmul(context_grad, value, transpose_b=True)
@@ -148,20 +149,20 @@ class _GroupedAttention:
         return self._loop(gradients, masks, projected, projected.shape[-1])[0]
 
     def _scaled(self, x: tf.Tensor) -> tf.Tensor:
-        """The product with the scale, rounded once: a rounded scale would bias all contexts."""
+        """Multiplies by the scale and rounds once; a rounded scale would bias all contexts."""
         return tf.cast(cast_to_logits_dtype(x) * self._scale, x.dtype)
 
     def _weights(self, group: _Group, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        """(G, N, L, L), before dropout."""
-        # In this order TensorFlow fuses the three.
+        """Returns the weights (G, N, L, L) before dropout."""
+        # TensorFlow fuses the operations in this order.
         scores = tf.matmul(query, key, transpose_b=True) * score_scale(query)
         bias = attention_bias(group.real_tokens, scores.dtype.name, self._causal)
         return tf.nn.softmax(scores + bias)
 
     def _draw(self, group: _Group) -> tf.Tensor:
-        """(G, N, L, L) bool: the weights that are kept."""
+        """Draws the dropout mask (G, N, L, L), True for kept weights."""
         texts, length = tf.unstack(tf.shape(group.row_indices))
-        # Two elements a word.
+        # Each random word is used for two elements.
         words = tf.random.stateless_uniform(
             [texts, self._heads, length, (length + 1) // 2],
             tf.random.fold_in(self._seed, group.index),
@@ -184,7 +185,7 @@ class _GroupedAttention:
         projected: tf.Tensor,
         width: int,
     ) -> tuple[tf.Tensor, tf.TensorArray]:
-        """Attends group by group; returns the contexts of all rows, (R, W), and the masks."""
+        """Computes all groups; returns the results (R, W) of all rows and the masks."""
         num_rows = tf.shape(projected)[0]
 
         def turn(
@@ -192,14 +193,14 @@ class _GroupedAttention:
         ) -> tuple[tf.Tensor, tf.TensorArray, tf.TensorArray]:
             texts = slice(index * self._texts, (index + 1) * self._texts)
             row_indices = self._row_indices[texts]
-            # The last place that has a row in any of the texts, and one more.
+            # Length of the longest text of the group.
             used = tf.where(tf.reduce_any(row_indices < num_rows, axis=0))
             length = tf.cast(used[-1, 0], tf.int32) + 1
             group = _Group(index, row_indices[:, :length], self._real_tokens[texts, :length])
             computed, masks = compute(group, masks)
             return index + 1, done.write(index, group.rows(computed, num_rows)), masks
 
-        # One turn at a time, so that its memory is there for the next.
+        # Sequential iterations reuse the memory.
         _, done, masks = tf.while_loop(
             lambda index, *_: index < self._num_groups,
             turn,

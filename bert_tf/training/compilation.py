@@ -1,4 +1,4 @@
-"""What a step computes otherwise by its device, and by whether XLA compiles it."""
+"""Variants of the training step for the devices and for XLA."""
 
 import contextlib
 import functools
@@ -17,19 +17,19 @@ from .dropout_masks import COUNTED, DRAWN, HASHED, Masks
 
 
 def should_use_xla(jit_compile: str, device_type: str, changes_shapes: bool = False) -> bool:
-    """True if XLA is to compile a step, as ``--jit_compile`` has it; auto asks for it on a GPU.
+    """Returns whether XLA compiles the step for a value of ``--jit_compile``; auto on GPUs only.
 
     >>> should_use_xla("auto", "GPU"), should_use_xla("auto", "GPU", changes_shapes=True)
     (True, False)
     """
-    asked = jit_compile == "true" or (jit_compile == "auto" and device_type == "GPU")
-    return asked and not changes_shapes
+    is_enabled = jit_compile == "true" or (jit_compile == "auto" and device_type == "GPU")
+    return is_enabled and not changes_shapes
 
 
 class Compilation(NamedTuple):
-    """The device of a step, and whether XLA compiles it.
+    """Device of a step, and whether XLA compiles it.
 
-    ``jit_compile``: XLA compiles on a CPU or a GPU; on a TPU it compiles everything regardless.
+    ``jit_compile`` applies to CPUs and GPUs; on TPUs, XLA compiles everything.
     """
 
     device_type: str = "CPU"
@@ -37,36 +37,35 @@ class Compilation(NamedTuple):
 
     @property
     def uses_xla(self) -> bool:
-        """True if XLA compiles the gradients, so that shapes must be known: padding stays."""
+        """Whether XLA compiles the gradients, which requires static shapes and padding."""
         return self.jit_compile or self.device_type == "TPU"
 
     @property
     def fuses_kernels(self) -> bool:
-        """True for programs that spare the memory's traffic; a CPU keeps its bits under XLA."""
+        """Whether operations are rearranged for fusion; not on CPUs, to keep results unchanged."""
         return self.uses_xla and self.device_type != "CPU"
 
     @property
     def groups_attention(self) -> bool:
-        """True where attention in groups may take less time: a loop of the batch's lengths."""
+        """Whether attention in groups may be faster."""
         return not self.uses_xla and self.device_type == "CPU"
 
     @property
     def length_multiple(self) -> int:
-        """What a batch's length is a multiple of; off a CPU each new length is compiled for."""
+        """Multiple of batch lengths; other devices than CPUs compile each length."""
         return 1 if self.device_type == "CPU" else 16
 
     @property
     def masks(self) -> Masks:
-        """The way in which dropout's masks are drawn."""
+        """Method for drawing dropout masks."""
         if self.fuses_kernels:
             return HASHED
         return COUNTED if self.device_type == "GPU" else DRAWN
 
     def seed_device(self) -> contextlib.AbstractContextManager[Any]:
-        """A context in which a step makes the seeds of its masks.
+        """Returns a context for computing the seeds of the masks.
 
-        TensorFlow makes keys of seeds on the host: each dropout would wait for its own, copied back
-        from a GPU.
+        TensorFlow converts seeds to keys on the host, so that seeds on a GPU would be copied back.
         """
         on_host = self.device_type == "GPU" and not self.uses_xla
         return tf.device("CPU:0") if on_host else contextlib.nullcontext()
@@ -74,17 +73,17 @@ class Compilation(NamedTuple):
     def clip(
         self, gradients: Sequence[tf.Tensor], clip_norm: float
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """The gradients clipped by their global norm, and that norm before."""
+        """Clips gradients by their global norm; also returns the norm."""
         if self.fuses_kernels:
             norm = _global_norm(gradients)
-            # XLA updates all variables of a size by one kernel if one array is read for them, and
-            # a number is none: 19 kernels for 158 variables.
+            # XLA updates all variables of the same size in one kernel if they read an array, but
+            # not if they read a scalar: 19 kernels for 158 variables.
             (scales,), _ = tf.clip_by_global_norm([tf.ones([2])], clip_norm, use_norm=norm)
             scale = _barrier(scales)[0]
             return [gradient * scale for gradient in gradients], norm
         if self.device_type == "CPU":
             return tf.clip_by_global_norm(gradients, clip_norm)
-        # Without XLA each operation is a kernel: as one vector they are four, not two each.
+        # Without XLA, each operation is a kernel: four for one vector, instead of two per gradient.
         joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
         (clipped,), norm = tf.clip_by_global_norm([joined], clip_norm)
         parts = tf.split(clipped, [gradient.shape.num_elements() for gradient in gradients])
@@ -93,8 +92,8 @@ class Compilation(NamedTuple):
 
     @property
     def plan(self) -> StepPlan:
-        """How the layers compute that are called in the step."""
-        plan = StepPlan(self.masks.draw, tf.gather)  # ops.take copies a size to a GPU each time
+        """Plan of computation for the layers."""
+        plan = StepPlan(self.masks.draw, tf.gather)  # ops.take would copy a size to the GPU.
         if not self.fuses_kernels:
             return plan
         blocks = TimeMajorPlan() if self.device_type == "GPU" else XlaPlan()
@@ -102,9 +101,9 @@ class Compilation(NamedTuple):
 
 
 def _global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The Euclidean norm of all gradients as one vector, by few kernels of XLA's."""
-    # A kernel for each matrix and one for all that is left, where XLA makes two or three for the
-    # norm of each gradient; without the barrier it would sum each vector by itself.
+    """Returns the Euclidean norm of all gradients, in few XLA kernels."""
+    # One kernel per matrix and one for the rest; XLA would create two or three per gradient, or,
+    # without the barrier, one per vector.
     squares = [tf.square(gradient) for gradient in gradients]
     rows = [tf.reduce_sum(each, axis=-1) if len(each.shape) > 1 else each for each in squares]
     joined = tf.concat([tf.reshape(row, [-1]) for row in rows], axis=0)
@@ -112,16 +111,16 @@ def _global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _barrier(value: tf.Tensor) -> tf.Tensor:
-    """The value as it is, behind which XLA does not look."""
+    """Returns the value unchanged; XLA does not optimize across it."""
     return gen_xla_ops.xla_optimization_barrier([value])[0]
 
 
 def _recompute(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor:
-    """``function(*tensors)``, which the backward pass calls again: only the tensors are kept."""
+    """Returns ``function(*tensors)``; the backward pass recomputes it from the tensors."""
 
     def compute(*tensors: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
         def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
-            # Behind a barrier, or XLA would find that all has been computed before.
+            # Without the barrier, XLA would reuse the results of the forward pass.
             *kept, upstream = gen_xla_ops.xla_optimization_barrier([*tensors, upstream])
             with tf.GradientTape() as tape:
                 tape.watch(kept)
@@ -136,12 +135,11 @@ def _recompute(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Te
 
 
 # === Large blocks that XLA compiles for a GPU or a TPU ===
-# Left to itself, XLA keeps for the backward pass what is cheaper to compute again, and computes
-# again what is cheaper to keep.
+# These plans choose the values to store for the backward pass; XLA's choice is slower.
 
 
-# Numbers in a block's states: 5,461 tokens of bert-base. With fewer, by estimate, the additional
-# kernels of a plan take longer than the memory's traffic that they spare.
+# Minimum number of elements of hidden states: 5,461 tokens of bert-base. With fewer, the additional
+# kernels of a plan are estimated to take longer than the memory transfers that they save.
 MIN_ELEMENTS = 1 << 22
 
 
@@ -151,18 +149,18 @@ def _attend_recomputed(projected: Any, rows: Any, heads: int, dropout: Any, caus
 
 
 class XlaPlan(ComputePlan):
-    """A plan whose backward pass computes attention's weights and the activation again."""
+    """Plan that recomputes attention weights and activations in the backward pass."""
 
     training_attention = staticmethod(_attend_recomputed)
 
     def suits(self, block: Any, hidden: Any, training: bool) -> bool:
-        """Whether states are large, as is known, and no kernel that is read here is quantized."""
+        """Returns whether the hidden states are large and the kernels are not quantized."""
         is_large = None not in hidden.shape and math.prod(hidden.shape) >= MIN_ELEMENTS
-        read = (block.attention.query_key_value, block.feed_forward_output)
-        return training and is_large and not any(dense.quantization_mode for dense in read)
+        layers = (block.attention.query_key_value, block.feed_forward_output)
+        return training and is_large and not any(dense.quantization_mode for dense in layers)
 
     def feed_forward(self, block: Any, states: Any, training: bool) -> Any:
-        """Feeds (R, H) -> (R, H); the activation is not kept."""
+        """Computes the feed-forward layer (R, H); does not store the activation."""
         dense = block.feed_forward_output
 
         def output(inner: Any, kernel: Any, bias: Any) -> Any:
@@ -170,25 +168,25 @@ class XlaPlan(ComputePlan):
             return custom_gradient(add_bias)(products, bias)
 
         inner = block.intermediate(states, training=training)
-        variables = [tf.cast(each, inner.dtype) for each in (dense.kernel, dense.bias)]
+        variables = [tf.cast(weight, inner.dtype) for weight in (dense.kernel, dense.bias)]
         outputs = _recompute(output, inner, *variables)
         return add_residual(outputs, block.output_dropout, states, training)
 
 
 class TimeMajorPlan(XlaPlan):
-    """A plan whose rows are those of all first tokens, then of all second ones.
+    """Time-major plan, with the rows of all first tokens before those of all second tokens.
 
-    So products of matrices read and write heads as they lie: as (S, B * N, D). One product for
-    queries, keys and values would have to be copied in parts. Attention's weights are kept.
+    Matrix products then read and write heads as (S, B * N, D) without copies. The attention weights
+    are stored.
     """
 
     time_major = True
 
     def attention(self, block: Any, states: Any, rows: Any, training: bool) -> Any:
-        """Attends (R, H) -> (R, H); the weights are kept."""
+        """Computes the attention layer (R, H); stores the weights."""
         attention, (batch, sequence) = block.attention, rows.sizes
         dense = attention.query_key_value
-        variables = [tf.cast(each, states.dtype) for each in (dense.kernel, dense.bias)]
+        variables = [tf.cast(weight, states.dtype) for weight in (dense.kernel, dense.bias)]
         states, *parts = custom_gradient(_project_by_parts)(states, *variables)
         # (S * B, H) -> (S, B, N, D) -> (B, N, S, D)
         shape = (sequence, batch, block.config.num_attention_heads, -1)
@@ -202,13 +200,13 @@ class TimeMajorPlan(XlaPlan):
 
 
 def _project_by_parts(hidden: Any, kernel: Any, bias: Any) -> tuple[list[Any], Callable[..., Any]]:
-    """(R, H), (H, 3 * H), (3 * H,) -> states for the residual, queries, keys, values: (R, H)."""
+    """Returns states for the residual, queries, keys and values, (R, H) each, and a gradient."""
     kernels, biases = tf.split(kernel, 3, axis=1), tf.split(bias, 3)
 
     def gradient(hidden_grad: Any, *part_grads: Any) -> tuple[Any, Any, Any]:
         kernel_grads = [tf.matmul(tf.transpose(hidden), part_grad) for part_grad in part_grads]
         bias_grads = [bias_gradient(part_grad, bias.dtype) for part_grad in part_grads]
-        # XLA adds the sum so far, from the residual's on, within a product if it is on the right.
+        # XLA fuses the addition of a sum into a product if the sum is on the right.
         for part_grad, part in zip(part_grads, kernels, strict=True):
             hidden_grad = tf.matmul(part_grad, tf.transpose(part)) + hidden_grad
         kernel_grad = _barrier(tf.concat(kernel_grads, axis=1))

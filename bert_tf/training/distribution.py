@@ -1,7 +1,7 @@
-"""The devices that a command runs on, of this process or of several workers.
+"""Devices of this process or of several workers.
 
-Workers are processes on several machines: each runs the same command with a number of its own.
-Worker 0 is the *chief*: it prepares what the others read, and it alone writes.
+Workers are processes on several machines, which run the same command with different indices. Worker
+0, the *chief*, prepares the data and writes all files.
 """
 
 import functools
@@ -26,13 +26,13 @@ STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 
 
 class Distribution(NamedTuple):
-    """The devices of a training."""
+    """Devices of a training."""
 
     strategy: tf.distribute.Strategy
     device_type: str  # CPU, GPU or TPU
     description: str
     workers: Workers = Workers()
-    hosts: int = 1  # the machines that read for them
+    hosts: int = 1  # number of machines that read data
 
 
 def choose_strategy(
@@ -42,19 +42,24 @@ def choose_strategy(
     cluster: Cluster | None = None,
     wait_minutes: float = 10.0,
 ) -> Distribution:
-    """Chooses the ``tf.distribute`` strategy, before any variable is built.
+    """Chooses the ``tf.distribute`` strategy. Call it before variables are created.
 
-    ``auto`` takes the TPU if ``tpu`` names one (on Google Cloud, ``local`` on a TPU VM, or
-    ``grpc://host:port``), else the workers of ``cluster``, else every GPU, else the CPU.
-    ``one_device`` takes the first GPU, or the CPU without one. ``mirrored`` takes every GPU;
-    without GPUs it takes logical CPU devices, which make nothing faster but run the code of several
-    devices. ``multi_worker`` takes every GPU of each worker, or its CPU, and waits ``wait_minutes``
-    for the others.
+    Args:
+        strategy: ``auto`` uses ``tpu`` if given, else ``cluster`` if given, else all GPUs, else the
+            CPU. ``one_device`` uses the first GPU or the CPU. ``mirrored`` uses all GPUs, or
+            without GPUs the logical CPU devices, for tests. ``multi_worker`` uses all GPUs, or the
+            CPU, of each worker of ``cluster``.
+        tpu: Name of a TPU on Google Cloud, ``local`` on a TPU VM, or ``grpc://host:port``.
+        cluster: Addresses of the workers.
+        wait_minutes: Maximum number of minutes to wait for the other workers.
+
+    Returns:
+        The strategy and its devices.
 
     Raises:
-        ValueError: the name is unknown, the options contradict each other, the workers cannot join,
-            no TPU answers (told within 20 seconds), or it is not ready within ten minutes.
-        TimeoutError: a worker does not come.
+        ValueError: If the arguments are invalid, the workers cannot connect, the TPU does not
+            respond within 20 seconds, or it is not ready within ten minutes.
+        TimeoutError: If a worker does not connect.
 
     >>> choose_strategy("one_device").strategy.num_replicas_in_sync
     1
@@ -62,17 +67,16 @@ def choose_strategy(
     if strategy not in STRATEGIES:
         raise ValueError(f"Unknown strategy {strategy!r}: expected one of {', '.join(STRATEGIES)}.")
     if tpu is not None and strategy != "auto":
-        raise ValueError(f"A TPU ({tpu!r}) was given with strategy {strategy!r}: expected 'auto'.")
+        raise ValueError(f"Strategy {strategy!r} with a TPU ({tpu!r}): expected 'auto'.")
     if cluster is not None and (tpu is not None or strategy not in ("auto", "multi_worker")):
         raise ValueError(
-            f"{len(cluster.addresses)} workers were named, by --worker_hosts or TF_CONFIG, and "
-            f"{f'a TPU ({tpu!r})' if tpu else f'strategy {strategy!r}'}, on which each of them "
-            "would train alone: name one of the two."
+            f"{len(cluster.addresses)} workers (--worker_hosts, TF_CONFIG) cannot be combined with "
+            f"{f'a TPU ({tpu!r})' if tpu else f'strategy {strategy!r}'}. Remove one of the two."
         )
     if strategy == "multi_worker" and cluster is None:
         raise ValueError(
-            "Strategy 'multi_worker' needs two workers or more: name them by --worker_hosts and "
-            "--task_index, or by TF_CONFIG."
+            "Strategy 'multi_worker' requires at least two workers. Pass --worker_hosts and "
+            "--task_index, or set TF_CONFIG."
         )
     if tpu is not None:
         opened, description, hosts = open_tpu(tpu)
@@ -80,7 +84,7 @@ def choose_strategy(
     gpus = tf.config.list_physical_devices("GPU")
     own_device = device_type()
     if cluster is not None:
-        print_progress(f"Waiting for all {len(cluster.addresses)} workers.", flush=True)
+        print_progress(f"Waiting for {len(cluster.addresses)} workers.", flush=True)
         multi_worker, partners = connect(cluster, wait_minutes)
         return Distribution(
             multi_worker,
@@ -93,7 +97,7 @@ def choose_strategy(
     if strategy == "auto":
         strategy = "mirrored" if len(gpus) > 1 else "one_device"
     if strategy == "one_device":
-        # The default strategy places operations on the first GPU by itself.
+        # The default strategy places operations on the first GPU.
         return Distribution(
             tf.distribute.get_strategy(),
             own_device,
@@ -103,19 +107,19 @@ def choose_strategy(
 
 
 def device_type() -> str:
-    """``"GPU"`` where there is one, else ``"CPU"``; a TPU has to be asked for by name."""
+    """Returns ``"GPU"`` if there is one, else ``"CPU"``; TPUs must be requested by name."""
     return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
 
 
 def open_devices(strategy: str, precision: str) -> tf.distribute.Strategy:
-    """Chooses the devices of what runs on one machine: the strategy to build models in."""
+    """Returns the strategy for commands that run on one machine."""
     return open_distribution(strategy, precision).strategy
 
 
 def open_distribution(strategy: str, precision: str, *, jit_compile: bool = False) -> Distribution:
-    """Chooses the devices of what runs on one machine, and sets their arithmetic.
+    """Chooses the devices of commands that run on one machine, and sets the precision.
 
-    ``jit_compile``: XLA is to compile on a CPU, too.
+    ``jit_compile`` is whether ``--jit_compile=true`` was passed.
     """
     check_one_worker()
     devices = choose_strategy(strategy)
@@ -123,11 +127,11 @@ def open_distribution(strategy: str, precision: str, *, jit_compile: bool = Fals
     replicas = devices.strategy.num_replicas_in_sync
     if jit_compile and replicas > 1:
         raise ValueError(
-            f"--jit_compile=true is for one device, and {replicas} are to share each batch: leave "
-            "it out, or add --strategy=one_device."
+            f"--jit_compile=true requires one device, but the strategy uses {replicas}. Remove it, "
+            "or pass --strategy=one_device."
         )
     if strategy == "mirrored" or replicas > 1:
-        # Predictions may be on standard output.
+        # Standard output may contain predictions.
         print(f"Devices: {devices.description}.", file=sys.stderr, flush=True)
     return devices
 
@@ -138,35 +142,36 @@ def _mirrored_distribution(num_gpus: int) -> Distribution:
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
     description = f"MirroredStrategy on {len(devices)} logical CPU devices"
     if len(devices) == 1:
-        description = "MirroredStrategy on the CPU alone, as TensorFlow finds no GPU"
+        description = "MirroredStrategy on the CPU, because TensorFlow finds no GPU"
     return Distribution(_mirrored(*devices), "CPU", description)
 
 
 @functools.cache
 def _mirrored(*devices: str) -> tf.distribute.MirroredStrategy:
-    """The process' only strategy of some devices, or of all GPUs: a second mixes up their sums."""
+    """Returns the strategy for some devices; a second one in a process would corrupt sums."""
     return tf.distribute.MirroredStrategy(devices or None)
 
 
-# === Finds a TPU by its name, and says in time that there is none ===
+# === TPUs ===
 
 T = TypeVar("T")
 
-# A missing TPU is told within 20 seconds: its name is looked up, and its address connected to.
+# Time limits for connecting to the address and for looking up the name of a TPU.
 _CONNECT_SECONDS = 5.0
 _LOOK_UP_SECONDS = 10.0
-# One that is there may take minutes to start, if it has several hosts.
+# TPUs with several hosts may take minutes to start.
 _TPU_SECONDS = 600.0
 
 
 def open_tpu(tpu: str) -> tuple[tf.distribute.Strategy, str, int]:
-    """The strategy of a TPU, its description, and the number of its hosts.
+    """Returns the strategy of a TPU, its description and the number of its hosts.
 
     Raises:
-        ValueError: none answers, within 20 seconds; or it is not ready within ten minutes.
+        ValueError: If the TPU does not respond within 20 seconds, or is not ready within ten
+            minutes.
     """
     if not tpu:
-        raise ValueError("No TPU was named: give its name, 'local' or grpc://host:port.")
+        raise ValueError("--tpu is empty: expected a name, 'local' or grpc://host:port.")
     address = tpu.removeprefix("grpc://")
     if ":" in address:
         _check_address(tpu, address)
@@ -186,7 +191,7 @@ def _with_timeout(tpu: str, work: Callable[[], T], seconds: float) -> T:
         return run_in_thread(work, seconds)
     except TimeoutError:
         raise _tpu_error(tpu, f"no answer in {seconds:.0f} seconds") from None
-    except Exception as error:  # each failure has a type of its own: URLError, NotFoundError...
+    except Exception as error:  # URLError, NotFoundError and many others
         raise _tpu_error(tpu, str(error)) from error
 
 
@@ -194,16 +199,16 @@ def _tpu_error(tpu: str, reason: str) -> ValueError:
     reason = " ".join(reason.split()).rstrip(".")
     reason = reason if len(reason) <= 120 else reason[:120] + "..."
     return ValueError(
-        f"No TPU was found at {tpu!r} ({reason}): check the name, and that tensorflow-tpu is "
-        "installed on a TPU VM, or leave the TPU out to run on the CPU or GPU."
+        f"No TPU was found at {tpu!r} ({reason}). Check the name, install tensorflow-tpu on a TPU "
+        "VM, or remove --tpu."
     )
 
 
 def _check_address(tpu: str, address: str) -> None:
-    """Tries the address first: TensorFlow's own attempt at a dead one does not end."""
+    """Tests the address, because TensorFlow waits forever for an unreachable one."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or not host:
-        raise ValueError(f"The TPU's address {tpu!r} is not of the form grpc://host:port.")
+        raise ValueError(f"Address {tpu!r} of the TPU: expected the format grpc://host:port.")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
@@ -211,7 +216,7 @@ def _check_address(tpu: str, address: str) -> None:
 
 
 def _find_tpu(tpu: str) -> tuple[tf.distribute.cluster_resolver.TPUClusterResolver, str]:
-    """Looks the TPU up; also gives its first host's address, empty on its own VM."""
+    """Looks up the TPU; also returns the address of its first host, empty on a TPU VM."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
     return resolver, resolver.master()
 

@@ -1,7 +1,7 @@
-"""Dropout masks of a training's step, as functions of numbers: nothing random has to be saved.
+"""Stateless dropout masks of the training step.
 
-A mask depends on the run's seed, the step, the replica, the micro-batch, the dropout's place in the
-model and the element's place in the tensor, and on nothing else.
+A mask depends only on the seed of the run, the step, the replica, the micro-batch, the index of the
+dropout layer and the position in the tensor, so that checkpoints contain no random state.
 """
 
 import functools
@@ -22,16 +22,16 @@ def dropout_seeds(
     count: int,
     words: tf.DType = tf.int32,
 ) -> tf.Tensor:
-    """Independent seeds, one for each of ``count`` seed generators: (count, 2) int64.
+    """Returns independent seeds (count, 2) int64, one per seed generator.
 
-    The counter of a Keras seed generator is mirrored, so that every replica would draw the same
-    mask, and would have to be saved. A function of the numbers needs neither.
+    They replace the counters of Keras seed generators, which are the same on all replicas and would
+    have to be saved.
 
     >>> first, again = (dropout_seeds(7, 0, 0, 0, 1).numpy().tolist() for _ in range(2))
     >>> first == again, first == dropout_seeds(7, 0, 1, 0, 1).numpy().tolist()
     (True, False)
     """
-    # Stateless operations take two 32-bit numbers as their key.
+    # The key of stateless operations is two 32-bit numbers.
     key = tf.constant([seed & 0x7FFFFFFF, (seed >> 31) & 0x7FFFFFFF], tf.int32)
     for number in (step, replica, micro_batch):
         key = tf.random.fold_in(key, tf.cast(number, tf.int32))
@@ -43,10 +43,10 @@ def dropout_seeds(
 
 
 def draw_by_counter(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.Tensor]:
-    """Draws masks (``layers.Draw``) of Philox's words, from the generator's two on.
+    """Draws masks (``layers.Draw``) with Philox, from the two words of the generator.
 
-    They are the counter, whose key is always the same: TensorFlow makes keys on the host, and each
-    dropout would wait for its own.
+    The words are the counter. The key is constant, because TensorFlow computes keys on the host,
+    which would delay each dropout.
     """
     count = math.prod(shape)
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
@@ -60,13 +60,13 @@ def draw_by_counter(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.
     return lambda level: tf.reshape(draws >= level, shape)
 
 
-# === Where XLA compiles for a GPU or a TPU ===
-# Philox and Threefry write their words to memory, in shapes that XLA does not join with what reads
-# them. A hash of an element's place is computed within the kernel that applies the mask.
+# === With XLA, on a GPU or a TPU ===
+# XLA does not fuse Philox and Threefry with the operations that use their words. A hash of the
+# position is computed within the kernel that applies the mask.
 
 
 def hashed_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
-    """As ``dropout_seeds``, by the hash: a few operations where Philox's keys are a thousand."""
+    """Returns seeds like ``dropout_seeds``, computed by the hash in fewer operations."""
     key = tf.range(2 * count, dtype=tf.int32)
     key = _hash_words(tf.cast(key, tf.uint32))
     for number in (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, step, replica, micro_batch):
@@ -75,12 +75,12 @@ def hashed_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: in
 
 
 def draw_by_hash(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.Tensor]:
-    """Draws masks (``layers.Draw``): each element hashes its place and the generator's two words.
+    """Draws masks (``layers.Draw``) by a hash of positions and the two words of the generator.
 
-    Places count rows first, in the tensor's own shape: a device that tiles arrays pads none.
+    Positions are computed in the shape of the tensor, to avoid padding on devices that tile arrays.
     """
     first, second = tf.unstack(tf.cast(generator.next(), tf.uint32))
-    # The seed comes first, as large as the tensor: no sum is a constant to be folded, or a kernel.
+    # Broadcasting the seed first prevents XLA from folding the positions to a constant.
     positions, stride = tf.broadcast_to(first, shape), 1
     for axis in reversed(range(len(shape))):
         along = tf.cast(tf.range(shape[axis]), tf.uint32) * tf.cast(stride, tf.uint32)
@@ -91,7 +91,7 @@ def draw_by_hash(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.Ten
 
 
 def _hash_words(words: tf.Tensor) -> tf.Tensor:
-    """A bijection of uint32 numbers, each of whose bits decides about half of the result's.
+    """Hashes uint32 numbers bijectively.
 
     Source: C. Wellons, "Prospecting for Hash Functions", 2018: lowbias32.
     """
@@ -110,7 +110,7 @@ def _xor_shift(words: tf.Tensor, shift: int) -> tf.Tensor:
 
 
 class Masks(NamedTuple):
-    """A way to draw masks, by its name: the seeds of a step's dropouts, and the masks of these."""
+    """Method for drawing masks: the seeds of a step and the masks for the seeds."""
 
     name: str
     seeds: Callable[..., tf.Tensor]

@@ -1,4 +1,4 @@
-"""The training loop round ``step.ReplicaStep``: the same code for every training and strategy."""
+"""Training loop for all trainings and distribution strategies."""
 
 import functools
 import math
@@ -19,20 +19,20 @@ _MAX_STEPS = 500
 
 
 class StepResults(NamedTuple):
-    """Results of some steps, as NumPy arrays and Python numbers."""
+    """Results of the steps of a call, as NumPy arrays and Python numbers."""
 
-    step: int  # the updates of all calls
-    sums: np.ndarray  # the objective's, over the updates of this call
-    losses: list[float]  # one by one
-    gradient_norm: float  # the mean of the global norms before clipping
-    learning_rate: float  # the last step's
-    cursors: tuple[tuple[int, int, int], ...]  # (epoch, pool, row): each input pipeline's last
-    waited: float | None  # seconds without a batch after a step's end, where they are measured
+    step: int  # number of updates so far
+    sums: np.ndarray  # sums of the objective over the call
+    losses: list[float]  # loss of each step
+    gradient_norm: float  # mean global norm before clipping
+    learning_rate: float  # learning rate of the last step
+    cursors: tuple[tuple[int, int, int], ...]  # last (epoch, pool, row) of each input pipeline
+    waited: float | None  # seconds of waiting for batches, if measured
 
     def speed(
         self, *, seconds: float, tokens: int, examples: int, devices: int
     ) -> dict[str, float]:
-        """The steps' figures, in all and for each of several devices, for TensorBoard."""
+        """Returns the speed, in total and per device, for TensorBoard."""
         figures = {"tokens_per_second": tokens / seconds, "examples_per_second": examples / seconds}
         if devices > 1:
             rates = figures.items()
@@ -43,10 +43,14 @@ class StepResults(NamedTuple):
 
 
 class BadStep(NamedTuple):
-    """A step that is not finite: its number, each host's (epoch, pool, row) there, its measures.
+    """Step whose loss, gradient or weights are not finite.
 
-    ``corrupts_weights``: the loss and the gradient are finite, and the norm of the new weights is
-    not.
+    Attributes:
+        step: Index of the step.
+        cursors: Last (epoch, pool, row) of each host.
+        loss: Loss.
+        gradient_norm: Global norm of the gradient.
+        corrupts_weights: Whether only the new weights are not finite.
     """
 
     step: int
@@ -56,38 +60,38 @@ class BadStep(NamedTuple):
     corrupts_weights: bool = False
 
     def __str__(self) -> str:
-        what = "The norm of the weights" if self.corrupts_weights else "The loss or its gradient"
+        name = "The norm of the weights" if self.corrupts_weights else "The loss or its gradient"
         rows = " and ".join(
             f"row {row:,} of pool {pool:,} in epoch {epoch:,}" for epoch, pool, row in self.cursors
         )
-        where = f", on the batch that ends with {rows}" if rows else ""
+        where = f", in the batch that ends with {rows}" if rows else ""
         return (
-            f"{what} became infinite or not a number at step {self.step:,} "
+            f"{name} is not finite at step {self.step:,} "
             f"(loss {self.loss:.4g}, gradient norm {self.gradient_norm:.4g}){where}"
         )
 
 
 class BadStepError(ValueError):
-    """The weights are unusable after ``bad``; ``remedy`` says what to do, where more is known."""
+    """The weights are unusable after the step ``bad``; ``remedy`` is part of the message."""
 
     def __init__(
         self,
         bad: BadStep,
-        remedy: str = "lower the learning rate or lengthen the warm-up, and go on from the "
-        "checkpoint before",
+        remedy: str = "resume from an earlier checkpoint with a lower learning rate or a longer "
+        "warm-up",
     ) -> None:
         super().__init__(f"{bad}: {remedy}.")
         self.bad = bad
 
 
 class Pace:
-    """Number of steps in a call: as many as take about two seconds."""
+    """Number of steps per call, adapted to about two seconds."""
 
     def __init__(self) -> None:
         self.steps = 1
 
     def note(self, steps: int, seconds: float) -> None:
-        """Takes what some steps took that were compiled before."""
+        """Adapts the number to the measured time of some steps."""
         target = max(1, round(steps * _CALL_SECONDS / seconds))
         self.steps = min(target, 2 * self.steps, _MAX_STEPS)
 
@@ -96,20 +100,21 @@ class TrainingLoop:
     """Trains a model.
 
     Args:
-        model: built in the strategy's scope.
-        optimizer: built for ``model.trainable_variables`` in the strategy's scope. It is the
-            loop's from then on: its own reduction of gradients over the replicas is switched off.
-        strategy: any ``tf.distribute`` strategy.
-        objective: what is minimised.
-        seed: seeds the dropout masks.
-        gradient_accumulation_steps: K, the micro-batches of a replica's share of a batch.
-        clip_norm: the global norm that the summed gradients are clipped to.
-        device_type: the strategy's, "CPU", "GPU" or "TPU".
-        jit_compile: compile the step with XLA. (On a TPU everything is, regardless.)
-        measures_waits: TensorFlow's clock runs only without ``enable_op_determinism``.
+        model: Model created in the scope of the strategy.
+        optimizer: Optimizer built for ``model.trainable_variables`` in the scope of the strategy.
+            The loop disables its reduction of gradients over the replicas.
+        strategy: A ``tf.distribute`` strategy.
+        objective: Objective to minimize.
+        seed: Random seed of the dropout masks.
+        gradient_accumulation_steps: Number of micro-batches per replica.
+        clip_norm: Maximum global norm of the summed gradients.
+        device_type: Device of the strategy: "CPU", "GPU" or "TPU".
+        jit_compile: Whether to compile the step with XLA; TPUs always do.
+        measures_waits: Whether to measure waiting for batches; not supported with
+            ``enable_op_determinism``.
 
     Raises:
-        ValueError: an argument is out of range, or the optimizer is not built.
+        ValueError: If an argument is out of range, or the optimizer is not built.
     """
 
     def __init__(
@@ -133,8 +138,8 @@ class TrainingLoop:
             )
         if not optimizer.built:
             raise ValueError(
-                "The optimizer is not built: call optimizer.build(model.trainable_variables) in "
-                "the strategy's scope first."
+                "The optimizer is not built. Call optimizer.build(model.trainable_variables) in "
+                "the scope of the strategy."
             )
         self.model = model
         self.optimizer = optimizer
@@ -153,26 +158,26 @@ class TrainingLoop:
         self._num_sums = objective.num_sums
         self._micro_batches = gradient_accumulation_steps
         self._measures_waits = measures_waits
-        # Nothing here or below needs AutoGraph, whose first conversion takes seconds. TensorFlow
-        # counts the traces of a method over all objects, and warns at the fifth; not of a partial.
+        # The first conversion by AutoGraph would take seconds. For a method, TensorFlow would warn
+        # about retracing at the fifth object; not for a partial.
         self._make = tf.function(functools.partial(self._make_steps), autograph=False)
 
     @property
     def step(self) -> int:
-        """The number of updates made, across restarts."""
+        """Number of updates, including those before a resumption."""
         return int(self.optimizer.iterations.numpy())
 
     def state(self) -> dict[str, keras.Variable]:
-        """Everything that a checkpoint has to keep: ``model_state``, and ``optimizer/PATH``."""
+        """Returns the variables of a checkpoint: ``model_state`` and ``optimizer/PATH``."""
         return {**model_state(self.model), **_named("optimizer", self.optimizer.variables)}
 
     def make(self, iterator: Iterator[Any], num_steps: int) -> StepResults:
-        """Makes updates, all in one call of a compiled function, the same for any number.
+        """Performs updates in one call of a compiled function.
 
         Raises:
-            BadStepError: the loss or the gradients of a step, or the weights after the last one,
-                are not finite: an earlier checkpoint has to be restored.
-            ValueError: the data ended before the last step.
+            BadStepError: If the loss or the gradients of a step, or the weights after the last one,
+                are not finite.
+            ValueError: If the iterator ends before the last step.
         """
         if num_steps < 1:
             raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
@@ -183,8 +188,8 @@ class TrainingLoop:
             )
         except tf.errors.OutOfRangeError as error:
             raise ValueError(
-                f"The data ended before the {num_steps} updates that were asked for at step "
-                f"{first_step}: give a dataset that repeats."
+                f"The data ended before the {num_steps} updates from step {first_step}. Pass a "
+                "dataset that repeats."
             ) from error
         measured = measures.numpy().tolist()
         for step, ((loss, norm), replica_cursors) in enumerate(
@@ -206,7 +211,7 @@ class TrainingLoop:
         )
 
     def _make_steps(self, iterator: Iterator[Any], num_steps: tf.Tensor) -> tuple[Any, ...]:
-        """Sums, the last rate, each step's (loss, norm) and cursors, waits, the weights' norm."""
+        """Performs updates; returns sums, learning rate, measures, cursors and times."""
 
         def make_one(
             index: tf.Tensor,
@@ -217,12 +222,12 @@ class TrainingLoop:
             ended: tf.Tensor,
             waited: tf.Tensor,
         ) -> tuple[Any, ...]:
-            # A turn begins when the one before has ended on a CPU, and earlier on other devices.
+            # On a CPU, the previous iteration has ended; not on other devices.
             ended = tf.maximum(ended, self._time_after([]))
             batch, came = self._timed(iterator.get_next())  # type: ignore[attr-defined]
             waited += tf.maximum(came - ended, 0.0)
             outcome = self.strategy.run(self.replica_step.run, args=(batch,))
-            # They are the same on every replica.
+            # The results are the same on all replicas.
             step_sums, measured, rate, step_cursors = (
                 self.strategy.experimental_local_results(value)[0] for value in outcome
             )
@@ -252,7 +257,7 @@ class TrainingLoop:
         return sums, rate, measures.stack(), cursors.stack(), waited, weights_norm
 
     def _timed(self, batch: Any) -> tuple[Any, tf.Tensor]:
-        """A batch, and the time at which it came: read before the step, even on one core."""
+        """Returns a batch and the time of its arrival, measured before the step starts."""
         came = self._time_after(batch[features.CURSOR])
         if not self._measures_waits:
             return batch, came
@@ -264,7 +269,7 @@ class TrainingLoop:
         return tf.nest.map_structure(wait_for_batch, batch, expand_composites=True), came
 
     def _time_after(self, values: Any) -> tf.Tensor:
-        """The seconds at which tensors, of any device, have been computed; 0 without a clock."""
+        """Returns the time at which all tensors are computed; 0 if not measured."""
         if not self._measures_waits:
             return tf.zeros((), tf.float64)
         with tf.device("CPU:0"):
@@ -274,7 +279,7 @@ class TrainingLoop:
 
 
 def last_cursors(replica_cursors: Iterable[Sequence[int]]) -> tuple[tuple[int, int, int], ...]:
-    """The last cursor of each input pipeline, from those of the replicas.
+    """Returns the last cursor of each input pipeline from the cursors of the replicas.
 
     >>> last_cursors([(0, 0, 2, 3), (0, 0, 2, 7), (1, 0, 1, 4), (1, 0, 3, 0)])
     ((0, 2, 7), (0, 3, 0))
@@ -286,7 +291,7 @@ def last_cursors(replica_cursors: Iterable[Sequence[int]]) -> tuple[tuple[int, i
 
 
 def model_state(model: keras.Model) -> dict[str, keras.Variable]:
-    """A model's variables by ``model/PATH``, but for seeds' states, which the loop never reads."""
+    """Returns the variables by ``model/PATH``, except seeds, which the loop does not use."""
     generators = {id(variable) for variable in modeling.seed_variables(model)}
     return _named("model", [v for v in model.variables if id(v) not in generators])
 
@@ -297,8 +302,8 @@ def _named(owner: str, variables: Sequence[keras.Variable]) -> dict[str, keras.V
         name = f"{owner}/{variable.path}"
         if name in by_name:
             raise ValueError(
-                f"Two variables are called {name!r}, and a checkpoint could keep only one: give "
-                "the model's layers different names."
+                f"Two variables have the name {name!r}. Use different names for the layers of the "
+                "model."
             )
         by_name[name] = variable
     return by_name

@@ -1,6 +1,6 @@
-"""Softmax cross-entropy as sums with weights, each of the forms that a device computes fastest.
+"""Weighted sums of softmax cross-entropy, in the fastest form for each device.
 
-Dimension letters: B batch, P masked-LM predictions, V vocabulary, N positions, H hidden.
+Dimensions: B batch, P masked-LM predictions, V vocabulary, N positions, H hidden.
 """
 
 from collections.abc import Callable
@@ -12,26 +12,25 @@ from bert_tf.graph_gradients import custom_gradient
 
 
 class LossSums(NamedTuple):
-    """Float32 scalars over the weighted positions (or rows) of a batch."""
+    """Float32 scalars over the weighted positions or examples of a batch."""
 
-    loss: tf.Tensor  # the sum of weight * negative log likelihood, in nats
-    weight: tf.Tensor
-    correct: tf.Tensor  # the sum of the weights where the arg-max is the label
+    loss: tf.Tensor  # sum of weight * negative log-likelihood, in nats
+    weight: tf.Tensor  # sum of the weights
+    correct: tf.Tensor  # sum of the weights of correct predictions
 
 
 def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The softmax cross-entropy (N,) of float32 logits (N, V) with labels (N,) int64.
+    """Returns the softmax cross-entropy (N,) of float32 logits (N, V) and int64 labels (N,).
 
-    The kernel of ``tf.nn.sparse_softmax_cross_entropy_with_logits`` runs on one core of a CPU and
-    took a quarter of a small model's step; softmax runs on all.
+    ``tf.nn.sparse_softmax_cross_entropy_with_logits`` uses one core of a CPU; softmax uses all.
     """
 
     @custom_gradient
     def likelihood(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        # (N, V): the probabilities serve both directions.
+        # (N, V); used in the forward and the backward pass
         probabilities = tf.nn.softmax(logits)
         at_labels = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
-        # The largest probability is 1 / sum(exp(logits - top)), at least 1 / V: no underflow.
+        # The maximum probability is 1 / sum(exp(logits - max)), at least 1 / V: no underflow.
         log_sum = tf.reduce_max(logits, axis=-1) - tf.math.log(
             tf.reduce_max(probabilities, axis=-1)
         )
@@ -46,13 +45,14 @@ def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def _likelihood_without_scatter(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The same of operations that XLA joins, and keeps nothing of for the backward pass.
+    """Returns the same loss, computed by operations that XLA fuses.
 
-    None scatters, which copies the logits on a TPU, and with ``--deterministic`` on a GPU.
+    Stores no intermediate results. Scattering would copy the logits on TPUs, and on GPUs with
+    ``--deterministic``.
     """
 
     def is_label() -> tf.Tensor:
-        # Not compared with a range, which TensorFlow would make on the host.
+        # TensorFlow would create a range on the host.
         return tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
 
     @custom_gradient
@@ -72,20 +72,25 @@ def _likelihood_without_scatter(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tens
 def weighted_sums(
     logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, device_type: str = "CPU"
 ) -> LossSums:
-    """Softmax cross-entropy over the last axis, summed with weights; computed in float32.
+    """Computes weighted sums of softmax cross-entropy over the last axis, in float32.
 
-    ``device_type`` ("CPU", "GPU" or "TPU") changes how fast it is, and roundings. Of the masked LM:
-    logits (B, P, V), the original ids (B, P) int32 and weights (B, P) float32, 1 = real. Of the
-    next sentence: logits (B, 2), index 0 "B follows A"; labels and weights (B,).
+    Args:
+        logits: Logits. Masked LM: (B, P, V). Next sentence: (B, 2), index 0 for "B follows A".
+        labels: int32 labels, (B, P) or (B,).
+        weights: float32 weights, (B, P) or (B,); 1 for real predictions, 0 for padding.
+        device_type: "CPU", "GPU" or "TPU", which selects the fastest computation.
+
+    Returns:
+        The sums.
 
     >>> import tensorflow as tf
     >>> sums = weighted_sums(tf.zeros((1, 2, 4)), tf.constant([[0, 3]]), tf.constant([[1.0, 0.0]]))
     >>> round(float(sums.loss), 4), float(sums.weight), float(sums.correct)
     (1.3863, 1.0, 1.0)
     """
-    # (N, V) and (N,): so the logits were computed, and another shape of them may be a copy.
+    # (N, V) and (N,), the shape in which the logits were computed; another shape may need a copy.
     logits = tf.cast(tf.reshape(logits, [-1, logits.shape[-1]]), tf.float32)
-    # As in ``embedding_lookup``: TensorFlow computes with int32 on the host, also for a GPU.
+    # TensorFlow places int32 operations on the host, as in ``embedding_lookup``.
     labels = tf.reshape(tf.cast(tf.bitcast(tf.cast(labels, tf.int32), tf.uint32), tf.int64), [-1])
     weights = tf.cast(tf.reshape(weights, [-1]), tf.float32)
     hits = tf.equal(tf.argmax(logits, axis=-1), labels)
@@ -100,12 +105,20 @@ def weighted_sums(
 def predicted_sums(
     states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
 ) -> LossSums:
-    """Result of ``weighted_sums`` for logits that are ``states`` x ``table`` + ``bias``.
+    """Computes ``weighted_sums`` for the logits ``states`` x ``table`` + ``bias``.
 
-    States (N, H) and ``table`` (V, H) in the compute dtype, float32 ``bias`` (V,), labels (N,)
-    int32 and weights (N,) float32; N may be 0. On a CPU it takes fewer passes over arrays as large
-    as the logits, which are most of a small model's step: the gradient's products take the
-    probabilities as they are, and weights and labels come in where arrays are smaller.
+    Faster on CPUs for small models, because it needs fewer passes over arrays of the size of the
+    logits.
+
+    Args:
+        states: Hidden states (N, H) in the compute dtype; N may be 0.
+        table: Embedding table (V, H) in the compute dtype.
+        bias: float32 bias (V,).
+        labels: int32 labels (N,).
+        weights: float32 weights (N,).
+
+    Returns:
+        The sums.
     """
 
     @custom_gradient
@@ -121,12 +134,12 @@ def predicted_sums(
         hits = tf.cast(tf.equal(best, labels), tf.float32)
 
         def gradient(upstream: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            # With p the probabilities, of the logits: scale * (p - 1 at the label).
+            # The gradient of the logits is scale * (probabilities - one_hot(labels)).
             scale = upstream * weights
             narrow, at = tf.cast(scale, states.dtype)[:, None], labels[:, None]
             factor, scaled = tf.cast(probabilities, states.dtype), states * narrow
             states_grad = (tf.matmul(factor, table) - tf.gather(table, labels)) * narrow
-            # In float32: a frequent label's row would otherwise stop to change after 256 of them.
+            # In bfloat16, the row of a frequent label would not change after 256 updates.
             table_grad = tf.cast(tf.matmul(factor, scaled, transpose_a=True), tf.float32)
             table_grad = tf.tensor_scatter_nd_sub(table_grad, at, tf.cast(scaled, tf.float32))
             bias_grad = tf.linalg.matvec(probabilities, scale, transpose_a=True)

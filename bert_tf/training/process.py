@@ -55,13 +55,13 @@ def _biases_in_float32() -> Iterator[None]:
 
     In bfloat16 BiasAddGrad sums 4,096 ones to 256; likewise AddN the steps of a recurrent layer.
     """
-    before = os.environ.get(NOT_REWRITTEN)
-    kept = {*(before or "AddN").split(","), "AddN", "BiasAddGrad"}
-    os.environ[NOT_REWRITTEN] = ",".join(sorted(kept))
+    previous = os.environ.get(NOT_REWRITTEN)
+    excluded = {*(previous or "AddN").split(","), "AddN", "BiasAddGrad"}
+    os.environ[NOT_REWRITTEN] = ",".join(sorted(excluded))
     try:
         yield
     finally:
-        if before is None:
+        if previous is None:
             del os.environ[NOT_REWRITTEN]
         else:
-            os.environ[NOT_REWRITTEN] = before
+            os.environ[NOT_REWRITTEN] = previous

@@ -1,4 +1,4 @@
-"""Progress of long work: shown while it runs, and drawn by TensorBoard."""
+"""Progress lines, progress bars and TensorBoard summaries."""
 
 import contextlib
 import contextvars
@@ -17,9 +17,9 @@ from bert_tf.io.paths import local_path
 from bert_tf.io.wording import EscapedStream
 
 _LOG_INTERVAL_S = 10.0
-# An object store takes all of a file again each time something is added to it.
+# Object stores rewrite the complete file for each addition.
 _REMOTE_SECONDS = 60.0
-# TensorBoard's sections, by a pattern of the figures' names; the first that matches.
+# Sections of TensorBoard by patterns of names; the first match is used.
 _SECTIONS = {
     "masked_lm": r"masked_lm_(.+)",
     "next_sentence": r"next_sentence_(.+)",
@@ -64,7 +64,7 @@ def print_progress(*values: object, sep: str = " ", flush: bool = False) -> None
 
 
 def duration(seconds: float) -> str:
-    """A length of time for people.
+    """Formats a duration.
 
     >>> duration(8), duration(133), duration(7384), duration(200000)
     ('8s', '2m13s', '2h03m', '2d07h')
@@ -80,11 +80,16 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Shows how far a long piece of work is, how fast it goes and how long it will take.
+    """Displays the progress, the speed and the remaining time of a long task.
 
-    On a terminal one line is refreshed in place; elsewhere (a log file, a pipe) a line is written
-    every ten seconds and at the end. ``total`` counts ``unit``s, of which an earlier process did
-    ``start``.
+    A terminal shows one line that is updated in place; other streams get a line every ten seconds
+    and at the end.
+
+    Args:
+        label: Name of the task.
+        total: Total number of units.
+        unit: Name of the unit.
+        start: Number of units that were done before.
     """
 
     def __init__(self, label: str, total: int, unit: str, start: int = 0) -> None:
@@ -92,7 +97,7 @@ class Progress:
         self.total = total
         self.unit = unit
         self._done = start
-        # The time before the first update is mostly tracing.
+        # The time before the first update is excluded, because it is mostly tracing.
         self._first: tuple[int, float] | None = None
         self._began = self._logged = time.monotonic()
         self._status = ""
@@ -108,7 +113,7 @@ class Progress:
             )
 
     def update(self, done: int, figures: Mapping[str, str] | None = None) -> None:
-        """Says that ``done`` units are done now, with figures to show behind them."""
+        """Displays the number of finished units, followed by ``figures``."""
         self._done = done
         now = time.monotonic()
         first, began = self._first = self._first or (done, now)
@@ -126,7 +131,7 @@ class Progress:
             print_progress(f"{self.label}: {self._status}", flush=True)
 
     def write(self, line: str) -> None:
-        """Prints a line that stays, above the display."""
+        """Prints a permanent line above the progress bar."""
         if self._bar is not None:
             self._bar.clear()
         print_progress(line, flush=True)
@@ -134,24 +139,24 @@ class Progress:
             self._bar.refresh()
 
     def close(self) -> None:
-        """Ends the display with a line that stays."""
+        """Removes the progress bar and prints a final line."""
         if self._bar is not None:
             self._bar.close()
-        took = duration(time.monotonic() - self._began)
-        print_progress(f"{self.label}: {self._done:,} {self.unit} in {took}.", flush=True)
+        elapsed = duration(time.monotonic() - self._began)
+        print_progress(f"{self.label}: {self._done:,} {self.unit} in {elapsed}.", flush=True)
 
 
 def _tag(name: str) -> str:
-    """A figure's name with its section before a slash."""
+    """Returns the tag of a scalar: its section and its name."""
     found = ((section, re.fullmatch(form, name)) for section, form in _SECTIONS.items())
     return next(f"{section}/{match[1]}" for section, match in found if match)
 
 
 class Summaries:
-    """Writes scalars under ``train`` and ``eval`` of a run's ``logs`` folder, for TensorBoard."""
+    """Writes scalars for TensorBoard to ``train`` and ``eval`` in the ``logs`` folder."""
 
     def __init__(self, directory: str | None) -> None:
-        """Without a directory nothing is written."""
+        """Creates the writers; without ``directory``, nothing is written."""
         self._directory = directory
         is_local = directory is None or local_path(directory) is not None
         self._seconds = 0.0 if is_local else _REMOTE_SECONDS
@@ -160,23 +165,22 @@ class Summaries:
         self._written_at = time.monotonic()
 
     def write(self, group: str, step: int, figures: Mapping[str, float]) -> None:
-        """Takes each figure of a group (``train`` or ``eval``) at a global step.
+        """Adds scalars of a group (``train`` or ``eval``) at a step.
 
-        A run may be killed at any instant, so that on a local disk it is written at once.
+        On local disks they are written immediately, because a run may be killed at any time.
         """
         self._waiting.setdefault(group, []).append((step, dict(figures)))
         if time.monotonic() - self._written_at >= self._seconds:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what waits."""
+        """Writes pending scalars."""
         for group, waiting in self._waiting.items():
             if self._directory is None:
                 continue
             if group not in self._writers:
                 folder = os.path.join(self._directory, group)
                 self._writers[group] = tf.summary.create_file_writer(folder, max_queue=10_000)
-            # The end of the block flushes.
             with self._writers[group].as_default():
                 for step, figures in waiting:
                     for name, value in figures.items():

@@ -1,4 +1,4 @@
-"""The paper's learning-rate curve."""
+"""Learning rate schedule of BERT."""
 
 from typing import Any
 
@@ -8,21 +8,21 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from 0, then a straight line that ends in 0 after *all* the steps.
+    """Linear warm-up from 0, then linear decay to 0.
 
-    ``rate(step) = peak * step / warmup_steps`` while ``step < warmup_steps``, then
-    ``peak * (1 - step / total_steps)``, and 0 from ``total_steps`` on. Steps count from 0, so the
-    first update has rate 0. The line runs over all the steps, not over those after the warm-up:
-    the rate falls by ``warmup_steps / total_steps`` of the peak where the two parts meet. All
-    arithmetic is float32. Source: ``create_optimizer`` in Google's ``optimization.py``.
+    The learning rate is ``peak * step / warmup_steps`` while ``step < warmup_steps``, then
+    ``peak * (1 - step / total_steps)``, and 0 from ``total_steps`` on. Steps count from 0, so that
+    the first update has a learning rate of 0. The decay covers all steps, including the warm-up:
+    at the end of the warm-up, the learning rate drops by ``warmup_steps / total_steps`` of the
+    peak. Computed in float32. Source: ``create_optimizer`` in Google's ``optimization.py``.
 
     Args:
-        peak: the learning rate that the warm-up aims at.
-        warmup_steps: the number of updates of the warm-up; 0 for none.
-        total_steps: the number of updates of the whole training, all phases together.
+        peak: Peak learning rate.
+        warmup_steps: Number of warm-up steps; 0 for no warm-up.
+        total_steps: Total number of steps, including the warm-up.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: If an argument is out of range.
 
     >>> schedule = WarmupLinearDecay(1e-4, warmup_steps=10, total_steps=100)
     >>> [f"{float(schedule(step)):.1e}" for step in (0, 5, 10, 50, 100)]
@@ -44,7 +44,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.total_steps = int(total_steps)
 
     def __call__(self, step: Any) -> Any:
-        """The float32 learning rate of an update; ``step`` is the number of updates before it."""
+        """Returns the float32 learning rate; ``step`` is the number of previous updates."""
         step = ops.cast(step, "float32")
         elapsed = ops.minimum(step / self.total_steps, 1.0)
         decayed = self.peak * (1.0 - elapsed)
@@ -53,6 +53,6 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(step < self.warmup_steps, self.peak * (step / self.warmup_steps), decayed)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Returns the arguments of the constructor."""
         names = ("peak", "warmup_steps", "total_steps")
         return {name: getattr(self, name) for name in names}

@@ -1,11 +1,10 @@
-"""The step of one replica, inside ``strategy.run``: the same code for every training and strategy.
+"""Training step of a replica, inside ``strategy.run``.
 
-A replica's share of a batch is cut into micro-batches. The gradients of their parts of the batch's
-mean loss are added up, summed over the replicas, then clipped by their global norm, then applied.
-So the number of replicas and of micro-batches changes the result by rounding only, and by which
-dropout masks are drawn.
+The part of a batch for a replica is split into micro-batches. The gradients of their contributions
+to the mean loss of the batch are summed over micro-batches and replicas, clipped by their global norm
+and applied. The numbers of replicas and micro-batches only affect rounding and dropout masks.
 
-Dimension letters: B batch, K micro-batches.
+Dimensions: B batch, K micro-batches.
 """
 
 import abc
@@ -23,39 +22,40 @@ from bert_tf.modeling.layers import step_plan_scope
 
 from .compilation import Compilation
 
-# Nested tensors by name, (B, ...) each, with the rows' places in the data, ``features.CURSOR``.
+# Nested tensors (B, ...) by name, with the positions of the examples, ``features.CURSOR``.
 Batch = Mapping[str, Any]
 
 
 class Objective(abc.ABC):
-    """Objective of a training: a batch's mean loss, from the sums of its parts."""
+    """Objective of a training: the mean loss of a batch, from sums over its parts."""
 
-    # How many figures ``part`` sums up.
+    # Number of values that ``part`` sums.
     num_sums: int
 
     @abc.abstractmethod
     def totals(self, batch: Batch) -> list[tf.Tensor]:
-        """Divisors of the whole batch's mean loss; called inside ``strategy.run``."""
+        """Returns the divisors of the mean loss; called inside ``strategy.run``."""
 
     @abc.abstractmethod
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Runs the model in training on a part of a batch.
+        """Runs the model in training mode on a part of a batch.
 
-        Returns the part's share of the batch's mean loss, and sums (``num_sums``,) float32, both to
-        be added up over the micro-batches and the replicas.
+        Returns:
+            The contribution to the mean loss and float32 sums (``num_sums``,), which are summed
+            over micro-batches and replicas.
         """
 
     @abc.abstractmethod
     def loss(self, sums: tf.Tensor) -> tf.Tensor:
-        """The batch's mean loss, from all of its sums."""
+        """Returns the mean loss of the batch from its sums."""
 
 
 class ReplicaStep:
-    """One update of a model, as one replica runs it inside ``strategy.run``.
+    """Update of a model by a replica inside ``strategy.run``.
 
-    The optimizer no longer reduces gradients over the replicas: they are reduced here, before they
-    are clipped. ``micro_batches`` is K. ``run`` is the step as XLA compiles it, where it does: as
-    a whole for one replica, else the gradients alone.
+    Gradients are reduced over the replicas here, before they are clipped, and not by the optimizer.
+    ``micro_batches`` is K. ``run`` is the step; XLA compiles it completely for one replica, and
+    only the gradients for several.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class ReplicaStep:
         self._gradients: Callable[..., Any] = self.sum_gradients
         self.run: Callable[[Batch], tuple[tf.Tensor, ...]] = self
         if compilation.jit_compile and compilation.device_type != "TPU":
-            # Strategies forbid XLA round their collectives; round those of GPUs they allow it, but
-            # not where Keras counts an update.
+            # Strategies do not allow XLA around collectives, or, on GPUs, around Keras' counting of
+            # updates.
             if num_replicas == 1:
                 self.run = tf.function(self.__call__, jit_compile=True, autograph=False)
             else:
@@ -91,10 +91,11 @@ class ReplicaStep:
                 self._update_compilation = compilation._replace(jit_compile=False)
 
     def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Makes the update from this replica's share of a batch.
+        """Updates the weights with this replica's part of a batch.
 
-        Returns the objective's sums of all replicas; (2,) the mean loss and the gradients' global
-        norm before clipping; the learning rate; and the cursors, as ``reduce`` does.
+        Returns:
+            The sums of the objective over all replicas; the mean loss and the global norm of the
+            gradients before clipping (2,); the learning rate; and the cursors of ``reduce``.
         """
         rate = tf.cast(tf.convert_to_tensor(self._optimizer.learning_rate), tf.float32)
         gradients, (sums, norm, cursors) = self.reduce(batch)
@@ -104,10 +105,11 @@ class ReplicaStep:
     def reduce(
         self, batch: Batch
     ) -> tuple[list[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-        """The update's gradients, of all replicas and clipped, and the outcome.
+        """Computes the clipped gradients of all replicas.
 
-        That is the objective's sums, the gradients' global norm before clipping, and (replicas, C)
-        the cursor of each share's last row.
+        Returns:
+            The gradients; and a tuple of the sums of the objective, the global norm of the
+            gradients before clipping, and the cursor of the last example of each replica (replicas, C).
         """
         context = tf.distribute.get_replica_context()
         rows = {key: value for key, value in batch.items() if key != features.CURSOR}
@@ -115,7 +117,7 @@ class ReplicaStep:
         replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
         gradients, sums = self._gradients(rows, step, replica, self._objective.totals(rows))
         cursor = batch[features.CURSOR][-1]
-        # In two halves, which float32 holds exactly, to be summed along with the rest.
+        # Split into two halves, which are exact in float32, to be reduced with the other sums.
         halves = tf.cast(tf.stack([cursor // 65536, cursor % 65536]), tf.float32)
         placed = tf.one_hot(replica, context.num_replicas_in_sync)[:, None, None] * halves
         flat = tf.concat([sums, tf.reshape(placed, [-1])], 0)
@@ -126,45 +128,44 @@ class ReplicaStep:
         return gradients, (flat[: tf.size(sums)], norm, cursors)
 
     def weights_norm(self) -> tf.Tensor:
-        """The global norm of the trainable variables, which overflows where one is beyond use."""
+        """Returns the global norm of the trainable variables; not finite if one is not."""
         return tf.linalg.global_norm([v.value for v in self._model.trainable_variables])
 
     def sum_gradients(
         self, rows: Batch, step: tf.Tensor, replica: tf.Tensor, totals: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """The share's gradients, dense, and its sums, added up over its micro-batches."""
+        """Returns dense gradients and sums, summed over the micro-batches of this replica."""
         if self._micro_batches == 1:
             return self.part_gradients(rows, step, replica, tf.constant(0), totals)
         variables, count = self._model.trainable_variables, self._micro_batches
         first = tf.nest.flatten(rows)[0]
         num_rows, static_rows = tf.shape(first)[0], first.shape[0]
         is_even = static_rows is not None and static_rows % count == 0
-        size = -(-num_rows // count)  # a small batch has fewer parts than K
+        size = -(-num_rows // count)  # Small batches have fewer than K parts.
         if self._compilation.uses_xla and not is_even:
             sizes = tf.range(1, size + 1)
             size = tf.reduce_max(tf.where(num_rows % sizes == 0, sizes, 1))
 
         def cut(value: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-            # (B, ...) -> (K, B / K, ...): XLA needs to know the shape of a part.
+            # (B, ...) -> (K, B / K, ...): XLA requires static shapes.
             if is_even:
                 return tf.reshape(value, [count, -1, *value.shape[1:]])[index]
             if self._compilation.uses_xla:
                 return tf.reshape(value, tf.concat([[-1, size], tf.shape(value)[1:]], 0))[index]
             return value[index * size : (index + 1) * size]
 
-        def add(index: tf.Tensor, sums: tf.Tensor, *before: tf.Tensor) -> list[tf.Tensor]:
+        def add(index: tf.Tensor, sums: tf.Tensor, *totals_so_far: tf.Tensor) -> list[tf.Tensor]:
             part: Batch = tf.nest.map_structure(lambda value: cut(value, index), rows)
             gradients, part_sums = self.part_gradients(part, step, replica, index, totals)
-            after = zip(before, gradients, strict=True)
+            pairs = zip(totals_so_far, gradients, strict=True)
             return [
                 index + 1,
                 sums + part_sums,
-                *(total + tf.reshape(gradient, [-1]) for total, gradient in after),
+                *(total + tf.reshape(gradient, [-1]) for total, gradient in pairs),
             ]
 
-        # Flat: of a chain of sums of one shape TensorFlow makes a sum in place, which fails the
-        # second time in a loop. A loop and not K copies of the graph: one micro-batch's activations
-        # live at a time.
+        # Gradients are flat, because TensorFlow replaces a chain of sums of the same shape by a sum
+        # in place, which fails in a loop. A loop stores the activations of only one micro-batch.
         zeros = [tf.zeros([math.prod(v.shape)], v.dtype) for v in variables]
         sums = tf.zeros([self._objective.num_sums])
         _, sums, *totalled = tf.while_loop(
@@ -185,7 +186,7 @@ class ReplicaStep:
         index: tf.Tensor,
         totals: Sequence[tf.Tensor],
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """One micro-batch's gradients, dense, and its sums."""
+        """Returns dense gradients and sums of a micro-batch."""
         variables = [variable.value for variable in self._model.trainable_variables]
         with self._compilation.seed_device():
             count = len(self._seed_variables)
@@ -201,5 +202,5 @@ class ReplicaStep:
             gradients = tape.gradient(
                 loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
-        # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
+        # Embedding gradients are IndexedSlices, which are reduced and clipped differently.
         return [tf.convert_to_tensor(gradient) for gradient in gradients], sums

@@ -38,7 +38,7 @@ HEADS = json.dumps({**TINY, "num_attention_heads": 3})
          "hidden_size=16: expected a multiple of num_attention_heads=3"),
         ({"vocab_size": 201}, None, "--vocab_size=201: expected at most 200, the vocab_size of "),
         ({"tpu": "grpc://127.0.0.1:9"}, None, "^No TPU was found at 'grpc://127.0.0.1:9'"),
-        ({"strategy": "multi_worker"}, None, "needs two workers or more"),
+        ({"strategy": "multi_worker"}, None, "requires at least two workers"),
     ],
 )  # fmt: skip
 def test_what_is_refused_leaves_the_place_free(
@@ -62,7 +62,7 @@ def test_one_of_several_processes_that_know_nothing_of_each_other_is_told(
 ):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     with pytest.warns(DifferenceWarning, match="each of the 2 processes trains alone"):
-        assert "needs two workers or more" in refusal_of(inputs, tmp_path, strategy="multi_worker")
+        assert "requires at least two" in refusal_of(inputs, tmp_path, strategy="multi_worker")
 
 
 def test_a_run_within_its_corpus_is_refused(inputs, tmp_path):

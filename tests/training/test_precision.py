@@ -89,7 +89,7 @@ def test_a_gpu_that_has_no_bfloat16_is_told(capability, told, restore_precision,
         precisions.set_precision("bfloat16", "GPU")
     sentences = [str(each.message) for each in found if each.category is DifferenceWarning]
     assert len(sentences) == told
-    start = "--precision=bfloat16: Tesla T4 has compute capability 7.5, and bfloat16 takes 8.0"
+    start = "--precision=bfloat16: Tesla T4 has compute capability 7.5, but bfloat16 requires 8.0"
     assert all(sentence.startswith(start) for sentence in sentences)
 
 
