@@ -1,8 +1,8 @@
 """Training step of a replica, inside ``strategy.run``.
 
 The part of a batch for a replica is split into micro-batches. The gradients of their contributions
-to the mean loss of the batch are summed over micro-batches and replicas, clipped by their global norm
-and applied. The numbers of replicas and micro-batches only affect rounding and dropout masks.
+to the mean loss of the batch are summed over micro-batches and replicas, clipped by their global
+norm and applied. The numbers of replicas and micro-batches only affect rounding and dropout masks.
 
 Dimensions: B batch, K micro-batches.
 """
@@ -109,7 +109,8 @@ class ReplicaStep:
 
         Returns:
             The gradients; and a tuple of the sums of the objective, the global norm of the
-            gradients before clipping, and the cursor of the last example of each replica (replicas, C).
+            gradients before clipping, and the cursor of the last example of each replica, of shape
+            (replicas, C).
         """
         context = tf.distribute.get_replica_context()
         rows = {key: value for key, value in batch.items() if key != features.CURSOR}

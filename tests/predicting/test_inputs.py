@@ -98,7 +98,7 @@ def test_what_is_no_table(tmp_path):
     path = write(tmp_path, "a.txt", ["text", "x"])
     with pytest.raises(
         ValueError,
-        match=r"a\.txt does not have the suffix of a table \(\.tsv, \.\*lines for one "
+        match=r"a\.txt does not have the suffix of a table \(\.tsv, .*lines for one "
         r"text per line",
     ):
         read_inputs(TEXTS, path)

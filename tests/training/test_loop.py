@@ -315,7 +315,7 @@ def test_weights_beyond_use_are_a_bad_step():
     (moment,) = (v for name, v in loop.state().items() if name.endswith("dense_kernel_momentum"))
     moment.assign(tf.fill(moment.shape, 1e30))
     message = (
-        r"norm of the weights is not finite at step 1 \(loss \.\*, gradient norm \.\*\), in the "
+        r"norm of the weights is not finite at step 1 \(loss .*, gradient norm .*\), in the "
         r"batch that ends with row 7 of pool 1 in epoch 0"
     )
     with pytest.raises(BadStepError, match=message):
