@@ -96,9 +96,7 @@ def _asked(**fields):
     return {"question": "Who?", "context": CONTEXT, "id": "1", **fields}
 
 
-WRITE_SO = (
-    'write {"start": 0, "end": 3, "label": "PER"}, as the program in docs/guides/entities.md does'
-)
+WRITE_SO = 'Use {"start": 0, "end": 3, "label": "PER"}; docs/guides/entities.md has a converter'
 ROWS = {
     "classification": [
         ("1\tgood", "expected 3 columns, got 2"),
@@ -160,9 +158,9 @@ ROWS = {
         (_spans([0, 3, "PER"]), "expected objects with start, end, label in column 'entities', got "
          '[0, 3, \'PER\'], as doccano or spaCy writes it; ' + WRITE_SO),
         (_spans({"start_offset": 0, "end_offset": 3, "label": "PER"}),
-         f"as doccano writes it; {WRITE_SO}"),
+         f"(the format of doccano). {WRITE_SO}"),
         (_spans({"start": 0, "end": 3, "labels": ["PER"]}),
-         f"as Label Studio writes it; {WRITE_SO}"),
+         f"(the format of Label Studio). {WRITE_SO}"),
         ({**_spans(_span(0, 3)), "_task_hash": 7, "answer": "reject"},
          "expected Prodigy's answer 'accept', got 'reject'"),
         ({"id": 1, "annotations": [{"result": []}], "data": {"text": "Ann"}},

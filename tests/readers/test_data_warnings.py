@@ -72,7 +72,7 @@ CASES = [
     (read_multilabel, ["0,1", "1", ""], []),
     (read_tagging, ["O O", "B-X I-X", "o B_X", "O O", "O o"],
      [": most tags are entity tags, but not 'o' (line 4), 'B_X' (line 4), which count as O "
-      "where entities are scored; correct them if they are misspelt."]),
+      "in entity scores. Correct misspelled tags."]),
     (read_tagging, ["o o", "b-x i-x"],
      [": the tags resemble entity tags, but are not, such as 'o' (line 2)"]),
     (read_tagging, ["NOUN O", "B-X I-X", "NOUN VERB"], []),

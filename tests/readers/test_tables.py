@@ -79,7 +79,7 @@ def test_rows_of_another_width(read):
 
 def test_misplaced_quotes(read):
     content = 'a,b\n1,"x" y\n2,z\n3,"x\ny" z\n4,w\n'
-    message = """a.csv, line 2: expected comma-separated fields, got: ',' expected after '"';"""
+    message = """a.csv, line 2: expected comma-separated fields, got: ',' expected after '"'."""
     with pytest.raises(ValueError, match=message):
         read("a.csv", content, ["a"])
     rows, skipped = read("a.csv", content, ["a"], skip=True)
