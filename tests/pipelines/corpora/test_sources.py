@@ -138,7 +138,7 @@ BAD_INPUTS = {
     ),
     "white.*": (
         {"input_format": "wikiextractor"},
-        "white.txt has no line that begins with '<doc ', as WikiExtractor's output has: "
+        "white.txt has no line that starts with '<doc ', as in WikiExtractor's output. "
         "Pass its format, one of google, wikiextractor, prose, jsonl.",
     ),
     "list.js*": (

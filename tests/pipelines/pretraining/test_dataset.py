@@ -237,7 +237,7 @@ def test_the_share_is_of_a_sample_and_counts_no_token_twice():
 def test_pools_are_capped_by_bytes():
     """A pool of texts without full stops would otherwise be the whole corpus."""
     corpus = from_documents([["w1 " * 350_000]] * 24)
-    with pytest.raises(ValueError, match="pool below 6, the pools of an epoch"):
+    with pytest.raises(ValueError, match="pool below 6"):
         _dataset(corpus, blocks_per_pool=None, start=(0, 99, 0))
 
 
