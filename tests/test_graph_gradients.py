@@ -103,7 +103,7 @@ def _dropin(fit):
         pytest.param(lambda: _dropin(fit=False), id="drop-in, custom loop"),
     ],
 )
-def test_a_trained_model_is_released(trained, monkeypatch):
+def test_trained_model_is_released(trained, monkeypatch):
     before, make_owner, names = _registered(), graph_gradients._make_graph_owner, set()
 
     def record(operation):
@@ -134,7 +134,7 @@ def _cube(x):
     ],
     ids=["own", "remat", "sum", "silu"],
 )
-def test_the_registry_refers_weakly_to_the_gradients_of_a_graph(function):
+def test_registry_has_weak_references(function):
     before = _registered()
     graph = tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([2]))
     (name,) = _registered() - before
@@ -144,7 +144,7 @@ def test_the_registry_refers_weakly_to_the_gradients_of_a_graph(function):
     assert _registered() <= before
 
 
-def test_a_gradient_is_found_as_long_as_its_graph_is_in_use():
+def test_gradient_exists_while_its_graph_is_used():
     # No gradient is computed before the functions that were traced within have gone.
     x = tf.constant(2.0)
     within = tf.function(lambda x: tf.function(lambda x: _cube(x))(x) + 1.0)
@@ -166,7 +166,7 @@ def test_a_gradient_is_found_as_long_as_its_graph_is_in_use():
 
 
 @pytest.mark.slow
-def test_a_model_trains_on_after_another_has_gone():
+def test_training_continues_after_another_model_is_deleted():
     def losses(others):
         keras.utils.set_random_seed(1)
         model, found = _classifier(), []
@@ -199,7 +199,7 @@ for run in range(int(sys.argv[1])):
 
 
 @pytest.mark.slow
-def test_the_peak_memory_of_fine_tunings_in_a_loop_has_a_bound(tmp_path):
+def test_peak_memory_of_repeated_fine_tuning(tmp_path):
     # 16 million weights, 64 MB: ten runs would add 2 GB.
     config = BertConfig(
         vocab_size=30000, hidden_size=512, num_hidden_layers=1, num_attention_heads=8,

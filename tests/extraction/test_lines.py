@@ -25,7 +25,7 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 1 << 20])
-def test_lines_are_the_same_whatever_the_chunks(files, monkeypatch, chunk):
+def test_lines_do_not_depend_on_chunks(files, monkeypatch, chunk):
     monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", chunk)
     lines = list(read_lines(files))
     assert [(line.first.rstrip("\n"), *line[1:3]) for line in lines] == [
@@ -36,7 +36,7 @@ def test_lines_are_the_same_whatever_the_chunks(files, monkeypatch, chunk):
     assert [line.bytes_read for line in lines] == sorted(line.bytes_read for line in lines)
 
 
-def test_a_fingerprint_is_of_the_text_and_not_of_names(files, tmp_path):
+def test_fingerprint_depends_on_text_and_not_on_names(files, tmp_path):
     before = fingerprint(files)
     (tmp_path / "3.txt").rename(tmp_path / "4.txt")
     assert fingerprint(find_files([str(tmp_path / "*")])) == before

@@ -31,7 +31,7 @@ def many(written, tmp_path):
     return str(tmp_path / "many.txt")
 
 
-def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, capsys):
+def test_interrupted_extraction_resumes(extract, many, tmp_path, monkeypatch, capsys):
     """In a directory where a process was killed at its first write."""
     manifest = tmp_path / "again" / "manifest.json"
     manifest.parent.mkdir()
@@ -61,7 +61,7 @@ def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, caps
     assert [shard["lines"] for shard in done.shards] == [15, 15, 15, 5]
 
 
-def test_a_finished_output_is_left_alone(extract, many, tmp_path, capsys):
+def test_complete_output_is_unchanged(extract, many, tmp_path, capsys):
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "output").iterdir()}
     extract(many, **FLAGS)
     assert "output is already complete: 50 lines" in capsys.readouterr().out
@@ -80,7 +80,7 @@ def test_a_finished_output_is_left_alone(extract, many, tmp_path, capsys):
         ({"precision": "bfloat16"}, "--precision (float32, now bfloat16)"),
     ],
 )  # fmt: skip
-def test_other_flags(extract, many, tmp_path, changes, named):
+def test_different_flags_are_rejected(extract, many, tmp_path, changes, named):
     with pytest.raises(ValueError) as error:
         extract(many, **{**FLAGS, **changes})
     assert str(error.value) == (
@@ -89,7 +89,7 @@ def test_other_flags(extract, many, tmp_path, changes, named):
     )
 
 
-def test_other_text_another_model_and_a_file_that_was_deleted(extract, many, tmp_path, loaded):
+def test_changed_inputs_and_missing_files_are_rejected(extract, many, tmp_path, loaded):
     (tmp_path / "output" / "part-000001.jsonl").unlink()
     message = (
         r"output has no part-000001\.jsonl, which its manifest\.json lists\. Remove the directory "
@@ -114,14 +114,14 @@ def test_other_text_another_model_and_a_file_that_was_deleted(extract, many, tmp
         weight.assign(before)
 
 
-def test_an_output_without_a_line_takes_any_flags(extract, text, tmp_path):
+def test_output_without_lines_accepts_any_flags(extract, text, tmp_path):
     (tmp_path / "empty.gz").write_bytes(gzip.compress(b""))
     with pytest.raises(ValueError, match=r"--input=.*empty\.gz contains no lines"):
         extract(str(tmp_path / "empty.gz"), pooling="cls")
     assert extract(text, pooling="mean").flags["pooling"] == "mean"
 
 
-def test_a_directory_of_something_else(extract, text, tmp_path):
+def test_directory_with_other_files_is_rejected(extract, text, tmp_path):
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "mine.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
@@ -134,7 +134,7 @@ def test_a_directory_of_something_else(extract, text, tmp_path):
     assert files_of(tmp_path / "output") == {"mine.txt": b"mine"}
 
 
-def test_a_manifest_of_something_else(tmp_path):
+def test_invalid_manifest_is_rejected(tmp_path):
     (tmp_path / "manifest.json").write_text('{"layers": []}')
     message = (
         r"manifest\.json is not a manifest of extract_features \('shards'\)\. Use another "

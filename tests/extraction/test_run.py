@@ -49,7 +49,7 @@ def read_lines(tmp_path, output="output"):
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
-def test_google_s_json_lines(extract, text, states, tmp_path):
+def test_jsonl_equals_googles_script(extract, text, states, tmp_path):
     done = extract(text)
     lines = read_lines(tmp_path)
     assert [line["linex_index"] for line in lines] == list(range(6))
@@ -87,7 +87,7 @@ def test_pooled_vectors_equal_plain_loops(extract, text, states, tmp_path, flags
             np.testing.assert_allclose(layer["values"], vector / length, atol=2e-5)
 
 
-def test_order_and_padding_depend_on_nothing(extract, tmp_path, monkeypatch):
+def test_vectors_do_not_depend_on_batches(extract, tmp_path, monkeypatch):
     """Of whatever other lines a batch, a run of lines or a file consists, a line's are the same."""
     text = write_many(tmp_path / "many.txt", count=12)
     extract(text, "alone", format="numpy", batch_size=1, lines_per_file=5)
@@ -103,7 +103,7 @@ def test_order_and_padding_depend_on_nothing(extract, tmp_path, monkeypatch):
         np.testing.assert_allclose(one, other, atol=1e-5 if key == "values" else 0)
 
 
-def test_the_last_line_counts_lines_that_were_cut_or_not_utf8(
+def test_summary_counts_cut_and_invalid_lines(
     extract, text, tmp_path, capsys, model_dir, monkeypatch
 ):
     with open(text, "ab") as file:
@@ -123,7 +123,7 @@ def test_the_last_line_counts_lines_that_were_cut_or_not_utf8(
     assert read_lines(tmp_path)[6]["layers"] == read_lines(tmp_path, "clean")[0]["layers"]
 
 
-def test_no_vocabulary(text, model_dir, tmp_path):
+def test_missing_vocabulary_is_rejected(text, model_dir, tmp_path):
     bare = tmp_path / "bare"
     shutil.copytree(model_dir, bare)
     (bare / "vocab.txt").unlink()
@@ -134,7 +134,7 @@ def test_no_vocabulary(text, model_dir, tmp_path):
         run(str(bare), tmp_path, text)
 
 
-def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
+def test_cls_pooling_of_causal_model_is_rejected(text, tmp_path):
     spec = ModelSpec(BertPretrainer, {"nsp": False, "pooler": False})
     causal = dataclasses.replace(CONFIG, is_decoder=True)
     (tmp_path / "causal").mkdir()
@@ -146,7 +146,7 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "message"),
     [
         ({"model": "none"}, "There is no checkpoint at none: "),
         ({"input": ["*.none"]}, "No file matches '*.none'"),
@@ -179,8 +179,8 @@ def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
         ),
     ],
 )
-def test_input_that_does_not_fit_is_refused_before_anything_is_written(
-    model_dir, tmp_path, monkeypatch, changes, sentence
+def test_invalid_input_is_rejected_before_writing(
+    model_dir, tmp_path, monkeypatch, changes, message
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").touch()
@@ -188,6 +188,6 @@ def test_input_that_does_not_fit_is_refused_before_anything_is_written(
     if changes.get("input", [""])[-1].startswith("corpus"):
         (tmp_path / changes["input"][-1]).write_text('{"text": "cat"}\n')
     given = {"input": ["text.txt"], "model": model_dir, "output": "output", **changes}
-    with pytest.raises(ValueError, match=re.escape(sentence.replace("MODEL", str(model_dir)))):
+    with pytest.raises(ValueError, match=re.escape(message.replace("MODEL", str(model_dir)))):
         extraction.run(resolve(**given))
     assert not (tmp_path / "output").exists()

@@ -7,7 +7,7 @@ from bert_tf.extraction.settings import resolve
 GIVEN = {"input": ["a.txt"], "model": "bert", "output": "out"}
 
 
-def test_every_flag_at_its_default_beside_one_that_is_given():
+def test_explicit_defaults_do_not_conflict():
     # As the command gives them, which passes all of its flags on.
     every = dataclasses.asdict(resolve(**GIVEN))
     assert resolve(**{**every, "layers": (-1, 0)}).layers == (-1, 0)
@@ -32,7 +32,7 @@ NUMBERS = "expected integers separated by commas, such as -1,-2."
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "message"),
     [
         ({"input": []}, f"--input {NEEDED}"),
         ({"model": None}, f"--model {NEEDED}"),
@@ -45,7 +45,7 @@ NUMBERS = "expected integers separated by commas, such as -1,-2."
         ({"layers": []}, f"--layers=[]: {NUMBERS}"),
     ],
 )
-def test_refused(changes, sentence):
+def test_invalid_values_are_rejected(changes, message):
     with pytest.raises(ValueError) as error:
         resolve(**{**GIVEN, **changes})
-    assert str(error.value) == sentence
+    assert str(error.value) == message

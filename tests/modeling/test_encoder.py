@@ -20,7 +20,7 @@ IDS = np.array([[3, 14, 0], [0, 7, 7]], "int32")
 TYPES = np.array([[0, 0, 1], [1, 0, 0]], "int32")
 
 
-def test_embeddings_start_as_a_truncated_normal_and_drop_in_training_only():
+def test_embeddings_are_truncated_normal_with_dropout_in_training():
     config = dataclasses.replace(TINY, vocab_size=20_000, initializer_range=0.05)
     layer = BertEmbeddings(config)
     for training in (False, True):
@@ -34,7 +34,7 @@ def test_embeddings_start_as_a_truncated_normal_and_drop_in_training_only():
 
 @pytest.mark.parametrize("name", ["word", "type", "position"])
 @pytest.mark.parametrize("wrong", [-100, -1, 50_000])
-def test_an_id_without_a_row_is_an_error_or_nan(name, wrong):
+def test_invalid_id_is_error_or_nan(name, wrong):
     layer = BertEmbeddings(TINY)
     ids = {"word": IDS, "type": TYPES, "position": 0 * IDS}
     ids[name] = np.where(np.arange(6).reshape(2, 3) == 4, wrong, ids[name])
@@ -47,7 +47,7 @@ def test_an_id_without_a_row_is_an_error_or_nan(name, wrong):
     assert is_nan.sum() == TINY.hidden_size
 
 
-def test_with_one_segment_type_both_texts_are_of_it():
+def test_single_token_type_applies_to_both_texts():
     encoder = randomise(BertEncoder(dataclasses.replace(TINY, type_vocab_size=1)))
     batch = encoder_batch()
     assert batch["input_type_ids"].max() == 1
@@ -56,7 +56,7 @@ def test_with_one_segment_type_both_texts_are_of_it():
     np.testing.assert_array_equal(*outputs)
 
 
-def test_a_distilberts_pooler_ends_in_a_relu():
+def test_distilbert_pooler_uses_relu():
     encoder = randomise(BertEncoder(dataclasses.replace(TINY, type_vocab_size=0)))
     outputs = encoder(encoder_batch())
     first = outputs["sequence_output"].numpy()[:, 0]
@@ -66,7 +66,7 @@ def test_a_distilberts_pooler_ends_in_a_relu():
     assert (expected > 0).any() and (expected == 0).any()
 
 
-def test_keras_adam_squares_the_sum_of_what_a_row_s_tokens_give():
+def test_adam_squares_summed_gradients_of_rows():
     layer = BertEmbeddings(dataclasses.replace(TINY, hidden_dropout_prob=0.0))
     layer(IDS, TYPES)
     wanted = np.random.default_rng(0).normal(size=(2, 3, TINY.hidden_size)).astype("float32")
@@ -129,7 +129,7 @@ def test_vectors_positions_and_attentions_equal_plain_loops(causal):
                 )
 
 
-def test_vectors_of_another_dtype_are_added_to_the_positions():
+def test_input_vectors_are_cast_to_the_embedding_dtype():
     vectors = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
     exact, mixed = BertEmbeddings(TINY), BertEmbeddings(TINY, dtype="mixed_bfloat16")
     expected = exact(vectors, TYPES)
@@ -151,7 +151,7 @@ def test_without_a_pooler():
     np.testing.assert_array_equal(outputs["sequence_output"], expected["sequence_output"])
 
 
-def test_xla_and_training_without_padding_exclude_each_other(tmp_path):
+def test_xla_conflicts_with_training_without_padding(tmp_path):
     encoder = BertEncoder(TINY)
     encoder.trains_without_padding = True
     message = "encoder.trains_without_padding = False, or compile with jit_compile=False"
@@ -176,12 +176,12 @@ def test_xla_and_training_without_padding_exclude_each_other(tmp_path):
     assert keras.saving.load_model(tmp_path / "a.keras").jit_compile
 
 
-def test_an_encoder_is_its_own():
+def test_encoder_attribute_is_the_model():
     encoder = made(BertEncoder)
     assert encoder.encoder is encoder and "encoder" not in dir(encoder)
 
 
-def test_variables_do_not_depend_on_what_was_built_before():
+def test_variable_paths_do_not_depend_on_earlier_layers():
     first, second = ([v.path for v in BertEncoder(TINY).weights] for _ in range(2))
     assert first == second
     dense, norm = ("kernel", "bias"), ("gamma", "beta")
@@ -211,7 +211,7 @@ def test_parameter_count(preset, count):
     assert BertEncoder(BertConfig.from_preset(preset)).count_params() == count
 
 
-def test_what_cannot_be_run():
+def test_invalid_inputs_are_rejected():
     encoder = made(BertEncoder)
     with pytest.raises(ValueError) as error:
         encoder(encoder_batch(sequence=13))
@@ -232,7 +232,7 @@ def test_what_cannot_be_run():
         encoder(["the cat sat"])
 
 
-def test_shapes_are_open_and_flow_when_given():
+def test_shapes_are_dynamic_or_inferred():
     encoder = made(BertEncoder)
     assert encoder.output["sequence_output"].shape == (None, None, 8)
     spec = {
@@ -262,7 +262,7 @@ def test_mixed_precision_is_close(dtype, bound):
     assert 0.0 < np.abs(difference).max() < bound
 
 
-def test_inside_another_functional_model_that_is_saved(tmp_path):
+def test_encoder_inside_saved_functional_model(tmp_path):
     encoder = randomise(BertEncoder(TINY))
     score = keras.layers.Dense(3, name="score")(encoder.output["pooled_output"])
     model = keras.Model(encoder.input, score)
@@ -289,7 +289,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_a_later_token_changes_no_earlier_output(dtype):
+def test_causal_outputs_do_not_depend_on_later_tokens(dtype):
     """In float32 the outputs are those of plain loops."""
     encode, batch = made(BertEncoder, CAUSAL, dtype=dtype), encoder_batch()
     expected = np.array(encode(batch)["sequence_output"])
@@ -304,7 +304,7 @@ def test_a_later_token_changes_no_earlier_output(dtype):
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=[pytest.mark.slow] * (way == "compiled")) for way in WAYS]
 )
-def test_the_ways_agree_and_padding_changes_nothing(way, monkeypatch):
+def test_compute_options_agree_and_ignore_padding(way, monkeypatch):
     encoder, batch = made(BertEncoder, CAUSAL), encoder_batch()
     expected = encoder(batch)
     monkeypatch.setattr(attention, "_MAX_SCORES", CAUSAL.num_attention_heads * 6**2)  # of a text
@@ -325,7 +325,7 @@ def test_the_ways_agree_and_padding_changes_nothing(way, monkeypatch):
 
 
 @pytest.mark.parity
-def test_onnx_has_the_outputs_by_their_names(tmp_path):
+def test_onnx_output_names(tmp_path):
     pytest.importorskip("tf2onnx")
     runtime = pytest.importorskip("onnxruntime")
     encoder = randomise(BertEncoder(TINY))

@@ -50,7 +50,7 @@ def test_each_variant_equals_numpy(variant, expected):
 
 @pytest.mark.parametrize(("variant", "first"), [("weighted_sum_last_four", 3),
                                                 ("weighted_sum_all", 1)])  # fmt: skip
-def test_sums_with_other_weights(variant, first):
+def test_sums_with_random_weights(variant, first):
     outputs, states = make_outputs()
     mixture = LayerMixture(variant)
     mixture(outputs)
@@ -65,7 +65,7 @@ def test_sums_with_other_weights(variant, first):
     ("variant", "blocks"),
     [("second_to_last", 1), ("concat_last_four", 3), ("weighted_sum_last_four", 3)],
 )
-def test_too_few_blocks(variant, blocks):
+def test_too_few_blocks_are_rejected(variant, blocks):
     message = rf"variant='{variant}': expected an encoder with at least \d blocks, got {blocks}"
     with pytest.raises(ValueError, match=message):
         LayerMixture(variant)(make_outputs(blocks)[0])
@@ -74,7 +74,7 @@ def test_too_few_blocks(variant, blocks):
         BertFeatures(BertEncoder(TINY))
 
 
-def test_equals_the_encoder_in_training_too():
+def test_features_equal_encoder_also_in_training():
     encoder = made(BertEncoder)
     expected = sum(encoder(encoder_batch())["encoder_outputs"]) / 2
     layer = BertFeatures(encoder, "weighted_sum_all")
@@ -83,7 +83,7 @@ def test_equals_the_encoder_in_training_too():
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
-def test_a_model_on_them_stays_frozen_is_saved_and_passes_over_padding(tmp_path):
+def test_features_stay_frozen_are_saved_and_mask_padding(tmp_path):
     inputs = model_inputs(features.ENCODER_FEATURES)
     layer = BertFeatures(randomise(BertEncoder(TINY)), "weighted_sum_all", name="states")
     means = keras.layers.GlobalAveragePooling1D()(layer(inputs))  # of what the mask leaves
@@ -132,7 +132,7 @@ def by_plain_loop(model, states):
     return states @ weights["tags/kernel"] + weights["tags/bias"]
 
 
-def test_equals_a_plain_loop_over_the_words():
+def test_tagger_equals_plain_loop():
     model = new_tagger("weighted_sum_all")
     logits, scale = (
         next(v.numpy() for v in model.weights if v.path.endswith(f"mixture/{name}"))
@@ -148,7 +148,7 @@ def test_equals_a_plain_loop_over_the_words():
         )
 
 
-def test_dropout_acts_in_training_alone_and_the_directions_begin_differently():
+def test_dropout_in_training_and_distinct_directions():
     model = BertFeatureTagger(TINY, 3, "last", lstm_units=4, dropout=0.5)
     once, again = (model(batch(), training=True).numpy() for _ in range(2))
     assert np.abs(once - again).max() > 1e-4
@@ -159,7 +159,7 @@ def test_dropout_acts_in_training_alone_and_the_directions_begin_differently():
     assert [v.path for v in seed_variables(model)] == ["dropout_seed/seed_generator_state"]
 
 
-def test_the_frozen_encoder_drops_nothing_and_what_follows_it_does():
+def test_only_the_encoder_has_no_dropout():
     config = dataclasses.replace(TINY, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
     tagger = BertFeatureTagger(config, 3, "last", lstm_units=4, dropout=0.0)
     once, again = (tagger(batch(), training=True).numpy() for _ in range(2))
@@ -173,7 +173,7 @@ def test_the_frozen_encoder_drops_nothing_and_what_follows_it_does():
     assert np.abs(once[1] - again[1]).max() > 1e-4
 
 
-def test_in_mixed_precision():
+def test_mixed_precision():
     model = new_tagger("weighted_sum_all", dtype="mixed_bfloat16")
     logits = model(batch())
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
@@ -187,7 +187,7 @@ def test_in_mixed_precision():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         ({"num_classes": 0}, "num_classes=0: expected 1 or more"),
         ({"lstm_units": 0}, "lstm_units=0: expected 1 or more"),
@@ -200,6 +200,6 @@ def test_in_mixed_precision():
         ({"dropout": 1.0}, r"dropout=1\.0: expected at least 0 and less than 1"),
     ],
 )
-def test_refused(arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_values_are_rejected(arguments, message):
+    with pytest.raises(ValueError, match=message):
         new_tagger(**{"variant": "last", **arguments})

@@ -42,7 +42,7 @@ USES = {
 
 
 @pytest.mark.parametrize("name", USES)
-def test_a_renamed_name_is_told(name, model, optimizer, monkeypatch):
+def test_missing_private_name_is_an_error(name, model, optimizer, monkeypatch):
     USES[name](model, optimizer)
     names = {name}
     if name == "_use_weight_decay":
@@ -52,12 +52,12 @@ def test_a_renamed_name_is_told(name, model, optimizer, monkeypatch):
             for each in names & vars(base).keys():
                 monkeypatch.delattr(base, each)
     model.__dict__.pop(name, None)
-    sentence = rf"has no \w+\.{name}\. Install a version that bert_tf supports"
-    with pytest.raises(ImportError, match=sentence):
+    message = rf"has no \w+\.{name}\. Install a version that bert_tf supports"
+    with pytest.raises(ImportError, match=message):
         USES[name](model, keras.optimizers.SGD(0.1))
 
 
-def test_a_reduction_that_is_passed_by_is_told(optimizer, weight, monkeypatch):
+def test_bypassed_reduction_is_an_error(optimizer, weight, monkeypatch):
     """Whether Keras goes another way at once, or the step is traced a second time."""
     apply = keras_hooks.without_reduction(optimizer)
     apply([tf.constant([1.0])], [weight])
@@ -66,7 +66,7 @@ def test_a_reduction_that_is_passed_by_is_told(optimizer, weight, monkeypatch):
         apply([tf.constant([1.0])], [weight])
 
 
-def test_other_numbers_of_variables_are_told(weight, monkeypatch):
+def test_changed_variable_order_is_an_error(weight, monkeypatch):
     monkeypatch.setattr(keras.optimizers.Optimizer, "_get_variable_index", lambda *_: 0)
     with pytest.raises(ImportError, match="changes the order of an optimizer.s variables"):
         create_optimizer("adam", 1e-4, [weight, keras.Variable([2.0], name="other")])
@@ -80,7 +80,7 @@ class Renamed(keras.layers.LSTMCell):
         return [*super().variables, self.seed_generator.state]
 
 
-def test_a_call_by_itself_hands_on_nothing_and_a_context_elsewhere_is_told(monkeypatch):
+def test_isolated_call_context(monkeypatch):
     seen = []
 
     class Inner(keras.layers.Layer):
@@ -107,7 +107,7 @@ def test_a_call_by_itself_hands_on_nothing_and_a_context_elsewhere_is_told(monke
         pass
 
 
-def test_a_cell_has_no_seeds_left():
+def test_seed_generators_are_removed():
     cell = keras.layers.LSTMCell(2)
     assert len(cell.variables) == 1
     keras_hooks.remove_seed_generators(cell)
@@ -119,7 +119,7 @@ def test_a_cell_has_no_seeds_left():
         keras_hooks.remove_seed_generators(Renamed(2))
 
 
-def test_a_variable_of_another_shape_takes_a_name_and_a_path():
+def test_replaced_variable_has_same_path():
     with keras.name_scope("outer"):
         layer = keras.layers.Dense(2, name="inner")
         layer.build((None, 3))

@@ -74,7 +74,7 @@ def test_extreme_values_stay_finite_in_half_precision(name, dtype):
     np.testing.assert_array_equal(tf.cast(slope, "float32"), [0.0, 0.0, 1.0, 1.0])
 
 
-def test_half_precision_is_normalised_in_float32():
+def test_half_precision_is_normalized_in_float32():
     layer = LayerNorm(1e-12, dtype="mixed_bfloat16")
     # 256 and 257 are one number in bfloat16: a sum that was rounded first would be constant.
     x = np.where(np.arange(64) % 2, 257.0, 256.0).astype("float32")[None]
@@ -83,7 +83,7 @@ def test_half_precision_is_normalised_in_float32():
     np.testing.assert_array_equal(tf.cast(y, "float32"), np.where(x == 257.0, 1.0, -1.0))
 
 
-def test_large_mean_does_not_cancel():
+def test_large_mean_is_accurate():
     layer = LayerNorm(1e-12)
     x = np.array([[4096.0, 4097.0, 4098.0, 4099.0]], "float32")
     expected = np.array([[-1.5, -0.5, 0.5, 1.5]]) / np.sqrt(1.25)
@@ -107,7 +107,7 @@ def test_dropout_keeps_its_rate_and_the_mean(rate):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.15, 0.2, 0.5, 0.9, 0.999])
-def test_the_factors_of_all_draws_have_a_mean_of_exactly_1(rate, dtype):
+def test_mean_dropout_factor_is_exactly_1(rate, dtype):
     """Also where the dtype cannot represent the scale: 1 / 0.9 is 1.109375 in bfloat16."""
     plan = StepPlan(draw=lambda shape, generator: lambda level: tf.range(65_536) >= level)
     layer = Dropout(rate, generator(), dtype=dtype)
@@ -131,14 +131,14 @@ def test_both_halves_of_a_random_word_are_fair_and_independent():
     assert abs(dropped.all(axis=1).mean() - rate**2) < tolerance
 
 
-def test_neighbouring_seeds_are_independent():
+def test_neighboring_seeds_are_independent():
     layer = Dropout(0.5, generator())
     x = np.ones(100_000, "float32")
     first, second = (layer(x, training=True).numpy() == 0.0 for _ in range(2))
     assert abs(np.mean(first & second) - 0.25) < 5 * np.sqrt(0.25 * 0.75 / x.size)
 
 
-def test_a_rate_that_rounds_to_1_keeps_a_few():
+def test_rate_that_rounds_to_1_keeps_some_elements():
     y = Dropout(1.0 - 1e-9, generator())(np.ones(1_000_000, "float32"), training=True).numpy()
     np.testing.assert_array_equal(np.unique(y), [0.0, 65536.0])
 
@@ -166,7 +166,7 @@ def test_dynamic_shape_in_a_graph_equals_eager(jit_compile):
     np.testing.assert_array_equal(in_graph(x), eager)
 
 
-def test_gradient_has_the_mask_of_the_values():
+def test_gradient_and_values_have_same_mask():
     x = tf.ones((1000,))
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -182,7 +182,7 @@ def test_gradient_has_the_mask_of_the_values():
         (BertSpanPredictor, {}, 0),  # nothing is dropped in front of the dense layer
     ],
 )
-def test_every_dropout_of_a_model_draws_its_own_seed(model_class, arguments, own):
+def test_each_dropout_layer_draws_a_seed(model_class, arguments, own):
     model = made(model_class, **arguments)
     (seed,) = seed_variables(model)
     with keras.StatelessScope(state_mapping=[(seed, tf.constant([1, 0], tf.int64))]) as scope:
@@ -191,7 +191,7 @@ def test_every_dropout_of_a_model_draws_its_own_seed(model_class, arguments, own
     np.testing.assert_array_equal(scope.get_current_value(seed), [1, 1 + 3 * 2 + own])
 
 
-def test_a_model_without_dropout_still_has_its_seed():
+def test_model_without_dropout_has_a_seed():
     config = dataclasses.replace(TINY, hidden_dropout_prob=0.0)
     assert len(seed_variables(BertPretrainer(config))) == 1
 
@@ -223,7 +223,7 @@ def test_equals_plain_loops(pooling):
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max", "last"])
 @pytest.mark.parametrize("padding", [np.inf, np.nan, -1e30])
-def test_what_padding_has_does_not_matter(pooling, padding):
+def test_pooling_ignores_padding(pooling, padding):
     states, mask = states_and_mask()
     expected = pool(states, mask, pooling)
     states[mask == 0] = padding
@@ -239,7 +239,7 @@ def test_normalized_vectors_equal_plain_loops():
         np.testing.assert_allclose(scaled[index], vectors[index] / (length or 1), atol=1e-6)
 
 
-def test_a_row_of_padding_gives_numbers():
+def test_sequence_of_padding_is_finite():
     states, mask = states_and_mask()
     mask[2] = 0
     for pooling in ("mean", "max"):
@@ -254,7 +254,7 @@ def test_half_precision_is_summed_in_float32():
     assert np.asarray(read).item() == pytest.approx(float(np.float16(1.001)), abs=1e-5)
 
 
-def test_a_pooling_that_is_refused():
+def test_invalid_pooling_is_rejected():
     with pytest.raises(ValueError, match="pooling='last': expected one of cls, mean, max"):
         BertClassifier(TINY, num_classes=3, pooling="last")
     with pytest.raises(

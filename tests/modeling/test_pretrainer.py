@@ -17,7 +17,7 @@ from tests.modeling.numpy_bert import encode, head, masked_lm_logits
     ("dtype", "expected"),
     [("float32", "float32"), ("mixed_bfloat16", "float32"), ("float64", "float64")],
 )
-def test_logits_are_float32_at_least(dtype, expected):
+def test_logits_are_float32(dtype, expected):
     table = keras.Variable(np.eye(15, 8), dtype=keras.DTypePolicy(dtype).variable_dtype)
     head = MaskedLMHead(TINY, table, dtype=dtype)
     hidden = keras.ops.ones((1, 2, 8), keras.DTypePolicy(dtype).compute_dtype)
@@ -29,7 +29,7 @@ def test_logits_are_float32_at_least(dtype, expected):
     assert (symbolic.shape, symbolic.dtype) == ((None, None, 15), expected)
 
 
-def test_a_position_of_another_row_is_nan():
+def test_invalid_position_is_nan():
     head = MaskedLMHead(TINY, keras.Variable(np.ones((15, 8))))
     logits = head(np.ones((2, 2, 8), "float32"), np.array([[0, 2], [-1, 1]])).numpy()
     expected = [[False, True], [True, False]]
@@ -61,7 +61,7 @@ def test_equals_plain_loops():
         np.testing.assert_allclose(outputs["next_sentence_logits"][b], expected, atol=1e-10)
 
 
-def test_a_graph_that_knows_no_length_gives_the_same_logits():
+def test_dynamic_length_gives_same_logits():
     model, batch = made(BertPretrainer, dtype="float64"), make_batch()
     shapes = {key: tf.TensorSpec((None, None), "int32") for key in model.input}
     graph = tf.function(lambda inputs: model(inputs), input_signature=[shapes])
@@ -99,7 +99,7 @@ def test_without_masked_lm():
         ({"pooler": False}, "pooler=False: nsp=True requires the pooler"),
     ],
 )
-def test_refuses(arguments, message):
+def test_invalid_arguments_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
         BertPretrainer(TINY, **arguments)
 
@@ -128,7 +128,7 @@ def test_embeddings_are_tied():
     assert np.abs(model(batch)["masked_lm_logits"] - before).max() > 1e-2
 
 
-def test_further_features_are_left_alone(recwarn):
+def test_further_features_are_ignored(recwarn):
     model = made(BertPretrainer)
     batch = make_batch()
     outputs = model({**batch, "cursor": np.zeros((2, 3), "int32")})
@@ -136,7 +136,7 @@ def test_further_features_are_left_alone(recwarn):
     assert not [w for w in recwarn if "structure" in str(w.message)]
 
 
-def test_a_masked_lm_head_of_its_own_activation_and_epsilon():
+def test_masked_lm_head_with_custom_activation_and_epsilon():
     model = randomise(BertPretrainer(TINY, mlm_activation="relu", mlm_layer_norm_eps=0.5))
     same = randomise(BertPretrainer(dataclasses.replace(TINY, hidden_act="relu")))
     batch = make_batch()

@@ -71,7 +71,7 @@ def flat(outputs):
     return [tf.cast(x, "float32").numpy() for x in keras.tree.flatten(outputs)]
 
 
-def test_a_head_has_two_variables_of_its_own(case):
+def test_head_has_two_variables(case):
     model = made(case.make, **case.arguments)
     own = model.weights[len(model.encoder.weights) :]
     assert [v.path for v in own] == [
@@ -83,7 +83,7 @@ def test_a_head_has_two_variables_of_its_own(case):
     assert pooled is (case.make not in (BertTokenClassifier, BertSpanPredictor))
 
 
-def test_initial_values_have_the_config_s_range():
+def test_initializer_range():
     # Of variance 0.5^2 a truncated normal keeps 0.774, and nothing beyond two deviations.
     sizes = {"hidden_size": 256, "num_hidden_layers": 1}
     config = dataclasses.replace(TINY, **sizes, initializer_range=0.5)
@@ -100,7 +100,7 @@ def without_dropout(model, monkeypatch):
     return model
 
 
-def test_fits(case, monkeypatch):
+def test_fit(case, monkeypatch):
     model = without_dropout(made(case.make, **case.arguments), monkeypatch)
     before = weights_by_path(model)
     model.compile(keras.optimizers.SGD(0.01), case.loss, run_eagerly=True)
@@ -161,7 +161,7 @@ def test_equals_plain_loops(case):
 
 
 @pytest.mark.parametrize("make", [BertClassifier, BertTokenClassifier])
-def test_no_class_is_refused(make):
+def test_zero_classes_are_rejected(make):
     with pytest.raises(ValueError, match="num_classes=0: expected 1 or more"):
         make(TINY, num_classes=0)
 
@@ -175,7 +175,7 @@ def test_no_class_is_refused(make):
         {"a": "mse", "b": "categorical_crossentropy"},
     ],
 )
-def test_a_loss_of_probabilities_is_refused(loss, monkeypatch):
+def test_loss_of_probabilities_is_rejected(loss, monkeypatch):
     model = made(BertClassifier, num_classes=2)
     with pytest.raises(
         ValueError, match="BertClassifier outputs logits, but the loss expects probabilities"
@@ -187,7 +187,7 @@ def test_a_loss_of_probabilities_is_refused(loss, monkeypatch):
     model.compile("sgd", loss)
 
 
-def test_in_training_padding_counts_nothing_in_the_loss(monkeypatch):
+def test_training_loss_ignores_padding(monkeypatch):
     model = without_dropout(made(BertSpanPredictor), monkeypatch)
     model.compile(loss=CROSS_ENTROPY)
     batch = encoder_batch()
@@ -208,7 +208,7 @@ def choice_batch(batch=2, choices=3, **kwargs):
     return {key: value.reshape(batch, choices, -1) for key, value in rows.items()}
 
 
-def test_static_choices_flow_through_a_graph():
+def test_static_number_of_choices():
     model = made(BertMultipleChoice)
     batch = {key: tf.constant(value) for key, value in choice_batch().items()}
     run = tf.function(model, autograph=False)
@@ -217,7 +217,7 @@ def test_static_choices_flow_through_a_graph():
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
-def test_a_head_reads_all_real_tokens(pooling):
+def test_head_pools_all_tokens(pooling):
     config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     model = made(BertClassifier, config, num_classes=3, pooling=pooling)
     weights, batch = weights_by_path(model), encoder_batch(batch=4)

@@ -19,7 +19,7 @@ from tests.modeling.conftest import TINY, encoder_batch, made, randomise
 MASK = np.array([[1, 1, 1, 0], [1, 0, 1, 0], [0, 0, 0, 0]], "int32")
 
 
-def test_in_a_graph_of_unknown_sizes():
+def test_graph_with_dynamic_sizes():
     signature = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None, 2])]
 
     @tf.function(input_signature=signature)
@@ -51,7 +51,7 @@ def make(dtype="float64"):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
-def test_a_padded_key_has_no_influence_at_all(dtype):
+def test_padded_keys_have_no_effect(dtype):
     layer, hidden = make(dtype)
     other = hidden.copy()
     other[1, 3:] = 100.0
@@ -63,13 +63,13 @@ def test_a_padded_key_has_no_influence_at_all(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
-def test_a_row_of_nothing_but_padding_is_finite(dtype):
+def test_sequence_of_only_padding_is_finite(dtype):
     layer, hidden = make(dtype)
     outputs = attend_batch(layer, hidden, 0 * MASK_ATTENTION)
     assert np.isfinite(tf.cast(outputs, "float32")).all()
 
 
-def test_dropout_acts_on_the_weights():
+def test_dropout_of_attention_weights():
     config = dataclasses.replace(TINY, attention_probs_dropout_prob=0.5)
     layer = SelfAttention(config)
     layer.build()
@@ -100,7 +100,7 @@ def make_of_transformer(**changes):
 @pytest.mark.parametrize(
     ("device", "recomputes", "slow_sums"), [("cpu", False, 4), ("gpu", True, 0)]
 )
-def test_written_gradients_equal_derived_ones(device, recomputes, slow_sums, monkeypatch):
+def test_explicit_gradients_equal_automatic_ones(device, recomputes, slow_sums, monkeypatch):
     # Training takes the written gradients of GELU and layer normalisation, on a GPU of the biases,
     # too; inference does not. At rate 0 the two compute the same function.
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["cpu:0", f"{device}:0"])
@@ -128,7 +128,7 @@ def test_written_gradients_equal_derived_ones(device, recomputes, slow_sums, mon
         np.testing.assert_allclose(written, derived, atol=1e-10)
 
 
-def test_training_without_padding_computes_the_same():
+def test_training_without_padding():
     block, hidden, mask = make_of_transformer(
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
@@ -159,7 +159,7 @@ def test_training_without_padding_computes_the_same():
 
 
 @pytest.mark.parametrize("activation", ["gelu_new", "relu"])
-def test_activation_is_the_config_s(activation):
+def test_activation_of_config(activation):
     block, hidden, mask = make_of_transformer()
     other, _, _ = make_of_transformer(hidden_act=activation)
     assert np.abs(block(hidden, mask) - other(hidden, mask)).max() > 1e-5
@@ -187,7 +187,7 @@ def differentiate(encoder, seed=(3, 4)):
     return output, [tf.convert_to_tensor(g) for g in gradients if g is not None], drawn
 
 
-def test_gradients_and_masks_are_the_same(monkeypatch):
+def test_recomputation_has_same_gradients_and_masks(monkeypatch):
     encoder = made(BertEncoder, DROPPED)
     output, expected, drawn = differentiate(encoder)
     other, *_ = differentiate(encoder, seed=(3, 5))
@@ -201,7 +201,7 @@ def test_gradients_and_masks_are_the_same(monkeypatch):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5 * np.abs(theirs).max())
 
 
-def test_the_forward_pass_keeps_no_activation(monkeypatch):
+def test_recomputation_stores_no_activation(monkeypatch):
     """Counted by the products that the gradient's graph has: those of the blocks come twice."""
     encoder, products = made(BertEncoder, DROPPED), []
     for recomputes in (True, False):
@@ -212,7 +212,7 @@ def test_the_forward_pass_keeps_no_activation(monkeypatch):
     assert products[0] - products[1] == 4
 
 
-def test_another_backend_is_refused(monkeypatch):
+def test_other_backends_are_rejected(monkeypatch):
     block = TransformerBlock(TINY)
     block.plan.recomputes_blocks = True
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")

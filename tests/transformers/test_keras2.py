@@ -55,7 +55,7 @@ def batch_of(arrays, file):
 
 
 @pytest.mark.parametrize("file", READ)
-def test_load_weights_computes_what_the_model_on_disk_did(file):
+def test_load_weights(file):
     name, outputs = READ[file]
     model = make(name)
     model.load_weights(FILES / file)
@@ -67,7 +67,7 @@ def test_load_weights_computes_what_the_model_on_disk_did(file):
         np.testing.assert_allclose(found[output], arrays[output], rtol=0, atol=1e-5)
 
 
-def test_the_main_layer_in_a_model_of_one_s_own_reads_it_too():
+def test_load_weights_of_custom_model_with_main_layer():
     class Ranker(successor.TFBertPreTrainedModel):
         def __init__(self, settings):
             super().__init__(settings)
@@ -84,7 +84,7 @@ def test_the_main_layer_in_a_model_of_one_s_own_reads_it_too():
 
 
 @pytest.mark.parametrize("name", ["config.json", "bert_config.json"])
-def test_load_takes_the_sizes_from_the_config_beside_it(tmp_path, name):
+def test_load_reads_sizes_from_config_file(tmp_path, name):
     file = "functional/weights.h5"
     path = shutil.copyfile(FILES / file, tmp_path / "weights.h5")
     with pytest.raises(ValueError, match=f"says its sizes: expected config.json .* in {tmp_path};"):
@@ -127,7 +127,7 @@ SLOTS = "optimizer_weights/Adam/m/bert/embeddings/word_embeddings/weight:0"
 QUERY = "model_weights/bert/bert/encoder/layer_._1/attention/self/query/kernel:0"
 
 
-def test_an_optimizer_s_copies_are_no_weights(tmp_path):
+def test_optimizer_variables_are_ignored(tmp_path):
     path = rewrite(tmp_path / "m.h5", lambda a: {**a, SLOTS: np.zeros((26, 8), "float32")})
     model = make()
     model.load_weights(path)
@@ -200,10 +200,10 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(tmp_path, case):
-    write, changed, sentence = REFUSALS[case]
+def test_errors(tmp_path, case):
+    write, changed, message = REFUSALS[case]
     path = write(tmp_path)
     with pytest.raises(ValueError) as refusal:
         make(**changed).load_weights(path)
-    assert str(refusal.value).startswith(sentence.format(path=path))
+    assert str(refusal.value).startswith(message.format(path=path))
     assert "pass " not in str(refusal.value)  # load_weights has no option for it

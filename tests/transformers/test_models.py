@@ -43,7 +43,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("way", CALLS)
-def test_every_way_to_give_the_arguments_is_the_native_model(classifier, way):
+def test_all_call_forms_equal_the_native_model(classifier, way):
     native = classifier.native(
         {"input_word_ids": IDS, "input_mask": MASK, "input_type_ids": TYPES}
     ).numpy()
@@ -53,19 +53,19 @@ def test_every_way_to_give_the_arguments_is_the_native_model(classifier, way):
     assert outputs.loss is None and list(outputs.keys()) == ["logits"]
 
 
-def test_what_is_left_out_is_real_and_of_the_first_type(classifier):
+def test_default_mask_and_token_types(classifier):
     whole = classifier(IDS, attention_mask=np.ones_like(IDS), token_type_ids=0 * IDS).logits
     np.testing.assert_array_equal(classifier(IDS.tolist()).logits.numpy(), whole.numpy())
 
 
-def test_tuples_where_they_are_asked_for(classifier):
+def test_return_dict_false_returns_tuples(classifier):
     found = classifier(IDS, output_hidden_states=True, return_dict=False, labels=[0, 1])
     assert type(found) is tuple and not isinstance(found, ModelOutput)
     loss, logits, states = found
     assert tuple(loss.shape) == (2,) and tuple(logits.shape) == (2, 3) and len(states) == 2
 
 
-def test_a_loss_on_the_model_s_own_labels_is_fit_s_and_a_loss_of_the_logits_the_same():
+def test_model_loss_equals_loss_of_logits():
     rows, labels = {"input_ids": IDS, "attention_mask": MASK}, np.array([2, 1])
     # Labels among the inputs and beside them; then beside them, for a loss of the logits.
     own = [({**rows, "labels": labels}, None), (rows, labels)]
@@ -90,7 +90,7 @@ def test_a_loss_on_the_model_s_own_labels_is_fit_s_and_a_loss_of_the_logits_the_
 
 @pytest.mark.parametrize("name", ["SequenceClassification", "QuestionAnswering"])
 @pytest.mark.parametrize("way", ["evaluate", "by place", "batches", "fit", "validation_data"])
-def test_the_loss_of_labels_among_the_inputs_is_weighted(name, way):
+def test_sample_weights_with_labels_among_inputs(name, way):
     keras.utils.set_random_seed(0)
     model = getattr(successor, f"TFBertFor{name}")(BertConfig(**SIZES))
     labels = {label: np.array([0, 1]) for label in model.label_logits}
@@ -114,7 +114,7 @@ def test_the_loss_of_labels_among_the_inputs_is_weighted(name, way):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_inside_a_model_of_one_s_own_that_trains_without_the_encoder():
+def test_custom_model_with_frozen_encoder():
     encoder = TFBertModel(BertConfig(**SIZES))
     encoder.bert.trainable = False
     ids, mask = (keras.Input((None,), dtype="int32", name=name) for name in ("ids", "mask"))
@@ -129,7 +129,7 @@ def test_inside_a_model_of_one_s_own_that_trains_without_the_encoder():
         np.testing.assert_array_equal(weight.numpy(), value)
 
 
-def test_weights_go_into_files_of_any_name(tmp_path, classifier):
+def test_weights_files_of_any_name(tmp_path, classifier):
     other = TFBertForSequenceClassification(BertConfig(**SIZES, num_labels=3))
     (tmp_path / "checkpoint").mkdir()
     for name in ("weights.h5", "weights.weights.h5", "checkpoint/best"):
@@ -139,7 +139,7 @@ def test_weights_go_into_files_of_any_name(tmp_path, classifier):
         np.testing.assert_array_equal(other(IDS).logits.numpy(), classifier(IDS).logits.numpy())
 
 
-def test_a_directory_is_loaded_as_it_was_saved_and_with_another_head(tmp_path, caplog):
+def test_saved_directory_loads_also_with_new_head(tmp_path, caplog):
     config = BertConfig(**SIZES, id2label={0: "bad", 1: "good"})
     model = TFBertForSequenceClassification(config)
     model.save_pretrained(tmp_path)
@@ -165,7 +165,7 @@ def test_a_directory_is_loaded_as_it_was_saved_and_with_another_head(tmp_path, c
     assert tuple(tokens(IDS).logits.shape) == (2, 4, 2)
 
 
-def test_a_directory_says_the_type_of_its_own_weights_and_not_of_those_it_was_made_of(tmp_path):
+def test_saved_dtype_is_that_of_the_weights(tmp_path):
     rounded = {"dtype": "bfloat16", "torch_dtype": "float16"}
     model = TFBertModel(BertConfig(**SIZES, **rounded))
     model.save_pretrained(tmp_path)
@@ -173,7 +173,7 @@ def test_a_directory_says_the_type_of_its_own_weights_and_not_of_those_it_was_ma
     assert values["dtype"] == "float32" == model.config.dtype and "torch_dtype" not in values
 
 
-def test_a_larger_vocabulary_keeps_its_rows_and_trains():
+def test_resized_vocabulary_keeps_rows_and_trains():
     model = successor.TFBertForMaskedLM(BertConfig(**SIZES))
     before = model(IDS).logits.numpy()
     assert model.get_input_embeddings().weight.shape[0] == 20
@@ -198,7 +198,7 @@ SAVED = {
 
 
 @pytest.mark.parametrize("way", SAVED)
-def test_a_saved_model_has_the_signatures_of_theirs(tmp_path, classifier, way):
+def test_saved_model_signatures(tmp_path, classifier, way):
     SAVED[way](classifier, tmp_path)
     folder = tmp_path / "saved_model" / "1" if way == "save_pretrained" else tmp_path
     signatures = tf.saved_model.load(folder).signatures
@@ -213,7 +213,7 @@ def test_a_saved_model_has_the_signatures_of_theirs(tmp_path, classifier, way):
 
 
 @pytest.mark.slow
-def test_tf_lite_reads_the_weights_that_tensorflow_saved(tmp_path, classifier):
+def test_tf_lite_reads_saved_weights(tmp_path, classifier):
     """Of a SavedModel that holds Keras' variables alone it computes with any memory's content."""
     ids = keras.Input((None,), dtype="int32")
     for number, model in enumerate((classifier, keras.Model(ids, classifier(ids).logits))):
@@ -292,7 +292,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(classifier, case, monkeypatch):
+def test_errors(classifier, case, monkeypatch):
     # Not by the environment, which the package reads once for all tests of a process.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     act, words = REFUSALS[case]
@@ -336,7 +336,7 @@ _KINDS += ("TFBertForMultipleChoice", "TFBertForQuestionAnswering")
 
 
 @pytest.mark.parametrize("kind", [*map(MODELS.get, _KINDS), Holder], ids=lambda kind: kind.__name__)
-def test_every_kind_of_file_holds_every_variable(tmp_path, kind):
+def test_all_file_formats_contain_all_variables(tmp_path, kind):
     sizes = {**SIZES, "n_layers": 1} if "Distil" in kind.__name__ else SIZES
     saved, other = (kind(kind.config_class.from_dict(sizes)) for _ in range(2))
     for ending, (write, read) in FILES.items():
@@ -349,7 +349,7 @@ def test_every_kind_of_file_holds_every_variable(tmp_path, kind):
             np.testing.assert_array_equal(weight.numpy(), restored.numpy(), err_msg=where)
 
 
-def test_a_compiled_model_s_file_goes_on_with_its_loss_metrics_and_moments(tmp_path):
+def test_compiled_model_resumes_with_loss_metrics_and_moments(tmp_path):
     rows, labels = {"input_ids": IDS, "attention_mask": MASK}, np.array([2, 1])
     given = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     for loss in ({}, {"loss": given}):
@@ -367,7 +367,7 @@ def test_a_compiled_model_s_file_goes_on_with_its_loss_metrics_and_moments(tmp_p
 
 @pytest.mark.parametrize("where", ["among", "beside", "in a tuple"])
 @pytest.mark.parametrize("metrics", [["accuracy"], [keras.metrics.SparseCategoricalAccuracy()]])
-def test_a_list_of_metrics_is_for_each_of_several_outputs(where, metrics):
+def test_list_of_metrics_applies_to_each_output(where, metrics):
     model = successor.TFBertForQuestionAnswering(BertConfig(**SIZES))
     found = model(IDS)
     right = {f"{end}_positions": found[f"{end}_logits"].numpy().argmax(-1) for end in ENDS}
@@ -392,7 +392,7 @@ _NOTHING = {
 
 
 @pytest.mark.parametrize("name", [key for key in MODELS if MODELS[key].head.loss is not None])
-def test_a_batch_without_anything_to_predict_has_no_loss_and_no_gradient(name):
+def test_batch_of_ignored_labels_has_no_loss(name):
     model = MODELS[name](MODELS[name].config_class.from_dict(SIZES))
     ids = np.stack([IDS, IDS]) if "Choice" in name else IDS
     labels = {key: _NOTHING[key] for key in model.label_logits}
@@ -406,7 +406,7 @@ def test_a_batch_without_anything_to_predict_has_no_loss_and_no_gradient(name):
         assert gradient is None or not np.any(tf.convert_to_tensor(gradient).numpy())
 
 
-def test_a_call_that_says_whether_it_trains_keeps_to_it_inside_a_functional_model():
+def test_training_argument_inside_functional_model():
     encoder = TFBertModel(BertConfig(**{**SIZES, "hidden_dropout_prob": 0.5}))
     ids = keras.Input((None,), dtype="int32")
     states = [encoder(ids, training=training)[0] for training in (False, True)]
@@ -422,7 +422,7 @@ def _three_classes(**settings):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "sentence"),
+    ("inputs", "message"),
     [
         (
             "a text",
@@ -453,8 +453,8 @@ def _three_classes(**settings):
         ),
     ],
 )
-def test_inputs_that_cannot_be(classifier, inputs, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_inputs_are_rejected(classifier, inputs, message):
+    with pytest.raises(ValueError, match=message):
         classifier(inputs)
 
 
@@ -465,20 +465,20 @@ def test_inputs_that_cannot_be(classifier, inputs, sentence):
         *(np.ones([2, 1]), np.array(["a", "b"]), tf.constant(1)),
     ],
 )
-def test_columns_of_a_value_a_row_are_left_out(classifier, column):
+def test_unknown_columns_are_ignored(classifier, column):
     found = classifier({"input_ids": IDS, "foo": column}).logits
     np.testing.assert_array_equal(found, classifier(IDS).logits)
 
 
 @pytest.mark.parametrize("inputs", [["a text"], np.array(["a text"]), {"input_ids": [[1], [2, 3]]}])
-def test_predict_takes_lists_of_rows_and_neither_texts_nor_several_lengths(classifier, inputs):
+def test_predict_accepts_lists_and_rejects_strings_and_ragged_rows(classifier, inputs):
     found = classifier.predict({"input_ids": IDS.tolist()}, verbose=0).logits
     np.testing.assert_allclose(found, classifier(IDS).logits.numpy(), atol=1e-6)
     with pytest.raises(ValueError, match=r"padding=True"):
         classifier.predict(inputs, verbose=0)
 
 
-def test_losses_of_several_classes_and_of_several_numbers():
+def test_losses_of_multi_label_and_regression():
     labels = np.array([[1, 0, 1], [0, 0, 1]])
     for problem, loss in (
         ("multi_label_classification", keras.losses.BinaryCrossentropy(from_logits=True)),
@@ -509,7 +509,7 @@ def test_losses_of_several_classes_and_of_several_numbers():
         ("TokenClassification", [[0, 1, 2, -100], [-100, 1, -100, -100]], {}),
     ],
 )
-def test_labels_of_unknown_rank_have_the_loss_of_known_ones(kind, labels, settings):
+def test_labels_of_unknown_rank(kind, labels, settings):
     config = BertConfig(**SIZES, num_labels=3, **settings)
     model, labels = getattr(successor, f"TFBertFor{kind}")(config), tf.constant(labels)
     unknown = tf.function(
@@ -519,7 +519,7 @@ def test_labels_of_unknown_rank_have_the_loss_of_known_ones(kind, labels, settin
     np.testing.assert_allclose(unknown(labels), model(IDS, labels=labels).loss, rtol=1e-6)
 
 
-def test_a_label_that_is_no_class_leaves_no_finite_loss(classifier):
+def test_invalid_label_has_no_finite_loss(classifier):
     tokens = successor.TFBertForTokenClassification(BertConfig(**SIZES, num_labels=3))
     words = successor.TFBertForMaskedLM(BertConfig(**SIZES))
     whole = classifier(IDS, labels=[1.0, 2.0]).loss
@@ -536,7 +536,7 @@ def test_a_label_that_is_no_class_leaves_no_finite_loss(classifier):
             assert "indices" in str(error)
 
 
-def test_what_a_config_and_from_pretrained_say_otherwise_is_refused_or_told(tmp_path):
+def test_unsupported_settings_raise_or_warn(tmp_path):
     causal = BertConfig(**SIZES, is_decoder=True)
     message = "is_decoder=True: .* would pool the last token, unlike in transformers"
     with pytest.raises(ValueError, match=message):

@@ -55,7 +55,7 @@ def _outputs(model, ids, mask, **options):
 
 
 @pytest.mark.parametrize(("family", "head"), CASES)
-def test_outputs_states_and_attentions_and_the_way_back(tmp_path, family, head):
+def test_outputs_and_round_trip(tmp_path, family, head):
     peer = _peer(family, head)
     peer.save_pretrained(tmp_path / "theirs")
     model = getattr(successor, f"TF{family}{head}").from_pretrained(tmp_path / "theirs")
@@ -98,7 +98,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize("head", LABELS)
-def test_a_step_on_the_model_s_own_loss_is_that_of_pytorch(tmp_path, head):
+def test_training_step_equals_pytorch(tmp_path, head):
     torch = pytest.importorskip("torch")
     peer = _peer("Bert", head, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     peer.save_pretrained(tmp_path / "theirs")
@@ -130,7 +130,7 @@ def test_a_step_on_the_model_s_own_loss_is_that_of_pytorch(tmp_path, head):
             np.testing.assert_allclose(again[name], value, rtol=0, atol=tolerance, err_msg=name)
 
 
-def test_embeddings_and_positions_in_place_of_ids(tmp_path):
+def test_inputs_embeds_and_position_ids(tmp_path):
     torch = pytest.importorskip("torch")
     peer = _peer("Bert", "ForSequenceClassification")
     peer.save_pretrained(tmp_path)
@@ -167,7 +167,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: " ".join(call) or "plain")
-def test_the_tokenizer_gives_the_same_rows(tmp_path, call):
+def test_tokenizer_equals_transformers(tmp_path, call):
     transformers = pytest.importorskip("transformers")
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat ##s ! . a dog ran"
     file = tmp_path / "vocab.txt"

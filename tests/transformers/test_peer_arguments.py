@@ -104,7 +104,7 @@ def _answer(ask):
     return found, any(issubclass(one.category, bert_tf.DifferenceWarning) for one in told)
 
 
-def _assert_equal_told_or_refused(theirs, ours, what):
+def _assert_equal_or_warns_or_raises(theirs, ours, what):
     (expected, _), (found, told) = _answer(theirs), _answer(ours)
     if isinstance(expected, Exception):
         assert isinstance(found, Exception), f"{what}: refused there, {expected}; here {found}"
@@ -125,7 +125,7 @@ def test_calls(peers, folder, side, texts, more):
         if "tensors" in str(options):  # of arrays tolist would be asked
             asked.pop("return_tensors")
         for name, given in texts.items():
-            _assert_equal_told_or_refused(
+            _assert_equal_or_warns_or_raises(
                 lambda: peer(*given, **asked),  # noqa: B023
                 lambda: here(*given, **asked),  # noqa: B023
                 f"{name}, {asked}",
@@ -159,7 +159,7 @@ def test_settings(peers, folder, tmp_path, kind, settings):
         file.write_text(json.dumps(values))
         folder, name, options = tmp_path, "AutoTokenizer", {}
     theirs, ours = getattr(peers, name), getattr(successor, name)
-    _assert_equal_told_or_refused(
+    _assert_equal_or_warns_or_raises(
         lambda: _all_of(theirs.from_pretrained(folder, **options)),
         lambda: _all_of(ours.from_pretrained(folder, **options)),
         settings,
@@ -167,7 +167,7 @@ def test_settings(peers, folder, tmp_path, kind, settings):
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_what_is_saved_is_read_there(peers, folder, tmp_path, settings):
+def test_saved_tokenizer_loads_in_transformers(peers, folder, tmp_path, settings):
     try:
         ours = successor.AutoTokenizer.from_pretrained(folder, **settings)
     except ValueError:

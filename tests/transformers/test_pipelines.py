@@ -95,7 +95,7 @@ def _greatest_difference(found, expected):
 
 # One for each pipeline: what it makes of the numbers of a text does not know of others.
 @pytest.mark.parametrize("name", ["classes", "average", "masks", "states", "answers"])
-def test_texts_in_batches_are_answered_as_each_alone(ours, name):
+def test_batched_results_equal_single_results(ours, name):
     case = CASES[name]
     answer = ours(case)
     alone = [answer([text]) for text in case.texts]
@@ -105,17 +105,17 @@ def test_texts_in_batches_are_answered_as_each_alone(ours, name):
         assert _greatest_difference(answer(case.texts, batch_size=size), alone) < 2e-6
 
 
-def test_a_text_that_is_named_may_be_alone(ours):
+def test_dict_with_single_text(ours):
     answer = ours(CASES["classes"])
     assert [answer({"text": TEXTS[0]})] == answer([TEXTS[0]])
 
 
-def test_a_second_text_that_is_empty_is_none(ours):
+def test_empty_second_text_is_ignored(ours):
     answer, text = ours(CASES["classes"]), {"text": TEXTS[0]}
     assert answer([{**text, "text_pair": ""}]) == answer([text])
 
 
-def test_targets_that_are_no_tokens_are_told(ours):
+def test_unknown_targets_warn(ours):
     answer = ours(CASES["masks"])
     with pytest.warns(
         bert_tf.DifferenceWarning, match="'coldx' is not a token; 'cold' is used"
@@ -129,7 +129,7 @@ def test_targets_that_are_no_tokens_are_told(ours):
 
 @pytest.mark.parity
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.in_peer])
-def test_answers_are_those_of_transformers(folders, ours, name):
+def test_results_equal_transformers(folders, ours, name):
     case = CASES[name]
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("torch")
@@ -150,7 +150,7 @@ def small(tmp_path):
     return config, BertTokenizerFast(str(file))
 
 
-def test_a_model_that_is_trained_or_resized_between_calls_answers_with_its_new_weights(small):
+def test_changed_weights_are_used(small):
     config, tokenizer = small
     model = TFBertForMaskedLM(config)
     unmask = pipeline("fill-mask", model, tokenizer=tokenizer, top_k=1)
@@ -163,7 +163,7 @@ def test_a_model_that_is_trained_or_resized_between_calls_answers_with_its_new_w
     assert unmask("so [MASK]")[0]["token_str"] == "oh"
 
 
-def test_a_text_without_words_has_no_entities_beside_one_that_has(small, tmp_path):
+def test_text_without_words_has_no_entities(small, tmp_path):
     config, tokenizer = small
     TFBertForTokenClassification(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
@@ -176,7 +176,7 @@ def test_a_text_without_words_has_no_entities_beside_one_that_has(small, tmp_pat
         assert tag("so", grouped_entities=True, **older) == tag("so", aggregation_strategy=way)
 
 
-def test_a_questions_windows_fit_the_model_and_it_may_be_numpys(small):
+def test_windows_fit_the_model(small):
     config, tokenizer = small
     answer = pipeline("question-answering", TFBertForQuestionAnswering(config), tokenizer=tokenizer)
     found = answer(question=np.str_("so"), context="no " * 30)
@@ -185,7 +185,7 @@ def test_a_questions_windows_fit_the_model_and_it_may_be_numpys(small):
     assert "no" in answer(question="so " * 9, context="no " * 30)["answer"]
 
 
-def test_no_answer_scores_as_the_first_token_beside_those_of_the_context(small):
+def test_null_answer_score(small):
     config, tokenizer = small
     model = TFBertForQuestionAnswering(config)
     answer = pipeline("question-answering", model, tokenizer=tokenizer, topk=9)
@@ -233,10 +233,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refusals(small, case):
-    task, texts, options, sentence = REFUSED[case]
+def test_errors(small, case):
+    task, texts, options, message = REFUSED[case]
     config, tokenizer = small
     # Nothing is computed, so any model does.
     answer = pipeline(task, TFBertForMaskedLM(config), tokenizer=tokenizer)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         answer(texts, **options)

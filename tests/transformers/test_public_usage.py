@@ -41,7 +41,7 @@ def file(tmp_path):
     return str(tmp_path / "vocab.txt")
 
 
-def test_the_models_own_loss_by_its_names_in_compile_and_metrics_are_its_third_argument():
+def test_compile_with_model_loss_and_positional_metrics():
     for choose in (lambda m: "auto", lambda m: m.compute_loss, lambda m: m.hf_compute_loss):
         model = successor.TFBertForSequenceClassification(CONFIG)
         expected = np.mean(model(IDS, labels=[0, 1]).loss)
@@ -51,14 +51,14 @@ def test_the_models_own_loss_by_its_names_in_compile_and_metrics_are_its_third_a
         assert loss == pytest.approx(expected)
 
 
-def test_a_loss_of_probabilities_is_told():
+def test_loss_of_probabilities_warns():
     model = successor.TFBertForSequenceClassification(CONFIG)
     message = "outputs logits, but the loss expects probabilities. Pass from_logits=True to the"
     with pytest.warns(UserWarning, match=message):
         model.compile("sgd", loss="sparse_categorical_crossentropy")
 
 
-def test_a_frozen_model_is_made_frozen_and_its_name_is_given(tmp_path):
+def test_name_and_trainable_arguments(tmp_path):
     successor.TFBertModel(CONFIG).save_pretrained(save_directory=tmp_path)
     for kind in (successor.TFBertModel, successor.TFAutoModel):
         model = kind.from_pretrained(
@@ -73,7 +73,7 @@ def test_a_frozen_model_is_made_frozen_and_its_name_is_given(tmp_path):
     assert not any(weight.trainable for weight in main.weights)
 
 
-def test_a_distilberts_frozen_encoder_leaves_its_classifiers_first_layer_trained(tmp_path):
+def test_frozen_distilbert_encoder_trains_pre_classifier(tmp_path):
     config = successor.DistilBertConfig(
         **{"vocab_size": len(PIECES), "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 8}
     )
@@ -100,7 +100,7 @@ class Ranker(successor.TFBertPreTrainedModel, TFSequenceClassificationLoss):
         return self.score(self.bert(inputs, **kwargs)[1])
 
 
-def test_a_class_of_ones_own_takes_its_arguments_and_is_told_that_it_trains(tmp_path):
+def test_custom_class_gets_arguments_and_training(tmp_path):
     saved = successor.TFBertModel(CONFIG)
     saved.save_pretrained(tmp_path)
     model = Ranker.from_pretrained(tmp_path, units=2)
@@ -115,7 +115,7 @@ def test_a_class_of_ones_own_takes_its_arguments_and_is_told_that_it_trains(tmp_
     assert not model.was_training
 
 
-def test_another_classifier_is_trained_and_saved(tmp_path):
+def test_replaced_classifier_is_trained_and_saved(tmp_path):
     model = successor.TFBertForSequenceClassification(CONFIG)
     model.classifier = keras.layers.Dense(2, name="classifier")
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -130,7 +130,7 @@ def test_another_classifier_is_trained_and_saved(tmp_path):
         model.save_pretrained(tmp_path)
 
 
-def test_a_file_of_weights_is_read_with_a_config_from_elsewhere(tmp_path):
+def test_weights_file_with_separate_config(tmp_path):
     files = pathlib.Path(__file__).parent / "keras2" / "classifier"
     shutil.copyfile(files / "tf_model.h5", tmp_path / "bert-tf_model.h5")
     shutil.copyfile(files / "config.json", tmp_path / "bert-config.json")
@@ -143,7 +143,7 @@ def test_a_file_of_weights_is_read_with_a_config_from_elsewhere(tmp_path):
     np.testing.assert_array_equal(found(IDS).logits, expected(IDS).logits)
 
 
-def test_arguments_of_older_tokenizers_columns_and_lists_of_tokens(file):
+def test_older_tokenizer_arguments_and_inputs(file):
     tokenizer = successor.BertTokenizer(file, max_len=4)
     rows = tokenizer.batch_encode_plus(
         collections.deque(["the cats so no", "no"]),  # a sequence, as a column of datasets is one
@@ -164,7 +164,7 @@ def test_arguments_of_older_tokenizers_columns_and_lists_of_tokens(file):
     assert tokenizer.encode(["cat", "xyz"], add_special_tokens=False) == [6, 1]
 
 
-def test_a_tokenizers_output_goes_into_any_model_and_layer(file):
+def test_batch_encoding_is_a_model_input(file):
     class Own(keras.Model):
         def __init__(self):
             super().__init__()
@@ -180,7 +180,7 @@ def test_a_tokenizers_output_goes_into_any_model_and_layer(file):
     assert model.fit(rows, np.zeros((2, 8)), verbose=0).history["loss"]
 
 
-def test_a_config_of_ones_own_is_kept(tmp_path):
+def test_custom_config(tmp_path):
     class Settings(successor.BertConfig):
         def __init__(self, extra=3, **others):
             super().__init__(**others)
@@ -199,7 +199,7 @@ def test_a_config_of_ones_own_is_kept(tmp_path):
         assert isinstance(config, Settings) and config.extra == 5
 
 
-def test_a_functional_model_with_a_slice_is_read_from_its_hdf5_file(tmp_path):
+def test_functional_model_with_slice_loads_from_hdf5(tmp_path):
     ids = keras.Input((3,), dtype="int32")
     model = keras.Model(ids, successor.TFBertModel(CONFIG)(ids)[0][:, 0, :])
     model.save(tmp_path / "a.h5")
@@ -208,7 +208,7 @@ def test_a_functional_model_with_a_slice_is_read_from_its_hdf5_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["TFBertMainLayer", "TFBertModel"])
-def test_a_whole_model_of_keras_2_is_refused_with_what_to_do(name):
+def test_full_model_of_keras_2_is_rejected(name):
     file = pathlib.Path(__file__).parent / "keras2" / "main_layer" / "model.h5"
     message = rf"a {name} saved by Keras 2\. Build the model in Python and use load_weights\(file\)"
     with pytest.raises(ValueError, match=message):
@@ -218,7 +218,7 @@ def test_a_whole_model_of_keras_2_is_refused_with_what_to_do(name):
             successor.TFBertModel.from_config(CONFIG.to_dict())
 
 
-def test_every_name_of_theirs_is_here_or_says_what_to_use():
+def test_all_names_exist_or_have_a_replacement():
     for name in successor.NAMES:
         assert getattr(successor, name).__doc__
     # Of transformers 4.46, those that concern BERT or DistilBERT in TensorFlow, or tokenizers.
@@ -251,7 +251,7 @@ def test_classes_models_and_outputs_are_pickled(name):
             np.testing.assert_array_equal(found.pooler_output, outputs.pooler_output)
 
 
-def test_sizes_of_a_config_by_place_and_where_it_came_from(tmp_path, file):
+def test_positional_config_arguments_and_name_or_path(tmp_path, file):
     config = successor.BertConfig(13, 8, 1, 2, 8, "relu", 0, 0, 16, 2, 0.02, 1e-9, 0, "absolute")
     assert (config.hidden_act, config.layer_norm_eps) == ("relu", 1e-9)
     assert successor.DistilBertConfig(13, 16, False, 1, 2, 8).dim == 8
@@ -265,7 +265,7 @@ def test_sizes_of_a_config_by_place_and_where_it_came_from(tmp_path, file):
     assert successor.pipeline("fill-mask", model)("the [MASK]")  # the tokenizer beside it
 
 
-def test_members_of_theirs():
+def test_members_of_models():
     model = successor.TFBertForMaskedLM(successor.BertConfig(**SIZES))
     assert successor.TFBertForSequenceClassification(CONFIG).num_labels == 2
     assert model.get_output_embeddings() is model.get_input_embeddings()
@@ -290,7 +290,7 @@ def test_members_of_theirs():
     assert distil.pre_classifier.kernel.shape == (8, 8)
 
 
-def test_an_encoder_without_its_pooler_stays_so(tmp_path):
+def test_encoder_without_pooler_is_saved(tmp_path):
     successor.TFBertModel(CONFIG).save_pretrained(tmp_path)
     found = successor.TFBertModel.from_pretrained(tmp_path, add_pooling_layer=False)
     for model in (found, successor.TFBertModel(CONFIG, False)):
@@ -298,7 +298,7 @@ def test_an_encoder_without_its_pooler_stays_so(tmp_path):
         assert model(IDS).keys() == ("last_hidden_state",)
 
 
-def test_older_members_of_tokenizers(file):
+def test_older_tokenizer_members(file):
     tokenizer = successor.BertTokenizer(file, max_len=9)
     tokenizer.add_tokens(["covid"])
     assert (tokenizer.max_len, tokenizer.max_len_single_sentence) == (9, 7)
@@ -309,7 +309,7 @@ def test_older_members_of_tokenizers(file):
     assert tokenizer.all_special_ids == [1, 3, 0, 2, 4]
 
 
-def test_what_cannot_be_says_what_to_write(file):
+def test_errors_contain_replacements(file):
     model = successor.TFBertModel(CONFIG)
     outputs = model(IDS)
     for act, error, words in (
@@ -327,7 +327,7 @@ def test_what_cannot_be_says_what_to_write(file):
             act()
 
 
-def test_pipelines_by_their_classes_and_without_a_model(file, monkeypatch):
+def test_pipeline_classes_and_default_models(file, monkeypatch):
     tokenizer = successor.BertTokenizerFast(file)
     model = successor.TFBertForSequenceClassification(CONFIG)
     classify = successor.TextClassificationPipeline(
@@ -352,7 +352,7 @@ def test_pipelines_by_their_classes_and_without_a_model(file, monkeypatch):
 
 
 @pytest.mark.parametrize("among", [True, False])
-def test_a_metric_reads_all_predictions_and_labels(among):
+def test_metric_callback(among):
     """Of batches of other lengths the shorter rows are filled, labels among or beside inputs."""
     model = successor.TFBertForTokenClassification(CONFIG)
     ids = [np.array([[2, 5, 3], [2, 6, 3]]), np.array([[2, 5, 6, 3]])]
@@ -383,7 +383,7 @@ def test_a_metric_reads_all_predictions_and_labels(among):
     assert (logits[:2, 3] == -100).all()
 
 
-def test_metrics_of_several_outputs_and_of_arrays():
+def test_metric_callback_with_several_outputs_and_arrays():
     model = successor.TFBertForQuestionAnswering(CONFIG)
     ends = {"start_positions": np.array([0, 1]), "end_positions": np.array([1, 1])}
     seen = []
@@ -402,9 +402,9 @@ def test_metrics_of_several_outputs_and_of_arrays():
     np.testing.assert_allclose(seen[1][0], model(IDS).start_logits, atol=1e-6)
 
 
-def test_metrics_that_cannot_be():
+def test_invalid_metric_callbacks():
     data = tf.data.Dataset.from_tensor_slices({"input_ids": IDS}).batch(1)
-    for options, sentence in (
+    for options, message in (
         ({"eval_dataset": IDS}, "batch_size=None: arrays require a batch_size"),
         (
             {"eval_dataset": data},
@@ -416,7 +416,7 @@ def test_metrics_that_cannot_be():
         ),
         ({"eval_dataset": data, "predict_with_generate": True}, "text generation is not supported"),
     ):
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=message):
             KerasMetricCallback(dict, **options)
     pairs = tf.data.Dataset.from_tensor_slices(({"input_ids": IDS}, [0, 1])).batch(2)
     callback = KerasMetricCallback(lambda found: 0.5, pairs)
@@ -428,7 +428,7 @@ def test_metrics_that_cannot_be():
 # === Labels, losses, tokenizers, optimizers ===
 
 
-def test_a_loss_of_ones_own_gets_the_labels_and_the_logits():
+def test_custom_loss():
     class Doubled(successor.TFBertForSequenceClassification):
         def hf_compute_loss(self, labels, logits):
             return 2 * super().hf_compute_loss(tf.cast(labels, tf.int32), tf.identity(logits))
@@ -439,7 +439,7 @@ def test_a_loss_of_ones_own_gets_the_labels_and_the_logits():
     np.testing.assert_allclose(found.loss, 2 * expected, rtol=1e-6)
 
 
-def test_a_folder_below_is_read_where_it_is_said(tmp_path):
+def test_subfolder(tmp_path):
     names = ("run", "run/checkpoint-5")
     outer, inner = (successor.TFBertForSequenceClassification(CONFIG) for _ in names)
     for model, name in zip((outer, inner), names, strict=True):
@@ -454,13 +454,13 @@ def test_a_folder_below_is_read_where_it_is_said(tmp_path):
     np.testing.assert_array_equal(found(IDS).logits, outer(IDS).logits)
 
 
-def test_places_of_tokens(file):
+def test_token_index_conversions(file):
     row = successor.BertTokenizerFast(file)("the cats")
     assert row.token_to_chars(3) == (7, 8) and row.token_to_chars(0) is None
     assert row.token_to_word(3) == 1 == row.char_to_word(5)
 
 
-def test_one_row_and_a_dict_of_columns_are_padded(file):
+def test_pad_single_row_and_columns(file):
     tokenizer = successor.BertTokenizerFast(file)
     row = tokenizer.pad({"input_ids": [2, 5, 3]}, padding="max_length", max_length=4)
     assert dict(row) == {"input_ids": [2, 5, 3, 0], "attention_mask": [1, 1, 1, 0]}
@@ -469,7 +469,7 @@ def test_one_row_and_a_dict_of_columns_are_padded(file):
     assert not successor.DataCollatorForLanguageModeling(tokenizer, False).mlm
 
 
-def test_labels_of_words_that_are_split_already_are_padded_with_their_rows(file):
+def test_pad_token_labels(file):
     tokenizer = successor.BertTokenizerFast(file)
     rows = tokenizer([["the", "cats"], ["no"]], is_split_into_words=True)
     assert rows.word_ids(0) == [None, 0, 1, 1, None] and rows.tokens(1) == ["[CLS]", "no", "[SEP]"]
@@ -478,7 +478,7 @@ def test_labels_of_words_that_are_split_already_are_padded_with_their_rows(file)
     assert collate(examples)["labels"].tolist() == [[1] * 5, [1] * 3 + [-100] * 2]
 
 
-def test_special_tokens_and_normalization_are_arguments_and_are_saved(file, tmp_path):
+def test_special_tokens_and_normalization_are_saved(file, tmp_path):
     tokenizer = successor.BertTokenizer(
         file, additional_special_tokens=["[E1]"], strip_accents=False, padding_side="left"
     )
@@ -494,16 +494,16 @@ def test_special_tokens_and_normalization_are_arguments_and_are_saved(file, tmp_
         assert found.padding_side == "left"
 
 
-def test_tokens_that_the_slow_tokenizer_added_and_another_familys_tokenizer(file, tmp_path):
+def test_added_tokens_file_and_unsupported_model(file, tmp_path):
     (tmp_path / "added_tokens.json").write_text(json.dumps({"covid": len(PIECES)}))
     assert successor.BertTokenizer.from_pretrained(tmp_path).tokenize("covid") == ["covid"]
     for ids in ({"covid": len(PIECES) + 1}, {"covid": "x"}, {"a": len(PIECES), "b": len(PIECES)}):
         (tmp_path / "added_tokens.json").write_text(json.dumps(ids))
-        sentence = (
+        message = (
             r"added_tokens\.json adds .*: expected (\d+, its id in the vocabulary or the next one|"
             "a token)"
         )
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=message):
             successor.BertTokenizer.from_pretrained(tmp_path)
     os.remove(file)
     tokenizers.Tokenizer(tokenizers.models.BPE()).save(str(tmp_path / "tokenizer.json"))
@@ -516,7 +516,7 @@ def test_tokens_that_the_slow_tokenizer_added_and_another_familys_tokenizer(file
     [("BertTokenizer", True), ("DistilBertTokenizer", False), ("DistilBertTokenizerFast", False),
      ("PreTrainedTokenizerFast", False), (None, True), (["odd"], True)],
 )  # fmt: skip
-def test_the_class_that_a_tokenizers_file_names_decides_on_types(file, tmp_path, named, has_types):
+def test_tokenizer_class_decides_on_token_types(file, tmp_path, named, has_types):
     successor.BertTokenizer(file).save_pretrained(tmp_path)
     config = tmp_path / "tokenizer_config.json"
     values = {**json.loads(config.read_text()), "tokenizer_class": named}
@@ -526,7 +526,7 @@ def test_the_class_that_a_tokenizers_file_names_decides_on_types(file, tmp_path,
     assert ("token_type_ids" in found) is has_types
 
 
-def test_pipelines_shapes_are_theirs(file):
+def test_pipeline_result_shapes(file):
     tokenizer = successor.BertTokenizerFast(file)
     classifier = successor.TFBertForSequenceClassification(CONFIG)
     classify = successor.pipeline("text-classification", classifier, tokenizer=tokenizer)
@@ -543,7 +543,7 @@ def test_pipelines_shapes_are_theirs(file):
     }
 
 
-def test_gradients_add_up_in_a_graph():
+def test_gradient_accumulator_in_graph():
     accumulator = successor.GradientAccumulator()
     step = tf.function(lambda gradient: accumulator([gradient, None]))
     for _ in range(3):
@@ -553,7 +553,7 @@ def test_gradients_add_up_in_a_graph():
     assert accumulator.gradients[0].numpy().tolist() == [0, 0]
 
 
-def test_the_optimizer_is_written_and_knows_normalisations_by_transformers_name():
+def test_optimizer_serialization_and_layer_norm_names():
     optimizer, rate = successor.create_optimizer(1e-3, 10, 4, weight_decay_rate=0.1)
     saved = json.loads(json.dumps(keras.saving.serialize_keras_object(optimizer)))
     again = keras.saving.deserialize_keras_object(saved)
@@ -564,7 +564,7 @@ def test_the_optimizer_is_written_and_knows_normalisations_by_transformers_name(
     assert float(gamma[0]) == 1.0
 
 
-def test_an_end_to_end_tokenizer_takes_options_of_a_call():
+def test_graph_tokenizer_call_options():
     tokenizer = successor.TFBertTokenizer(PIECES)
     texts = tf.constant(["the cats"])
     assert tokenizer(texts, padding="longest", truncation=True)["input_ids"].shape == (1, 5)

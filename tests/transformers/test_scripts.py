@@ -56,9 +56,7 @@ def _with_changed_import(text):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=_marks(name)) for name in record.FOLDERS]
 )
-def test_a_script_computes_what_it_did_after_its_import_line_changed(
-    name, folders, tmp_path, monkeypatch
-):
+def test_script_with_changed_import(name, folders, tmp_path, monkeypatch):
     if name in PEERS:
         pytest.importorskip(PEERS[name])
     if name in FLOAT_OF_ONE and np.lib.NumpyVersion(np.__version__) >= "2.4.0":
@@ -83,7 +81,7 @@ def test_a_script_computes_what_it_did_after_its_import_line_changed(
     assert not wrong
 
 
-def test_every_script_has_its_folder_and_its_record():
+def test_scripts_have_models_and_records():
     names = sorted(record.FOLDERS)
     assert [path.stem for path in sorted(record.SCRIPTS.glob("*.py"))] == names
     assert [path.stem for path in sorted(record.RECORDED.glob("[0-9]*.json"))] == names

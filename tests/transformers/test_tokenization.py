@@ -20,7 +20,7 @@ def file(tmp_path):
     return str(tmp_path / "vocab.txt")
 
 
-def test_rows_of_pairs_padded_and_cut(file):
+def test_padding_and_truncation_of_pairs(file):
     tokenizer = BertTokenizerFast(file)
     rows = tokenizer(["The cats", "a"], ["sat on!", "mat"], padding=True)
     assert dict(rows) == {
@@ -35,7 +35,7 @@ def test_rows_of_pairs_padded_and_cut(file):
     assert tokenizer.decode(cut["input_ids"], skip_special_tokens=True) == "the cat"
 
 
-def test_a_text_of_numpys_is_one_text_and_an_array_a_list_of_them(file):
+def test_numpy_strings_and_arrays(file):
     tokenizer = BertTokenizerFast(file)
     for one in (np.str_("the cat"), np.array("the cat")):
         assert tokenizer(one)["input_ids"] == [2, 5, 6, 3]
@@ -44,13 +44,13 @@ def test_a_text_of_numpys_is_one_text_and_an_array_a_list_of_them(file):
     assert tokenizer(np.array(["the cat", "a"]))["input_ids"] == [[2, 5, 6, 3], [2, 13, 3]]
 
 
-def test_a_distilberts_rows_have_types_only_where_they_are_asked_for(file):
+def test_distilbert_token_types_on_request(file):
     tokenizer = DistilBertTokenizerFast(file)
     assert list(tokenizer("the cat")) == ["input_ids", "attention_mask"]
     assert "token_type_ids" in tokenizer("the cat", return_token_type_ids=True)
 
 
-def test_ids_are_those_of_the_tokenizer_in_the_graph(file):
+def test_ids_equal_graph_tokenizer(file):
     texts = ["The CATS sat!", "öther Mats.", "", "[MASK] a  the\tcat 中"]
     own = InGraph(file).tokenize(texts).to_list()
     fast = BertTokenizerFast(file)
@@ -59,19 +59,19 @@ def test_ids_are_those_of_the_tokenizer_in_the_graph(file):
     assert fast.encode(texts[3], add_special_tokens=False)[0] == 4
 
 
-def test_an_empty_second_text_is_none_and_in_a_list_has_its_sep(file):
+def test_empty_second_text(file):
     tokenizer = BertTokenizerFast(file)
     assert tokenizer("a", "")["input_ids"] == tokenizer.encode("a", "") == [2, 13, 3]
     assert tokenizer(["a"], [""])["input_ids"] == [[2, 13, 3, 3]]
 
 
-def test_a_pair_is_cut_as_transformers_does_it(file):
+def test_pair_truncation_equals_transformers(file):
     tokenizer = BertTokenizerFast(file)
     row = tokenizer("the cat " * 5, "mat on " * 5, truncation=True, max_length=16)
     assert row["token_type_ids"] == [0] * 8 + [1] * 8  # 6 and 7 of the texts
 
 
-def test_special_tokens_are_those_of_the_options(file, tmp_path):
+def test_special_token_options(file, tmp_path):
     how = {"cls_token": "a", "sep_token": "[END]", "unk_token": "mat", "eos_token": "on"}
     tokenizer = BertTokenizerFast(file, **how, model_input_names=["input_ids"])
     assert dict(tokenizer("the xy on", padding=True)) == {
@@ -86,7 +86,7 @@ def test_special_tokens_are_those_of_the_options(file, tmp_path):
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_a_casing_of_none_is_what_the_directory_says(file, tmp_path, lower):
+def test_casing_of_directory(file, tmp_path, lower):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
     for _ in range(2):  # of a vocabulary, and of a tokenizer.json
         tokenizer = BertTokenizerFast.from_pretrained(tmp_path, do_lower_case=None)
@@ -95,7 +95,7 @@ def test_a_casing_of_none_is_what_the_directory_says(file, tmp_path, lower):
         tokenizer.save_pretrained(tmp_path)
 
 
-def test_added_tokens_lie_behind_the_vocabulary_and_are_saved(file, tmp_path):
+def test_added_tokens_extend_vocabulary_and_are_saved(file, tmp_path):
     tokenizer = BertTokenizerFast(file)
     assert tokenizer.add_tokens(["covid"]) == 1
     assert (tokenizer.vocab_size, len(tokenizer)) == (14, 15)
@@ -105,7 +105,7 @@ def test_added_tokens_lie_behind_the_vocabulary_and_are_saved(file, tmp_path):
     np.testing.assert_array_equal(ids, [[2, 5, 14, 3]])
 
 
-def test_added_tokens_as_the_slow_tokenizer_of_4_34_and_later_lists_them(file, tmp_path):
+def test_added_tokens_decoder(file, tmp_path):
     how = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
     contents = [(0, "[PAD]"), (10, "##s"), (14, "[X]"), (15, "covid")]
     listed = {str(at): {"content": text, "special": text[0] == "[", **how} for at, text in contents}
@@ -125,13 +125,13 @@ def test_added_tokens_as_the_slow_tokenizer_of_4_34_and_later_lists_them(file, t
             BertTokenizerFast.from_pretrained(tmp_path)
 
 
-def test_a_directory_without_a_tokenizer_is_refused_with_what_to_do(tmp_path):
+def test_directory_without_tokenizer_is_rejected(tmp_path):
     with pytest.raises(ValueError, match=r"has no vocabulary: .*\(for a pipeline, tokenizer=\)"):
         BertTokenizerFast.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"return_tensors": "pt"}, "return_tensors='pt': expected 'tf', 'np' or None"),
         ({"return_tensors": "np"}, "Rows have different lengths. Pass padding=True"),
@@ -153,21 +153,21 @@ def test_a_directory_without_a_tokenizer_is_refused_with_what_to_do(tmp_path):
         ({"text_pair": ["a", None]}, "text: expected strings, .* got NoneType"),
     ],
 )
-def test_refusals(file, options, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_errors(file, options, message):
+    with pytest.raises(ValueError, match=message):
         BertTokenizerFast(file)(["the cat", "a"], **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"padding_side": "up"}, "padding_side='up': expected 'right' or 'left'"),
         ({"unk_token": "[NEW]"}, r"unk_token='\[NEW\]': expected a piece of the vocabulary"),
         ({"mask_token": None}, "mask_token=None: expected a string"),
     ],
 )
-def test_settings_that_cannot_be(file, options, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_settings_are_rejected(file, options, message):
+    with pytest.raises(ValueError, match=message):
         BertTokenizerFast(file, **options)
     message = "save_pretrained does not support push_to_hub. Upload the directory with huggingface"
     with pytest.raises(ValueError, match=message):

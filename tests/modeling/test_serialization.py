@@ -54,7 +54,7 @@ MODELS = [
         *((layer, TINY, "config") for layer in (BertEmbeddings, SelfAttention, TransformerBlock)),
     ],
 )
-def test_a_layers_config(make, argument, attribute):
+def test_layer_config(make, argument, attribute):
     again = make.from_config(make(argument, name="mine").get_config())
     assert (getattr(again, attribute), again.name) == (argument, "mine")
 
@@ -84,7 +84,7 @@ def test_saved_and_loaded(make, arguments, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_keras_quantizes_every_kernel():
+def test_all_kernels_are_quantized():
     model = randomise(BertClassifier(ONE_BLOCK, num_classes=2))
     before = model(make_batch())
     model.quantize("int8")
@@ -93,7 +93,7 @@ def test_keras_quantizes_every_kernel():
     np.testing.assert_allclose(model(make_batch()), before, atol=0.1)
 
 
-def test_finding_slices_names_no_layer():
+def test_registering_slices_creates_no_layer():
     keras.utils.clear_session()
     keras_hooks.register_slice_operation()
     assert keras.Input((1,)).name == "keras_tensor"  # as if nothing had been made before
@@ -102,7 +102,7 @@ def test_finding_slices_names_no_layer():
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "sat"]
 
 
-def test_preprocessor_and_labels_are_no_part_of_the_model(tmp_path):
+def test_preprocessor_and_labels_are_not_layers(tmp_path):
     model = randomise(BertClassifier(ONE_BLOCK, num_classes=2))
     assert (model.preprocessor, model.labels, model.multi_label) == (None, (), False)
     before = model.get_config(), [v.path for v in model.variables], list(model.layers)
@@ -126,7 +126,7 @@ def test_preprocessor_and_labels_are_no_part_of_the_model(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_saved_model_with_a_preprocessor_beside_it(tmp_path):
+def test_keras_file_with_preprocessor(tmp_path):
     model = randomise(BertClassifier(TINY, num_classes=2))
     model.preprocessor = BertPreprocessor(VOCAB, max_seq_length=8)
     tf.saved_model.save(model, str(tmp_path / "saved"))
@@ -134,13 +134,13 @@ def test_a_saved_model_with_a_preprocessor_beside_it(tmp_path):
     assert hasattr(loaded, "classifier") and not hasattr(loaded, "preprocessor")
 
 
-def test_a_misspelled_argument_is_not_passed_over():
+def test_unknown_argument_is_rejected():
     with pytest.raises(TypeError, match="unexpected keyword argument 'num_clases'"):
         BertEncoder(TINY, num_clases=3)
 
 
 @pytest.mark.parametrize("model_class", MODEL_CLASSES.values())
-def test_a_class_checks_its_constructors_arguments(model_class):
+def test_argument_checks_match_constructors(model_class):
     parameters = inspect.signature(model_class.__init__).parameters
     shared = {"self", "config", "name", "dtype", "kwargs"}
     assert model_class.argument_checks.keys() == parameters.keys() - shared
