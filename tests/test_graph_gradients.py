@@ -1,4 +1,4 @@
-"""A model that is no longer in use is released, with its graphs and their registered gradients."""
+"""Deleted models are released, with their graphs and registered gradients."""
 
 import gc
 import subprocess
@@ -31,7 +31,7 @@ LABELS = np.array([0, 1])
 
 
 def _registered():
-    """The names of the custom gradients in TensorFlow's registry, after a collection."""
+    """Returns the names of the registered custom gradients, after a garbage collection."""
     gc.collect()
     return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient")}
 
@@ -50,7 +50,7 @@ def _fitted(recomputes=False, **changes):
 
 
 def _abandoned():
-    """A model whose ``fit`` a callback ended with an error."""
+    """Returns a model whose ``fit`` was stopped by an error in a callback."""
 
     def fail(*_, **__):
         raise RuntimeError("of the callback")
@@ -86,7 +86,7 @@ def _dropin(fit):
         return tape.gradient(loss, model.trainable_variables)
 
     step()
-    object.__setattr__(model, "step", step)  # which would be released before the model
+    object.__setattr__(model, "step", step)  # a Keras attribute would be released before the model
     return model
 
 
@@ -113,7 +113,7 @@ def test_trained_model_is_released(trained, monkeypatch):
     monkeypatch.setattr(graph_gradients, "_make_graph_owner", record)
     model = trained()
     variables = [weakref.ref(variable) for variable in model.variables]
-    assert len(variables) > 10 and len(names) > 10  # else nothing would be shown
+    assert len(variables) > 10 and len(names) > 10  # otherwise the test would prove nothing
     del model
     assert _registered() <= before
     assert [found for found in variables if found() is not None] == []
@@ -123,7 +123,7 @@ def _cube(x):
     return custom_gradient(lambda x: (x * x * x, lambda upstream: upstream * 100.0))(x)
 
 
-# By TensorFlow's private names: with others of them nothing would be released.
+# The release depends on private names of TensorFlow.
 @pytest.mark.parametrize(
     "function",
     [
@@ -145,7 +145,7 @@ def test_registry_has_weak_references(function):
 
 
 def test_gradient_exists_while_its_graph_is_used():
-    # No gradient is computed before the functions that were traced within have gone.
+    # Gradients are computed after the inner traced functions are deleted.
     x = tf.constant(2.0)
     within = tf.function(lambda x: tf.function(lambda x: _cube(x))(x) + 1.0)
     looped = tf.function(
@@ -161,7 +161,7 @@ def test_gradient_exists_while_its_graph_is_used():
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = tf.function(lambda x: _cube(x))(x)
-    gc.collect()  # and the function itself has gone
+    gc.collect()  # and the function itself is deleted
     assert float(tape.gradient(y, x)) == 100.0
 
 
@@ -200,7 +200,7 @@ for run in range(int(sys.argv[1])):
 
 @pytest.mark.slow
 def test_peak_memory_of_repeated_fine_tuning(tmp_path):
-    # 16 million weights, 64 MB: ten runs would add 2 GB.
+    # With 16 million weights (64 MB), ten runs would add 2 GB.
     config = BertConfig(
         vocab_size=30000, hidden_size=512, num_hidden_layers=1, num_attention_heads=8,
         intermediate_size=512, max_position_embeddings=16,

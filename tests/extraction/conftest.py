@@ -1,4 +1,4 @@
-"""A tiny model's directory, and texts, for the tests of this folder."""
+"""Fixtures: a tiny model and texts."""
 
 import functools
 from unittest import mock
@@ -48,14 +48,14 @@ def text(tmp_path):
 
 @pytest.fixture(scope="session")
 def loaded(model_dir):
-    """The model and its preprocessor, for rows of twelve tokens."""
+    """Loads the model and its preprocessor, with 12 tokens per row."""
     given = {"input": ["none"], "output": "none", "max_seq_length": 12}
     return extraction._load(resolve(model=model_dir, **given))
 
 
 @pytest.fixture
 def extract(model_dir, loaded, tmp_path, monkeypatch):
-    """Runs an extraction into a folder of ``tmp_path``; returns what the output holds."""
+    """Returns a function that runs an extraction into a folder of ``tmp_path``."""
     monkeypatch.setattr(extraction, "_load", lambda settings: loaded)
     return functools.partial(run, model_dir, tmp_path)
 
@@ -69,7 +69,7 @@ def run(model_dir, folder, text, output="output", lines_per_file=1000, **changes
 
 
 def write_many(path, count=50, seed=0):
-    """Lines of words of the vocabulary, from none to fifteen of them."""
+    """Writes lines of up to 15 random words."""
     rng = np.random.default_rng(seed)
     words = ["a", "cat", "cats", "sat", "unable", ".", "中", "dog"]
     with path.open("w") as file:

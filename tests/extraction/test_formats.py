@@ -1,4 +1,4 @@
-"""What every format's own library reads back is what was written."""
+"""Written files are equal when read by the library of each format."""
 
 import importlib.util
 import json
@@ -25,7 +25,7 @@ def layout(request):
 
 @pytest.fixture
 def lines(layout):
-    """Of each line its number, its tokens and its float32 values."""
+    """Returns the index, tokens and float32 values of each line."""
     rng = np.random.default_rng(0)
     found = []
     for number, length in enumerate(LENGTHS, 70):
@@ -36,7 +36,7 @@ def lines(layout):
 
 
 def write(format, layout, lines, path):
-    """Writes the lines, two at a time."""
+    """Writes the lines in blocks of two."""
     ids = np.array([VOCABULARY.index(token) for _, tokens, _ in lines for token in tokens], "i4")
     rows = Rows(70, LENGTHS, ids, np.zeros_like(ids))
 
@@ -69,7 +69,7 @@ def test_jsonl(layout, lines, tmp_path):
         assert line["linex_index"] == number
         for vector, values in zip(vectors, exact, strict=True):
             assert [layer["index"] for layer in vector["layers"]] == list(layout.layers)
-            # What Python's own rounding makes of each number.
+            # Python's rounding of each value.
             expected = [[round(float(x), 6) for x in row] for row in values.reshape(-1, 3)]
             assert [layer["values"] for layer in vector["layers"]] == expected
 

@@ -1,4 +1,4 @@
-"""Lines are read whatever file holds them."""
+"""Reading of lines from text and gzip files."""
 
 import gzip
 

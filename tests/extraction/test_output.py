@@ -1,4 +1,4 @@
-"""What is in an output's directory: after an end, an interruption, a kill, with other flags."""
+"""Output directories: complete, interrupted, with different flags, with other files."""
 
 import gzip
 import os
@@ -16,7 +16,7 @@ FLAGS = {"pooling": "mean", "lines_per_file": 15}
 
 @pytest.fixture(scope="module")
 def written(model_dir, loaded, tmp_path_factory):
-    """A folder of fifty lines and of the ``output`` of their extraction."""
+    """Returns a folder with fifty lines and their ``output``."""
     folder = tmp_path_factory.mktemp("written")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(extraction, "_load", lambda settings: loaded)
@@ -26,13 +26,13 @@ def written(model_dir, loaded, tmp_path_factory):
 
 @pytest.fixture
 def many(written, tmp_path):
-    """The lines, beside what was written of them."""
+    """Returns the path of the lines in a copy of the folder."""
     shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     return str(tmp_path / "many.txt")
 
 
 def test_interrupted_extraction_resumes(extract, many, tmp_path, monkeypatch, capsys):
-    """In a directory where a process was killed at its first write."""
+    """The directory also has the temporary file of a killed process."""
     manifest = tmp_path / "again" / "manifest.json"
     manifest.parent.mkdir()
     with atomic_path(str(manifest)) as temporary:

@@ -1,4 +1,4 @@
-"""The numbers of an extraction, against plain loops; the order of lines; what is refused."""
+"""Vectors compared with plain loops, the order of lines, and errors."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from tests.extraction.conftest import CONFIG, run, write_many
 from tests.modeling.conftest import weights_by_path
 from tests.modeling.numpy_bert import encode
 
-# What Google's script makes of conftest's lines with --max_seq_length=12.
+# Tokens of Google's script for the lines in conftest.py with --max_seq_length=12.
 TOKENS = [
     "[CLS] a cat sat . [SEP]",
     "[CLS] [SEP]",
@@ -31,7 +31,7 @@ TOKENS = [
 
 @pytest.fixture(scope="module")
 def states(loaded):
-    """Of each line the embeddings and every block's states, by plain loops."""
+    """Computes the embeddings and all hidden states of each line with plain loops."""
     encoder, preprocessor = loaded
     weights, vocab = weights_by_path(encoder), preprocessor.tokenizer.vocab
     found = []
@@ -71,7 +71,7 @@ def test_jsonl_equals_googles_script(extract, text, states, tmp_path):
     ("flags", "blocks"),
     [
         ({"pooling": "max", "normalize": True}, {-1: 4}),
-        # The layers as Google's script counts them.
+        # The layers are numbered as in Google's script.
         ({"pooling": "cls", "layers": ["0", "3"]}, {0: 1, 3: 4}),
     ],
 )
@@ -88,10 +88,9 @@ def test_pooled_vectors_equal_plain_loops(extract, text, states, tmp_path, flags
 
 
 def test_vectors_do_not_depend_on_batches(extract, tmp_path, monkeypatch):
-    """Of whatever other lines a batch, a run of lines or a file consists, a line's are the same."""
     text = write_many(tmp_path / "many.txt", count=12)
     extract(text, "alone", format="numpy", batch_size=1, lines_per_file=5)
-    monkeypatch.setattr(extraction, "_VALUES_CHUNK_SIZE", 1500)  # some lines' at once
+    monkeypatch.setattr(extraction, "_VALUES_CHUNK_SIZE", 1500)  # a few lines per block
     extract(text, "together", format="numpy", batch_size=7, lines_per_file=8)
     alone, together = (
         [np.load(path) for path in sorted((tmp_path / name).glob("*.npz"))]
@@ -114,10 +113,10 @@ def test_summary_counts_cut_and_invalid_lines(
         f"{tmp_path}/output: 7 lines, 47 tokens, 2 files, 1 line cut to --max_seq_length, "
         "1 line with invalid UTF-8 (bytes skipped)."
     )
-    # The byte is passed over as if it were not there.
+    # The invalid byte is ignored.
     (tmp_path / "clean.txt").write_text("cat")
     monkeypatch.undo()
-    clean = {"pooling": "mean", "max_seq_length": None}  # as long as the model takes
+    clean = {"pooling": "mean", "max_seq_length": None}  # the maximum of the model
     done = run(model_dir, tmp_path, str(tmp_path / "clean.txt"), "clean", **clean)
     assert done.flags["max_seq_length"] == 16
     assert read_lines(tmp_path)[6]["layers"] == read_lines(tmp_path, "clean")[0]["layers"]

@@ -8,7 +8,7 @@ GIVEN = {"input": ["a.txt"], "model": "bert", "output": "out"}
 
 
 def test_explicit_defaults_do_not_conflict():
-    # As the command gives them, which passes all of its flags on.
+    # The command passes all flags.
     every = dataclasses.asdict(resolve(**GIVEN))
     assert resolve(**{**every, "layers": (-1, 0)}).layers == (-1, 0)
 
@@ -18,7 +18,7 @@ def test_defaults_follow_the_model_and_the_pooling():
     assert settings.pooling is None and not settings.is_pooled  # the model decides
     settings = settings.with_model_defaults(blocks=12)
     assert settings.layers == (-1, -2, -3, -4) and not settings.is_pooled
-    assert resolve(**GIVEN).with_model_defaults(blocks=2).layers == (-1, -2)  # all that there are
+    assert resolve(**GIVEN).with_model_defaults(blocks=2).layers == (-1, -2)  # all layers
     settings = resolve(**GIVEN).with_model_defaults(12, "mean", normalize=True)
     assert (settings.pooling, settings.normalize, settings.layers) == ("mean", True, (-1,))
     settings = resolve(**GIVEN, pooling="cls").with_model_defaults(12)

@@ -1,4 +1,4 @@
-"""A model small enough for plain loops, with weights that leave no term at its initial value."""
+"""Fixtures: a model for comparison with plain loops, with random values of all weights."""
 
 import functools
 import random
@@ -17,7 +17,7 @@ TINY = BertConfig(
 
 
 def randomise(model, seed=0):
-    """Sets every weight: kernels of deviation 0.5, gammas about 1, biases about 0."""
+    """Randomizes all weights: kernels with deviation 0.5, gammas near 1, biases near 0."""
     rng = np.random.default_rng(seed)
     for variable in model.weights:
         values = rng.normal(size=variable.shape) * 0.5
@@ -31,12 +31,12 @@ def _built(model_class, config, **arguments):
 
 
 def made(model_class, config=TINY, seed=0, **arguments):
-    """A random model, built once for all who ask for the same: they may change weights alone."""
+    """Builds a random model, cached by its arguments; tests may only change its weights."""
     return randomise(_built(model_class, config, **arguments), seed)
 
 
 def make_batch(seed=0, batch=2, sequence=6, predictions=3, vocab_size=15):
-    """A batch of ``ENCODER_FEATURES`` and ``MASKED_LM_POSITIONS``; all but row 0 are padded."""
+    """Builds a batch with ``MASKED_LM_POSITIONS``; all rows except the first are padded."""
     rng = np.random.default_rng(seed)
     mask = np.ones((batch, sequence), "int32")
     mask[1:, sequence - 2 :] = 0
@@ -63,4 +63,6 @@ def weights_by_path(model):
 
 @pytest.fixture(autouse=True)
 def _seed():
-    random.seed(0)  # what Keras draws seeds from; its own function clears TensorFlow's kernels
+    random.seed(
+        0
+    )  # the source of Keras' seeds; keras.utils.set_random_seed would clear TensorFlow's kernels

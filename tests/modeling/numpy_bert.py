@@ -1,7 +1,7 @@
 """BERT's forward pass as plain NumPy loops in float64, one token and one head at a time.
 
-An oracle that shares nothing with the library but the names of the variables: no fused
-projection, no batched product, no broadcasting over batch or heads.
+This reference implementation shares only the names of variables with the library. It has no fused
+projection, no batched product and no broadcasting over batch or heads.
 """
 
 import math
@@ -30,10 +30,10 @@ def dense(vector, kernel, bias):
 
 
 def attend(vectors, mask, weights, prefix, heads, causal=False):
-    """Self-attention of one sequence: a list of vectors in and out."""
+    """Computes self-attention of one sequence, given as a list of vectors."""
     hidden = len(vectors[0])
     size = hidden // heads
-    # The documented layout: query, key and value kernels side by side.
+    # The documented layout concatenates the kernels of query, key and value.
     kernels = np.split(weights[prefix + "query_key_value/kernel"], 3, axis=1)
     biases = np.split(weights[prefix + "query_key_value/bias"], 3)
     queries, keys, values = (
@@ -63,11 +63,11 @@ def attend(vectors, mask, weights, prefix, heads, causal=False):
 
 
 def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
-    """One sequence's embeddings, every block's outputs and the pooled output, if it has a pooler.
+    """Computes one sequence's embeddings, all hidden states and the pooled output, if any.
 
     Args:
-        weights: the variables' values by path.
-        config: anything with the sizes as attributes; the activation is exact GELU.
+        weights: Values of the variables by path.
+        config: Object with the sizes as attributes. The activation is exact GELU.
         word_ids: (S,), mask: (S,), type_ids: (S,) integers.
     """
 
@@ -115,12 +115,12 @@ def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
 
 
 def head(weights, path, state):
-    """The dense layer of a path, on one pooled or hidden state."""
+    """Applies the dense layer of a path to one vector."""
     return dense(state, weights[path + "/kernel"], weights[path + "/bias"])
 
 
 def masked_lm_logits(weights, config, state, prefix="bert_pretrainer/masked_lm/"):
-    """The logits over the vocabulary for one hidden state."""
+    """Computes the masked-LM logits of one hidden state."""
     inner = dense(state, weights[prefix + "dense/kernel"], weights[prefix + "dense/bias"])
     normal = layer_norm(
         [gelu(x) for x in inner],
@@ -136,7 +136,7 @@ def masked_lm_logits(weights, config, state, prefix="bert_pretrainer/masked_lm/"
 
 
 def lstm(states, weights):
-    """(W, X) to (W, U): Hochreiter and Schmidhuber's cell in a plain loop, as Keras orders it."""
+    """Computes an LSTM from (W, X) to (W, U), with Keras' order of the gates."""
     kernel, recurrent, bias = weights
     hidden = cell = np.zeros(len(recurrent))
     outputs = []
@@ -151,7 +151,7 @@ def lstm(states, weights):
 
 
 def bilstm(states, weights, path):
-    """(W, X) to (W, 2 * U): one from the left, one from the right."""
+    """Computes a bidirectional LSTM from (W, X) to (W, 2 * U)."""
     read = []
     for direction, step in (("forward", 1), ("backward", -1)):
         cell = f"{path}/{direction}_lstm/lstm_cell"

@@ -27,7 +27,7 @@ def test_embeddings_are_truncated_normal_with_dropout_in_training():
         assert (layer(IDS, TYPES, training=training).numpy() == 0.0).any() == training
     values = layer.word_embeddings.numpy()
     assert np.abs(values).max() <= 0.1  # cut at two deviations
-    # A normal cut at two deviations has 0.8796 of the deviation.
+    # A normal distribution cut at two deviations has 0.8796 of its deviation.
     np.testing.assert_allclose(values.std(), 0.05 * 0.8796, rtol=0.01)
     assert np.abs(values[:12] - layer.position_embeddings.numpy()).max() > 0.01
 
@@ -40,7 +40,7 @@ def test_invalid_id_is_error_or_nan(name, wrong):
     ids[name] = np.where(np.arange(6).reshape(2, 3) == 4, wrong, ids[name])
     with pytest.raises(tf.errors.InvalidArgumentError, match=rf"\[1,1\] = {wrong} is not in \[0,"):
         layer(*ids.values())
-    # A GPU and XLA look up some row, and cannot raise.
+    # A GPU and XLA look up another row, and cannot raise.
     run = tf.function(lambda *inputs: layer(*inputs), jit_compile=True, autograph=False)
     is_nan = np.isnan(run(*map(tf.constant, ids.values())).numpy())
     np.testing.assert_array_equal(is_nan.all(-1), [[False] * 3, [False, True, False]])
@@ -75,7 +75,7 @@ def test_adam_squares_summed_gradients_of_rows():
     with tf.GradientTape(persistent=True) as tape:
         outputs = layer(IDS, TYPES, training=True)
         loss = tf.reduce_sum(outputs * wanted)
-        # The same of each token by itself: its own row, which no other token has.
+        # The gradient of each token separately, with a separate row.
         rows = tf.gather(before[0], IDS)
         types = tf.gather(before[1], TYPES)
         tape.watch([rows, types])
@@ -83,7 +83,7 @@ def test_adam_squares_summed_gradients_of_rows():
         apart = tf.reduce_sum(layer.layer_norm(summed) * wanted)
     optimizer = keras.optimizers.Adam(0.1, beta_1=0.9, beta_2=0.5, epsilon=1e-3)
     optimizer.build(tables)
-    for _ in range(2):  # from the second step on, the second moment does not cancel out
+    for _ in range(2):  # in the first step, the second moment would cancel out
         optimizer.apply(tape.gradient(loss, [table.value for table in tables]), tables)
     for table, start, ids, tokens in zip(
         tables, before, (IDS, TYPES), tape.gradient(apart, [rows, types]), strict=True
@@ -96,7 +96,7 @@ def test_adam_squares_summed_gradients_of_rows():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_vectors_positions_and_attentions_equal_plain_loops(causal):
-    """With ids in place of vectors the pre-trainer's outputs are asked."""
+    """Also compares the outputs of the pre-training heads."""
     config = dataclasses.replace(TINY, is_decoder=causal)
     encoder = made(BertEncoder, config, dtype="float64")
     mask, types = (encoder_batch()[key] for key in ("input_mask", "input_type_ids"))
@@ -154,8 +154,8 @@ def test_without_a_pooler():
 def test_xla_conflicts_with_training_without_padding(tmp_path):
     encoder = BertEncoder(TINY)
     encoder.trains_without_padding = True
-    message = "encoder.trains_without_padding = False, or compile with jit_compile=False"
-    # Keras chooses, also for a model that the encoder is a part of.
+    message = "encoder.trains_without_padding. Set it to False, or compile with jit_compile=False"
+    # Keras chooses the default, also for a model that contains the encoder.
     assert not any(block.supports_jit for block in encoder.blocks)
     encoder.compile(optimizer="sgd", loss="mse")
     encoder.trains_without_padding = False
@@ -168,9 +168,7 @@ def test_xla_conflicts_with_training_without_padding(tmp_path):
     encoder.trains_without_padding = False
     encoder.training_attention = attention.attend_in_groups
     assert not any(block.supports_jit for block in encoder.blocks)
-    with pytest.raises(
-        ValueError, match="encoder.training_attention = None, or compile with jit_compile=False"
-    ):
+    with pytest.raises(ValueError, match="encoder.training_attention. Set it to None"):
         encoder.fit(encoder_batch(), None)
     encoder.save(tmp_path / "a.keras")
     assert keras.saving.load_model(tmp_path / "a.keras").jit_compile
@@ -255,7 +253,7 @@ def test_mixed_precision_is_close(dtype, bound):
     mixed.set_weights(exact.get_weights())
     assert {str(w.dtype) for w in mixed.weights} == {"float32"}
     assert keras.backend.standardize_dtype(mixed(encoder_batch())["pooled_output"].dtype) in dtype
-    # Outputs are layer-normalised, of order 1.
+    # Outputs are layer-normalized, so they are of order 1.
     difference = exact(encoder_batch())["sequence_output"] - tf.cast(
         mixed(encoder_batch())["sequence_output"], "float32"
     )
@@ -276,7 +274,7 @@ def test_encoder_inside_saved_functional_model(tmp_path):
 CAUSAL = dataclasses.replace(
     TINY, is_decoder=True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
 )
-# By the way of computing: the switches, and whether it is training.
+# Options of the encoder, and whether the call is in training.
 WAYS = {
     "without padding": ({"infers_without_padding": True}, False),
     "in groups": (
@@ -290,7 +288,7 @@ WAYS = {
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_causal_outputs_do_not_depend_on_later_tokens(dtype):
-    """In float32 the outputs are those of plain loops."""
+    """The float32 outputs equal plain loops."""
     encode, batch = made(BertEncoder, CAUSAL, dtype=dtype), encoder_batch()
     expected = np.array(encode(batch)["sequence_output"])
     for place in (2, 5):
@@ -298,7 +296,7 @@ def test_causal_outputs_do_not_depend_on_later_tokens(dtype):
         changed["input_word_ids"][:, place] = (batch["input_word_ids"][:, place] + 1) % 15
         states = np.array(encode(changed)["sequence_output"])
         np.testing.assert_array_equal(states[:, :place], expected[:, :place])
-        assert (states[0, place:] != expected[0, place:]).any(-1).all()  # what is later sees it
+        assert (states[0, place:] != expected[0, place:]).any(-1).all()  # later tokens attend to it
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Frozen encoders: mixtures of layers, the layer, the tagger."""
+"""Frozen encoders: LayerMixture, BertFeatures, BertFeatureTagger."""
 
 import dataclasses
 
@@ -86,13 +86,13 @@ def test_features_equal_encoder_also_in_training():
 def test_features_stay_frozen_are_saved_and_mask_padding(tmp_path):
     inputs = model_inputs(features.ENCODER_FEATURES)
     layer = BertFeatures(randomise(BertEncoder(TINY)), "weighted_sum_all", name="states")
-    means = keras.layers.GlobalAveragePooling1D()(layer(inputs))  # of what the mask leaves
+    means = keras.layers.GlobalAveragePooling1D()(layer(inputs))  # over the tokens
     model = keras.Model(inputs, keras.layers.Dense(3)(means))
     model.trainable = False
     assert not model.trainable_weights
     model.trainable = True
     assert layer.trainable and not layer.encoder.trainable_weights
-    # The sum's two, the dense layer's two.
+    # Two of the sum, two of the dense layer.
     assert len(model.trainable_weights) == 2 + 2
     layer.mixture.logits.assign([0.3, -0.7])
     model.save(tmp_path / "model.keras")
@@ -111,7 +111,7 @@ def test_features_stay_frozen_are_saved_and_mask_padding(tmp_path):
     np.testing.assert_allclose(model(batch)[1:], model(cut), atol=1e-5)
 
 
-# Row 0 has words of several pieces and tokens of no word; row 1 is padded from 4 on.
+# Row 0 has words with several pieces and tokens without a word; row 1 is padded from 4 on.
 WORD_INDEX = np.array([[-1, 0, -1, 1, 2, -1], [-1, 0, 1, -1, -1, -1]], "int32")
 
 
@@ -125,7 +125,7 @@ def new_tagger(variant="last", **arguments):
 
 
 def by_plain_loop(model, states):
-    """(W, X) mixed states to (W, C) logits."""
+    """Computes logits (W, C) from mixed states (W, X)."""
     weights = {v.path.split("/", 1)[1]: v.numpy().astype("float64") for v in model.weights}
     for layer in range(2):
         states = bilstm(states, weights, f"bilstm_{layer}")
@@ -155,7 +155,7 @@ def test_dropout_in_training_and_distinct_directions():
     np.testing.assert_array_equal(model(batch()), model(batch()))
     kernels = [v.numpy() for v in model.weights if v.path.endswith("lstm_cell/kernel")]
     assert not np.array_equal(kernels[0], kernels[1])
-    # The cells' own seeds are never used, and are no state of the model.
+    # The seeds of the cells are unused, and are not state of the model.
     assert [v.path for v in seed_variables(model)] == ["dropout_seed/seed_generator_state"]
 
 
@@ -164,7 +164,7 @@ def test_only_the_encoder_has_no_dropout():
     tagger = BertFeatureTagger(config, 3, "last", lstm_units=4, dropout=0.0)
     once, again = (tagger(batch(), training=True).numpy() for _ in range(2))
     np.testing.assert_array_equal(once, again)
-    # Keras 3.16 hands on ``training=False``, which a layer was given, to all that follow.
+    # Keras 3.16 passes ``training=False`` of one layer to all later ones.
     inputs = model_inputs(features.ENCODER_FEATURES)
     states = BertFeatures(BertEncoder(config, pooler=False), "last")(inputs)
     model = keras.Model(inputs, [states, keras.layers.Dropout(0.5)(states)])

@@ -1,4 +1,4 @@
-"""Each private name of Keras does what is relied on; a Keras of which it does not is an error."""
+"""Private names of Keras behave as expected; an incompatible version raises an error."""
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ def model():
     return model
 
 
-# By the private name: how it is used.
+# Uses of each private name.
 USES = {
     "_all_reduce_sum_gradients": lambda model, sgd: keras_hooks.without_reduction(sgd),
     "_use_weight_decay": lambda model, sgd: keras_hooks.is_decayed(sgd, model.weights[0]),
@@ -58,7 +58,7 @@ def test_missing_private_name_is_an_error(name, model, optimizer, monkeypatch):
 
 
 def test_bypassed_reduction_is_an_error(optimizer, weight, monkeypatch):
-    """Whether Keras goes another way at once, or the step is traced a second time."""
+    """This applies to the first call and to later ones."""
     apply = keras_hooks.without_reduction(optimizer)
     apply([tf.constant([1.0])], [weight])
     monkeypatch.setattr(optimizer, "_backend_update_step", lambda *arguments: None)
@@ -73,7 +73,7 @@ def test_changed_variable_order_is_an_error(weight, monkeypatch):
 
 
 class Renamed(keras.layers.LSTMCell):
-    """Keeps its seeds under another name, as another Keras might."""
+    """Stores its seeds under a different name, as an incompatible Keras could."""
 
     @property
     def variables(self):

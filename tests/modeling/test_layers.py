@@ -1,4 +1,4 @@
-"""Activations, layer normalisation, dropout and pooling."""
+"""Activations, layer normalization, dropout and pooling."""
 
 import dataclasses
 import math
@@ -76,7 +76,7 @@ def test_extreme_values_stay_finite_in_half_precision(name, dtype):
 
 def test_half_precision_is_normalized_in_float32():
     layer = LayerNorm(1e-12, dtype="mixed_bfloat16")
-    # 256 and 257 are one number in bfloat16: a sum that was rounded first would be constant.
+    # 256 and 257 are equal in bfloat16, so a sum that is rounded first would be constant.
     x = np.where(np.arange(64) % 2, 257.0, 256.0).astype("float32")[None]
     y = layer(x)
     assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
@@ -99,7 +99,7 @@ def test_dropout_keeps_its_rate_and_the_mean(rate):
     count = 200_001  # odd: the last word of random bits is half used
     y = Dropout(rate, generator())(np.ones(count, "float32"), training=True).numpy()
     dropped = np.mean(y == 0.0)
-    # Five standard deviations of a binomial share.
+    # Five standard deviations of a binomial fraction.
     assert abs(dropped - rate) < 5 * np.sqrt(rate * (1 - rate) / count)
     levels = round(rate * 65536)
     np.testing.assert_array_equal(np.unique(y), np.float32([0.0, 65536 / (65536 - levels)]))
@@ -108,7 +108,7 @@ def test_dropout_keeps_its_rate_and_the_mean(rate):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.15, 0.2, 0.5, 0.9, 0.999])
 def test_mean_dropout_factor_is_exactly_1(rate, dtype):
-    """Also where the dtype cannot represent the scale: 1 / 0.9 is 1.109375 in bfloat16."""
+    """The dtype may not represent the scale: 1 / 0.9 is 1.109375 in bfloat16."""
     plan = StepPlan(draw=lambda shape, generator: lambda level: tf.range(65_536) >= level)
     layer = Dropout(rate, generator(), dtype=dtype)
     x = tf.ones([65_536], dtype)
@@ -178,8 +178,8 @@ def test_gradient_and_values_have_same_mask():
     ("model_class", "arguments", "own"),
     [
         (BertPretrainer, {}, 0),
-        (BertClassifier, {"num_classes": 3}, 1),  # in front of the classifier
-        (BertSpanPredictor, {}, 0),  # nothing is dropped in front of the dense layer
+        (BertClassifier, {"num_classes": 3}, 1),  # before the classifier
+        (BertSpanPredictor, {}, 0),  # no dropout before the dense layer
     ],
 )
 def test_each_dropout_layer_draws_a_seed(model_class, arguments, own):
@@ -249,7 +249,7 @@ def test_sequence_of_padding_is_finite():
 
 
 def test_half_precision_is_summed_in_float32():
-    states = np.full((1, 4095, 1), 1.001, "float16")  # their sum is none of float16's numbers
+    states = np.full((1, 4095, 1), 1.001, "float16")  # float16 cannot represent their sum
     read = Pooling("mean", dtype="mixed_float16")(states, np.ones((1, 4095), "int32"))
     assert np.asarray(read).item() == pytest.approx(float(np.float16(1.001)), abs=1e-5)
 

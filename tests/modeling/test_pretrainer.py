@@ -41,7 +41,7 @@ def test_output_bias_is_not_rounded():
     head = MaskedLMHead(TINY, table, dtype="mixed_bfloat16")
     inputs = np.ones((1, 2, 8), "float32"), np.zeros((1, 1), "int32")
     head(*inputs)
-    bias = np.linspace(1.0, 1.001, 15).astype("float32")  # one number in bfloat16
+    bias = np.linspace(1.0, 1.001, 15).astype("float32")  # equal in bfloat16
     head.output_bias.assign(bias)
     np.testing.assert_array_equal(head(*inputs)[0, 0], bias)
 
@@ -117,7 +117,7 @@ def test_embeddings_are_tied():
             value = loss(model(batch))
         return tf.convert_to_tensor(tape.gradient(value, table.value)).numpy()
 
-    # Through the head every word has a gradient, through the look-up those of the input only.
+    # The head has gradients for all words, the lookup only for those of the input.
     head = gradient(lambda outputs: tf.reduce_sum(outputs["masked_lm_logits"] ** 2))
     embedding_lookup = gradient(lambda outputs: tf.reduce_sum(outputs["next_sentence_logits"] ** 2))
     assert np.abs(head[unused]).max() > 1e-3

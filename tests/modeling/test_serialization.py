@@ -1,4 +1,4 @@
-"""Every layer and model is made again from its config, and saved and loaded as it is."""
+"""Serialization of all layers and models."""
 
 import dataclasses
 import inspect
@@ -29,7 +29,7 @@ from bert_tf.modeling.transformer import SelfAttention, TransformerBlock
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from tests.modeling.conftest import TINY, make_batch, randomise
 
-# Every block is saved as the first is.
+# One block is enough, because all are saved in the same way.
 ONE_BLOCK = dataclasses.replace(TINY, num_hidden_layers=1)
 TAGGER = {"num_classes": 3, "variant": "last", "lstm_units": 4, "dropout": 0.25}
 MODELS = [
@@ -69,7 +69,7 @@ def answers(model):
 @pytest.mark.parametrize(("make", "arguments"), MODELS)
 def test_saved_and_loaded(make, arguments, tmp_path):
     model = randomise(make(ONE_BLOCK, **arguments, name="mine", dtype="mixed_bfloat16"))
-    # Of one, which is no longer trained.
+    # The state of a frozen model.
     model.trainable = make is not BertRegressor
     assert arguments.items() <= model.get_config().items()
     model.save(tmp_path / "model.keras")
@@ -96,7 +96,7 @@ def test_all_kernels_are_quantized():
 def test_registering_slices_creates_no_layer():
     keras.utils.clear_session()
     keras_hooks.register_slice_operation()
-    assert keras.Input((1,)).name == "keras_tensor"  # as if nothing had been made before
+    assert keras.Input((1,)).name == "keras_tensor"  # as in a new process
 
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "sat"]
@@ -148,7 +148,7 @@ def test_argument_checks_match_constructors(model_class):
         default = parameters[argument].default
         assert is_good(3 if default is inspect.Parameter.empty else default), argument
         assert not is_good("x") and not is_good([1])
-    # Whether there is a pooler is said twice, here and to whoever reads the signature.
+    # The default of the pooler is declared twice, here and in the signature.
     if "pooler" in parameters:
         default = parameters["pooler"].default
         assert default is None or default == model_class.pooler_by_default

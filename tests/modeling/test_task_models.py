@@ -1,4 +1,4 @@
-"""The models that are fine-tuned."""
+"""Models for fine-tuning."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,7 +27,7 @@ CLASSES = np.array([2, 0, 1, 1], "int32")
 
 class Case(NamedTuple):
     make: Callable[..., Any]
-    path: str  # of the dense layer, below the model's name
+    path: str  # paths of the dense layer, relative to the model
     targets: Any
     loss: Any
     arguments: dict[str, Any]
@@ -77,14 +77,14 @@ def test_head_has_two_variables(case):
     assert [v.path for v in own] == [
         f"{model.name}/{case.path}/{leaf}" for leaf in ("kernel", "bias")
     ]
-    # The config's, where a constructor's argument says no other.
+    # The config's rate is the default.
     assert model.dropout.rate == (0.0 if case.make is BertSpanPredictor else 0.1)
     pooled = any("pooler" in v.path for v in model.weights)
     assert pooled is (case.make not in (BertTokenClassifier, BertSpanPredictor))
 
 
 def test_initializer_range():
-    # Of variance 0.5^2 a truncated normal keeps 0.774, and nothing beyond two deviations.
+    # A truncated normal has 0.774 of the variance, and no values beyond two deviations.
     sizes = {"hidden_size": 256, "num_hidden_layers": 1}
     config = dataclasses.replace(TINY, **sizes, initializer_range=0.5)
     dense = BertClassifier(config, num_classes=64).classifier
@@ -104,12 +104,12 @@ def test_fit(case, monkeypatch):
     model = without_dropout(made(case.make, **case.arguments), monkeypatch)
     before = weights_by_path(model)
     model.compile(keras.optimizers.SGD(0.01), case.loss, run_eagerly=True)
-    # In training, as the span predictor ignores padding then.
+    # In training mode, in which the span predictor ignores padding.
     expected = float(model.compute_loss(y=case.targets, y_pred=model(inputs(case), training=True)))
     first, second = model.fit(inputs(case), case.targets, epochs=2, verbose=0).history["loss"]
     assert first == pytest.approx(expected, rel=1e-5) and second < first
-    # A bias that is added to all that a softmax is taken over changes nothing, nor does the last
-    # beta below a reader's: only their gradients' last digits are not 0.
+    # A bias that is added to all inputs of a softmax has no effect, and neither has the last beta
+    # before a pooling: their gradients are 0 except for rounding.
     without_gradient = {"bert_span_predictor/span/bias", "bert_multiple_choice/choice/bias"}
     if case.make is BertSpanPredictor:
         without_gradient.add("bert_encoder/layer_1/output_layer_norm/beta")
@@ -153,7 +153,7 @@ def test_equals_plain_loops(case):
         read = states[-1] if case.make in (BertTokenClassifier, BertSpanPredictor) else [pooled]
         expected += [head(weights, f"{model.name}/{case.path}", state) for state in read]
     outputs = model(batch)
-    if case.make is BertSpanPredictor:  # as the columns of their dense layer
+    if case.make is BertSpanPredictor:  # in the order of the dense layer's columns
         outputs = np.stack([outputs["start_logits"], outputs["end_logits"]], -1)
     outputs = np.array(outputs)
     assert outputs.shape == SHAPES.get(model.name, (4, 3))
@@ -203,7 +203,7 @@ def test_training_loss_ignores_padding(monkeypatch):
 
 
 def choice_batch(batch=2, choices=3, **kwargs):
-    """(B, K, S): other lengths among one example's choices, and other ids."""
+    """Builds a batch (B, K, S) with different lengths and ids of the choices."""
     rows = encoder_batch(batch=batch * choices, **kwargs)
     return {key: value.reshape(batch, choices, -1) for key, value in rows.items()}
 
@@ -232,6 +232,6 @@ def test_head_pools_all_tokens(pooling):
             weights[f"bert_classifier/classifier/{leaf}"] for leaf in ("kernel", "bias")
         )
         np.testing.assert_allclose(logits[row], read @ kernel + bias, atol=2e-5)
-    # Training leaves padding out, and reads the same.
+    # Training without padding pools the same tokens.
     model.encoder.trains_without_padding = True
     np.testing.assert_allclose(model(batch, training=True), logits, atol=1e-5)

@@ -1,4 +1,4 @@
-"""A block of the encoder: rows of tokens, attention, the block itself, recomputed or not."""
+"""Transformer blocks: rows of tokens, attention, recomputation."""
 
 import dataclasses
 import functools
@@ -37,7 +37,7 @@ MASK_ATTENTION = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], "int32")
 
 
 def attend_batch(layer, hidden, mask, training=False):
-    """The layer on (B, S, H)."""
+    """Applies the layer to (B, S, H)."""
     rows = TokenRows(mask)
     matrix = rows.from_batch(tf.convert_to_tensor(hidden))
     return rows.to_batch(layer(matrix, rows=rows, training=training))
@@ -74,8 +74,8 @@ def test_dropout_of_attention_weights():
     layer = SelfAttention(config)
     layer.build()
     identity = np.eye(8, dtype="float32")
-    # Equal scores, values of 1, an output projection that changes nothing: each output is
-    # the sum of the weights that were kept, each 1/5, times 2.
+    # With equal scores, values of 1 and an identity output projection, each output is the sum of
+    # the remaining weights, each 1/5, times 2.
     layer.query_key_value.kernel.assign(np.zeros((8, 24)))
     layer.query_key_value.bias.assign(np.ones(24))
     layer.attention_output.kernel.assign(identity)
@@ -101,8 +101,8 @@ def make_of_transformer(**changes):
     ("device", "recomputes", "slow_sums"), [("cpu", False, 4), ("gpu", True, 0)]
 )
 def test_explicit_gradients_equal_automatic_ones(device, recomputes, slow_sums, monkeypatch):
-    # Training takes the written gradients of GELU and layer normalisation, on a GPU of the biases,
-    # too; inference does not. At rate 0 the two compute the same function.
+    # Training uses explicit gradients of GELU and layer normalization, and on a GPU of the biases;
+    # inference does not. With rate 0, both compute the same function.
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["cpu:0", f"{device}:0"])
     block, hidden, mask = make_of_transformer(
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
@@ -151,7 +151,7 @@ def test_training_without_padding():
     assert np.abs(with_padding[~real]).min() > 0.0
     for got, wanted in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(got, wanted, atol=1e-12)
-    # Only training leaves padding out, or only inference.
+    # Only training skips padding, or only inference.
     np.testing.assert_allclose(block(hidden, mask), with_padding, atol=1e-12)
     block.plan.trains_without_padding, block.plan.infers_without_padding = False, True
     np.testing.assert_array_equal(block(hidden, mask), without)
@@ -173,7 +173,7 @@ DROPPED = dataclasses.replace(
 
 
 def differentiate(encoder, seed=(3, 4)):
-    """Output, gradients, and the seed's value behind the call."""
+    """Returns the output, the gradients and the seed after the call."""
     batch = encoder_batch(batch=4)
     (state,) = seed_variables(encoder)
     towards = tf.constant(np.random.default_rng(0).normal(size=(4, 6, 8)), tf.float32)
@@ -202,7 +202,7 @@ def test_recomputation_has_same_gradients_and_masks(monkeypatch):
 
 
 def test_recomputation_stores_no_activation(monkeypatch):
-    """Counted by the products that the gradient's graph has: those of the blocks come twice."""
+    """The graph of the gradient contains the matrix products of the blocks twice."""
     encoder, products = made(BertEncoder, DROPPED), []
     for recomputes in (True, False):
         monkeypatch.setattr(encoder, "recomputes_blocks", recomputes)
