@@ -101,7 +101,7 @@ def test_a_run_cannot_take_its_place(folder):
     settings = parse(*FLAGS, "--init_checkpoint=tiny", "--model_dir=tiny")
     with pytest.raises(
         ValueError,
-        match="^--init_checkpoint=tiny is in --model_dir=tiny, which is for what the run writes",
+        match="^--init_checkpoint=tiny is in --model_dir=tiny. Use another --model_dir",
     ):
         run(settings)
     assert not (folder / "tiny").exists()

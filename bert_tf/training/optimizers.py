@@ -1,4 +1,4 @@
-"""Google's Adam with decoupled weight decay and AdamW, as one fused Keras optimizer; LAMB."""
+"""Optimizers: Google's Adam with weight decay, AdamW and LAMB."""
 
 import re
 import types
@@ -16,15 +16,21 @@ from bert_tf.modeling.keras_hooks import (
     variable_index,
 )
 
-# Paths of LayerNormalization's variables, and of biases.
+# Paths of the variables of LayerNormalization and of biases.
 _UNDECAYED = re.compile(r"(.*/)?(gamma|beta|[^/]*bias)")
 
 
 def weight_decay_exclusions(variables: Iterable[keras.Variable]) -> list[keras.Variable]:
-    """The variables that the paper does not decay: LayerNorm's scale and shift, and every bias.
+    """Returns the variables without weight decay: those of LayerNorm, and all biases.
 
-    The last part of a variable's path tells it: ``gamma``, ``beta``, or a name that ends in
-    ``bias``. Source: ``exclude_from_weight_decay`` in Google's ``optimization.py``.
+    The last component of their paths is ``gamma``, ``beta`` or ends in ``bias``. Source:
+    ``exclude_from_weight_decay`` in Google's ``optimization.py``.
+
+    Args:
+        variables: Trainable variables.
+
+    Returns:
+        The excluded variables.
 
     >>> import keras
     >>> layers = [keras.layers.Dense(2, name="dense"), keras.layers.LayerNormalization(name="norm")]
@@ -38,7 +44,7 @@ def weight_decay_exclusions(variables: Iterable[keras.Variable]) -> list[keras.V
 
 
 def variable_path(variable: Any) -> str:
-    """A variable's path; of one of TensorFlow's own, which its trainer gives, the name."""
+    """Returns the path of a Keras variable, or the name of a TensorFlow variable."""
     return str(getattr(variable, "path", None) or variable.name)
 
 
@@ -46,33 +52,33 @@ def variable_path(variable: Any) -> str:
 class AdamWeightDecay(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, updated by TensorFlow's fused kernel.
 
-    With ``rate`` the scheduled learning rate, for every variable ``w`` with gradient ``g``::
+    The update of a variable ``w`` with gradient ``g`` and learning rate ``rate`` is::
 
         m = beta_1 * m + (1 - beta_1) * g
         v = beta_2 * v + (1 - beta_2) * g * g
         w = w - rate * weight_decay * w - rate * (m / c_1) / (sqrt(v / c_2) + epsilon)
 
-    ``c_1`` and ``c_2`` are 1 with ``bias_correction=False``, as in the optimizer that BERT was
-    pre-trained with (``AdamWeightDecayOptimizer`` in Google's ``optimization.py``), and
-    ``1 - beta_1^t`` and ``1 - beta_2^t``, where t counts updates from 1, with
-    ``bias_correction=True`` (AdamW; algorithm 1 of Kingma and Ba 2015, where Keras' own AdamW adds
-    epsilon to the root of the uncorrected v, which slows the first updates). Variables passed to
-    `exclude_from_weight_decay` before the optimizer is built are not decayed, nor those whose paths
-    are in ``undecayed``. The kernel's one pass takes a third of the time of single operations on a
-    CPU. Sparse gradients are made dense. It needs TensorFlow's backend.
+    With ``bias_correction=False``, ``c_1`` and ``c_2`` are 1, as in BERT's pre-training
+    (``AdamWeightDecayOptimizer`` in Google's ``optimization.py``). With ``bias_correction=True``
+    (AdamW), they are ``1 - beta_1^t`` and ``1 - beta_2^t`` at update t, as in algorithm 1 of Kingma
+    and Ba 2015; Keras' AdamW adds epsilon to the uncorrected root, which slows the first updates.
+    On a CPU, the fused kernel takes a third of the time of separate operations. Sparse gradients
+    are converted to dense ones. Requires the TensorFlow backend.
 
     Args:
-        learning_rate: a float or a ``LearningRateSchedule``.
-        weight_decay: the decay per unit of learning rate; ``None`` for none.
-        beta_1, beta_2: the decays of the moments.
-        epsilon: added to the root of the second moment, corrected where that is.
-        bias_correction: whether the moments are corrected for their start at 0.
-        undecayed: paths of variables, as a saved optimizer keeps them.
-        name: the optimizer's name, the first part of its variables' paths.
-        **kwargs: further arguments of ``keras.optimizers.Optimizer``.
+        learning_rate: A float or a ``LearningRateSchedule``.
+        weight_decay: Weight decay, multiplied by the learning rate; ``None`` for none.
+        beta_1: Decay rate of the first moment.
+        beta_2: Decay rate of the second moment.
+        epsilon: Constant added to the root of the second moment.
+        bias_correction: Whether to correct the bias of the moments.
+        undecayed: Paths of variables without weight decay, in addition to those passed to
+            `exclude_from_weight_decay` before the optimizer is built.
+        name: Name of the optimizer, the first component of the paths of its variables.
+        **kwargs: Other arguments of ``keras.optimizers.Optimizer``.
 
     Raises:
-        ValueError: of `build`: a variable has less than 32 bits, which hold no ``1 - beta_2``.
+        ValueError: In `build`, if a variable is not float32 or float64.
 
     >>> import keras
     >>> optimizer = AdamWeightDecay(0.5, weight_decay=0.0, epsilon=0.0)
@@ -100,22 +106,22 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         )
         check_decays_by_hook()
         self._undecayed = list(undecayed)
-        self._scalars: Any = None  # a namespace, as Keras would look into a tuple
+        self._scalars: Any = None  # a namespace, because Keras would track a tuple
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.bias_correction = bias_correction
 
     def build(self, var_list: Sequence[keras.Variable]) -> None:
-        """Creates both moments of every variable, zeros of the variable's shape and dtype."""
+        """Creates the moments of each variable, initialized with zeros."""
         if self.built:
             return
         dtypes = {keras.backend.standardize_dtype(variable.dtype) for variable in var_list}
         narrow = dtypes - {"float32", "float64"}
         if narrow:
             raise ValueError(
-                f"{self.name} updates variables of float32 or float64, got {min(narrow)}, to which "
-                "beta_2 is 1: build the model with dtype='mixed_bfloat16'."
+                f"{self.name}: expected float32 or float64 variables, got {min(narrow)}, which "
+                "rounds beta_2 to 1. Use dtype='mixed_bfloat16' for the model."
             )
         excluded = [
             v for v in var_list if variable_path(v) in self._undecayed or not is_decayed(self, v)
@@ -129,27 +135,28 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         )
 
     def _apply_weight_decay(self, variables: Any) -> None:
-        """Keras' hook: each update decays, as this would compute a scheduled rate every time."""
+        """Does nothing, because ``update_step`` applies the weight decay."""
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        """Applies gradients, dense first: Keras clips by a norm that is wrong of sparse ones."""
+        """Applies gradients; converts sparse ones, whose norm Keras computes incorrectly."""
         dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in grads]
         try:
             super().apply(dense, trainable_variables)
         finally:
-            self._scalars = None  # of this update, and perhaps of a graph
+            self._scalars = None  # These may be tensors of a graph.
 
     def _scalars_of(self, dtype: tf.DType) -> Any:
-        """Tensors that all variables' updates share: made once, as each is a kernel on a GPU."""
+        """Returns tensors that all updates of a step share, because each is a GPU kernel."""
         if self._scalars is None or self._scalars.epsilon.dtype != dtype:
-            # The kernel multiplies the rate by sqrt(1 - beta_2_power) / (1 - beta_1_power).
+            # The kernel multiplies the learning rate by
+            # sqrt(1 - beta_2_power) / (1 - beta_1_power).
             beta_1_power = beta_2_power = tf.zeros((), dtype)
             epsilon = tf.cast(self.epsilon, dtype)
             if self.bias_correction:
                 updates = tf.cast(self.iterations + 1, dtype)
                 beta_1_power = tf.pow(tf.cast(self.beta_1, dtype), updates)
                 beta_2_power = tf.pow(tf.cast(self.beta_2, dtype), updates)
-                # To the root of v as it is: the kernel corrects the quotient, not its terms.
+                # The kernel adds epsilon to the uncorrected root of v.
                 epsilon = epsilon * tf.sqrt(1 - beta_2_power)
             self._scalars = types.SimpleNamespace(
                 beta_1_power=beta_1_power, beta_2_power=beta_2_power, epsilon=epsilon
@@ -157,7 +164,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return self._scalars
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
-        """Decays one variable, and updates it and its moments in place."""
+        """Updates a variable and its moments in place."""
         dtype = variable.dtype
         index = variable_index(self, variable)
         rate = tf.cast(learning_rate, dtype)
@@ -178,7 +185,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Returns the arguments of the constructor."""
         config: dict[str, Any] = super().get_config()
         config.update(
             beta_1=self.beta_1,
@@ -192,13 +199,14 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Lamb(AdamWeightDecay):
-    """LAMB, for batches of thousands of rows.
+    """LAMB, for batches of thousands of examples.
 
-    AdamW's update of each variable, its decay included, is scaled by a trust ratio: the variable's
-    norm over the update's, 1 where either is 0. Variables that are not decayed are not scaled
-    either. Keras' own ``Lamb`` takes the ratio without the decay, and scales every variable.
-    Arguments are as `AdamWeightDecay`'s; the paper's rate is 0.000625 for 512 rows, and grows with
-    the root of the batch's size, to 0.005 for 32,768.
+    Scales the AdamW update of each variable, including the weight decay, by a trust ratio: the norm
+    of the variable divided by the norm of the update, or 1 if either is 0. Variables without weight
+    decay are not scaled. Keras' ``Lamb`` excludes the weight decay from the ratio and scales all
+    variables. The arguments are those of `AdamWeightDecay`. The paper uses a learning rate of
+    0.000625 for batches of 512, multiplied by the square root of the relative batch size: 0.005 for
+    32,768.
 
     Source: You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76
     minutes", algorithm 2, with the identity for its function phi.
@@ -222,7 +230,7 @@ class Lamb(AdamWeightDecay):
         super().__init__(learning_rate, bias_correction=bias_correction, name=name, **kwargs)
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
-        """Updates one variable and its moments; the decay is within the ratio."""
+        """Updates a variable and its moments in place."""
         index = variable_index(self, variable)
         m, v = self._momentums[index], self._velocities[index]
         gradient = tf.cast(gradient, variable.dtype)
@@ -241,7 +249,7 @@ class Lamb(AdamWeightDecay):
         variable.assign_sub(rate * update)
 
 
-# The class of each name, its epsilon, and whether its moments are corrected.
+# Class, epsilon and bias correction of each optimizer.
 _KINDS: dict[str, tuple[type[AdamWeightDecay], float, bool]] = {
     "adam": (AdamWeightDecay, 1e-6, False),
     "adamw": (AdamWeightDecay, 1e-8, True),
@@ -259,23 +267,28 @@ def create_optimizer(
     epsilon: float | None = None,
     **kwargs: Any,
 ) -> AdamWeightDecay:
-    """Creates the optimizer of a pre-training or a fine-tuning, built for a model's variables.
+    """Creates an optimizer, built for the variables of a model.
 
-    ``adam`` is Google's, without bias correction and with an epsilon of 1e-6; ``adamw`` corrects,
-    with 1e-8: a few hundred updates of fine-tuning are too few for the greater one, beside which
-    many of their gradients are small. ``lamb`` is `Lamb`. All have a first beta of 0.9, and decay
-    every variable but `weight_decay_exclusions`. Call it inside the strategy's scope.
+    ``adam`` is Google's Adam without bias correction, with an epsilon of 1e-6. ``adamw`` has bias
+    correction and an epsilon of 1e-8, because many gradients of short fine-tunings are small
+    compared with 1e-6. ``lamb`` is `Lamb`. All use a beta_1 of 0.9, and apply no weight decay to
+    `weight_decay_exclusions`. Call it in the scope of the strategy.
 
     Args:
-        name: one of `OPTIMIZERS`, else a ValueError; the paths of the optimizer's variables, which
-            name them in checkpoints, begin with it.
-        learning_rate: a float or a ``LearningRateSchedule``, for example `WarmupLinearDecay`.
-        variables: the model's trainable variables.
-        weight_decay: the decay per unit of learning rate; 0 for none.
-        beta_2: the decay of the second moment.
-        epsilon: added to the root of the second moment, if not the optimizer's own.
-        **kwargs: further arguments of ``keras.optimizers.Optimizer``: ``global_clipnorm`` for
-            ``fit`` on one device. The commands clip after the gradients are reduced.
+        name: "adam", "adamw" or "lamb"; the first component of the paths of the variables.
+        learning_rate: A float or a ``LearningRateSchedule``, for example `WarmupLinearDecay`.
+        variables: Trainable variables of the model.
+        weight_decay: Weight decay, multiplied by the learning rate; 0 for none.
+        beta_2: Decay rate of the second moment.
+        epsilon: Epsilon; by default that of the optimizer.
+        **kwargs: Other arguments of ``keras.optimizers.Optimizer``, such as ``global_clipnorm`` for
+            ``fit`` on one device.
+
+    Returns:
+        The optimizer.
+
+    Raises:
+        ValueError: If ``name`` is unknown.
 
     >>> import keras
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="dense")])
@@ -285,12 +298,12 @@ def create_optimizer(
     """
     if name not in OPTIMIZERS:
         raise ValueError(f"Unknown optimizer {name!r}: expected one of {', '.join(OPTIMIZERS)}.")
-    optimizer_class, own_epsilon, bias_correction = _KINDS[name]
+    optimizer_class, default_epsilon, bias_correction = _KINDS[name]
     optimizer = optimizer_class(
         learning_rate,
         weight_decay=weight_decay or None,
         beta_2=beta_2,
-        epsilon=own_epsilon if epsilon is None else epsilon,
+        epsilon=default_epsilon if epsilon is None else epsilon,
         bias_correction=bias_correction,
         name=name,
         **kwargs,

@@ -1,4 +1,4 @@
-"""The model directory of a run: its paths, what the run was started with, one run at a time."""
+"""Directory of a run: paths, saved settings and fingerprints, and a lock."""
 
 import contextlib
 import hashlib
@@ -20,32 +20,32 @@ from . import saved_states
 from .progress import print_progress
 
 _LOCK = ".lock"
-# What a run keeps, and how a run of the same flags goes on. CHANGELOG has the promise.
+# Version of the saved state; CHANGELOG describes the compatibility.
 _FORMAT = {"format_version": 5}
-# The keys of flags.json that are no settings; "masks": how the newest steps drew dropout's.
+# Keys of flags.json that are not settings; "masks" is the method for drawing dropout masks.
 _NO_SETTINGS = {*_FORMAT, "changes", "masks"}
 
 
 class RunDirectory:
-    """The paths of a run's ``--model_dir``, and the promises that hold across restarts.
+    """Directory of a run, ``--model_dir``.
 
     | path                    | contents                                                      |
     |-------------------------|---------------------------------------------------------------|
-    | flags.json              | every resolved setting, and its changes                       |
-    | inputs.json             | fingerprints of the files that the run was started with       |
-    | model.json and others   | what makes a model of the weights: class, casing, sizes       |
-    | corpus/                 | the sample corpus, the corpus' index, unpacked copies         |
-    | checkpoints/            | whole states; the newest has the weights of the run           |
-    | best/                   | the weights of the best evaluation, a model directory itself  |
-    | logs/                   | for TensorBoard                                               |
-    | progress.json           | which checkpoint was evaluated, or ended by a callback        |
-    | export/1/               | the SavedModel                                                |
-    | results.json            | the final evaluation; written last: the run is finished       |
+    | flags.json              | settings and their changes                                    |
+    | inputs.json             | fingerprints of the input files                               |
+    | model.json and others   | description of the model: class, casing, sizes                |
+    | corpus/                 | sample corpus, index of the corpus, decompressed copies       |
+    | checkpoints/            | states; the last one contains the weights of the run          |
+    | best/                   | model directory with the weights of the best evaluation       |
+    | logs/                   | TensorBoard summaries                                         |
+    | progress.json           | evaluated checkpoints, and the end by a callback              |
+    | export/1/               | SavedModel                                                    |
+    | results.json            | final evaluation; written last, marks the run as finished     |
 
     Args:
-        path: the directory.
-        is_chief: whether this process is the one that writes to the directory.
-        is_temporary: whether the directory is gone after the run: no next command is named.
+        path: Path of the directory.
+        is_chief: Whether this process writes to the directory.
+        is_temporary: Whether the directory is deleted after the run.
     """
 
     def __init__(self, path: str, *, is_chief: bool = True, is_temporary: bool = False) -> None:
@@ -65,23 +65,24 @@ class RunDirectory:
         self.export, self.results = self.join("export", "1"), self.join("results.json")
 
     def join(self, *names: str) -> str:
-        """A path in the directory."""
+        """Returns a path in the directory."""
         return os.path.join(self.path, *names)
 
     def check_location(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
-        """Checks that the directory holds nothing but a run's, before anything is written.
+        """Checks that the directory contains only files of a run.
 
-        Before the run has progress, no flag in ``inputs`` may name a path in it.
+        Before the run has progress, ``inputs``, paths by flag, must not be in the directory.
         """
         if self._local is not None and not self.has_progress():
-            own = os.path.realpath(self._local)
+            directory = os.path.realpath(self._local)
             for flag, value in inputs.items():
                 for path in [value] if isinstance(value, str) else value or ():
                     local = local_path(path)
-                    if local is not None and f"{os.path.realpath(local)}/".startswith(f"{own}/"):
+                    if local is not None and f"{os.path.realpath(local)}/".startswith(
+                        f"{directory}/"
+                    ):
                         raise ValueError(
-                            f"{flag}={path} is in --model_dir={self.path}, which is for what the "
-                            "run writes: name another --model_dir."
+                            f"{flag}={path} is in --model_dir={self.path}. Use another --model_dir."
                         )
         if tf.io.gfile.isdir(self.path):
             self._check_foreign_files()
@@ -92,26 +93,23 @@ class RunDirectory:
                 flags = read_json_object(self.flags)
             except ValueError:
                 flags = {}
-            is_own = flags.keys() >= _FORMAT.keys()
-            foreign_files = [] if is_own else ["a flags.json of something else"]
+            is_valid = flags.keys() >= _FORMAT.keys()
+            foreign_files = [] if is_valid else ["an invalid flags.json"]
         else:
             names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(self.path))
             foreign_files = [name for name in names if not (is_temporary(name) or name == _LOCK)]
         if foreign_files:
             raise ValueError(
-                f"--model_dir={self.path} holds {listed(foreign_files, 3)}, which no run of this "
-                "library wrote, and a run would write over it: name an empty directory, or one yet "
-                "to be made."
+                f"--model_dir={self.path} contains files that bert_tf did not write: "
+                f"{listed(foreign_files, 3)}. Use an empty or new directory."
             )
 
     def create(self) -> None:
-        """Makes the directory where it is not there yet."""
+        """Creates the directory if it does not exist."""
         if not self._is_chief:
             return
         if tf.io.gfile.exists(self.path) and not tf.io.gfile.isdir(self.path):
-            raise ValueError(
-                f"--model_dir={self.path} is a file: name a directory, or one yet to be made."
-            )
+            raise ValueError(f"--model_dir={self.path} is a file. Use an empty or new directory.")
         self._created, path = [], os.path.abspath(self._local or os.sep)
         while not os.path.exists(path):
             self._created.append(path)
@@ -119,13 +117,13 @@ class RunDirectory:
         try:
             tf.io.gfile.makedirs(self.path)
         except tf.errors.OpError as error:
-            raise ValueError(f"--model_dir={self.path} cannot be made: {reason(error)}.") from error
+            raise ValueError(f"Cannot create --model_dir={self.path}: {reason(error)}.") from error
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the directory for one process at a time, where its file system has locks.
+        """Locks the directory for this process, if the file system supports locks.
 
-        A process that fails before it wrote anything but its flags leaves nothing.
+        If the process fails before it has progress, the files of the start are removed.
         """
         if self._local is None or not self._is_chief:
             yield
@@ -136,27 +134,27 @@ class RunDirectory:
             descriptor = os.open(lock, flags, 0o666)
         except OSError as error:
             raise OSError(
-                f"{self.path} cannot be written to ({error.strerror}), and its run is not "
-                f"finished: make it writable, or name another --model_dir."
+                f"Cannot write to --model_dir={self.path}, whose run is not finished: "
+                f"{error.strerror}. Make it writable, or use another --model_dir."
             ) from error
         try:
             try:
                 lock_file(descriptor)
-                # Its holder may just have removed it.
+                # The other process may have removed the file.
                 if not os.path.samestat(os.fstat(descriptor), os.lstat(lock)):
                     raise BlockingIOError
             except (BlockingIOError, FileNotFoundError):
                 holder = one_line(os.pread(descriptor, 99, 0).decode("utf-8", "replace").strip())
                 raise ValueError(
-                    f"{self.path} is in use by a run of process {holder or '?'}: "
-                    f"wait for it, or name another --model_dir."
+                    f"--model_dir={self.path} is in use by process {holder or '?'}. Wait for it to "
+                    "finish, or use another --model_dir."
                 ) from None
             except OSError:
-                pass  # a file system without locks
+                pass  # The file system does not support locks.
             try:
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}".encode())
-            except OSError as error:  # the disk is full, and the error would name no file
+            except OSError as error:  # For example, the disk is full; add the path.
                 raise OSError(error.errno, error.strerror, lock) from error
             has_started = os.path.lexists(self.flags)
             try:
@@ -169,84 +167,88 @@ class RunDirectory:
             os.close(descriptor)
 
     def _remove_start(self, local: str) -> None:
-        """Removes the lock, the flags and the folders of a start, where nothing else is there."""
-        own = {_LOCK, os.path.basename(self.flags)}
-        for name in set(os.listdir(local)) - own:
-            with contextlib.suppress(OSError):  # a file, or a folder that is not empty
+        """Removes the lock, the flags and empty folders if the directory contains nothing else."""
+        removable = {_LOCK, os.path.basename(self.flags)}
+        for name in set(os.listdir(local)) - removable:
+            with contextlib.suppress(OSError):  # Files, and folders that are not empty, are kept.
                 os.rmdir(os.path.join(local, name))
-        if own.issuperset(os.listdir(local)):
-            for name in own:
+        if removable.issuperset(os.listdir(local)):
+            for name in removable:
                 remove(os.path.join(local, name))
-            with contextlib.suppress(OSError):  # others may be in them by now
+            with contextlib.suppress(OSError):  # Parent folders may contain other files.
                 for path in self._created:
                     os.rmdir(path)
 
     # --- Progress ------------------------------------------------------------------------------
 
     def has_progress(self) -> bool:
-        """True if there is anything that other settings would spoil: a checkpoint, or results."""
+        """Returns whether the directory contains a checkpoint or results."""
         return self.is_finished() or self.has_checkpoint()
 
     def is_finished(self) -> bool:
-        """True if the run has written its results, which it does last."""
+        """Returns whether the run has written its results, its last file."""
         return bool(tf.io.gfile.exists(self.results))
 
     def has_state(self) -> bool:
-        """True if a whole state was saved to its end."""
+        """Returns whether a state has been saved completely."""
         return saved_states.has_finished(self.states)
 
     def has_checkpoint(self) -> bool:
-        """True if anything of the training was saved to its end."""
+        """Returns whether any checkpoint has been saved completely."""
         return self.has_state()
 
     def newest_step(self) -> int:
-        """The step of the newest checkpoint, which a run with other settings goes on from."""
+        """Returns the step of the last checkpoint, for resuming with changed settings."""
         newest = saved_states.find_latest(self.checkpoints)
         if newest is None:
             raise ValueError(
-                f"{self.path} has no checkpoint to go on from with other settings: bring one back "
-                "from a copy, or name another --model_dir."
+                f"--model_dir={self.path} has no checkpoint to resume with changed settings. "
+                "Restore one from a copy, or use another --model_dir."
             )
         return newest.step
 
-    # --- What the run was started with ---------------------------------------------------------
+    # --- Settings and inputs -------------------------------------------------------------------
 
     def saved_flags(self) -> dict[str, Any]:
-        """Contents of flags.json; empty without it. A ValueError: another version wrote it."""
+        """Returns the contents of flags.json; {} if it does not exist.
+
+        Raises:
+            ValueError: If an incompatible version wrote it.
+        """
         flags = _read(self.flags)
         version = flags.get("format_version")
         if flags and version != _FORMAT["format_version"]:
             raise ValueError(
-                f"{self.flags} is of a run of format {quote(version)}, and this version of bert_tf "
-                f"goes on with runs of format {_FORMAT['format_version']}: use the version that "
-                f"began it, or name another --model_dir."
+                f"{self.flags}: expected format version {_FORMAT['format_version']}, got "
+                f"{quote(version)}. Use the version of bert_tf that started the run, or another "
+                "--model_dir."
             )
         return flags
 
     def record_changes(self, step: int, values: Mapping[str, Any]) -> None:
-        """Records new values of settings from a step on; a finished run is unfinished again."""
+        """Records settings that change at a step; a finished run becomes unfinished."""
         recorded = self.saved_flags()
         changes = [
             {"step": step, "flag": name, "from": recorded.get(name), "to": value}
             for name, value in values.items()
         ]
-        remove(self.results)  # first: a killed change is made again
+        remove(self.results)  # first, so that an interrupted change is repeated
         changes = [*recorded.get("changes", []), *changes]
         write_json(self.flags, {**recorded, **values, "changes": changes})
 
     def record_dropout_masks(self, masks: str, step: int) -> None:
-        """Keeps how dropout's masks are drawn from a step on; prints a change, which is no flag."""
+        """Records the method for drawing dropout masks, and prints a change."""
         recorded = self.saved_flags()
-        before = recorded.get("masks")
-        if not (self._is_chief and recorded) or before == masks:
+        previous = recorded.get("masks")
+        if not (self._is_chief and recorded) or previous == masks:
             return
-        if before is None or step == 0:
+        if previous is None or step == 0:
             write_json(self.flags, {**recorded, "masks": masks})
             return
         self.record_changes(step, {"masks": masks})
         print_progress(
-            f"From step {step:,} on dropout's masks are drawn by {masks}, and not by {before}, as "
-            "suits the device and --jit_compile: the run does not end as an unbroken one would."
+            f"From step {step:,}, dropout masks are drawn by {masks} instead of {previous}, "
+            "because the device or --jit_compile changed. The results will differ."
         )
 
     def check_settings(
@@ -255,28 +257,30 @@ class RunDirectory:
         may_change: Mapping[str, Collection[str]] = MappingProxyType({}),
         older: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[str]:
-        """Keeps the settings of a start, and refuses others once the run has progress.
+        """Saves the settings of a new run, or compares them with those of a run in progress.
 
-        A start that ended before its first checkpoint is forgotten, but for the corpus' copies and
-        its index.
+        A run without a checkpoint is replaced, except for copies and the index of the corpus.
 
         Args:
-            settings: every setting by the name of its flag.
-            may_change: the settings that a restart may change, by how: ``FREELY``; a ``PATH`` to
-                files that may have moved; another way, which the caller sees to. Others stay.
-            older: settings that a run has which was begun before they were recorded.
+            settings: Settings by flag name.
+            may_change: Names of settings that may change when a run resumes: ``FREELY``, as a
+                ``PATH`` to moved files, or in a way that the caller handles.
+            older: Values of settings that older runs did not record.
 
         Returns:
-            The names of the settings that were changed, but for those that may change freely:
-            ``check_inputs`` is to compare what is at the paths.
+            The names of the changed settings, except those that may change freely. Call
+            ``check_inputs`` to compare the files of changed paths.
+
+        Raises:
+            ValueError: If other settings have changed.
         """
-        # A tuple is read back as a list.
+        # JSON converts tuples to lists.
         recorded, current = {**older, **self.saved_flags()}, json.loads(json.dumps(dict(settings)))
-        how = {name: each for each, names in may_change.items() for name in names}
+        rules = {name: rule for rule, names in may_change.items() for name in names}
         changed = [
             name
             for name in sorted({*recorded, *current} - _NO_SETTINGS)
-            if recorded.get(name) != current.get(name) and how.get(name) != FREELY
+            if recorded.get(name) != current.get(name) and rules.get(name) != FREELY
         ]
         if self._is_chief and not (recorded and self.has_progress()):
             if recorded and changed:
@@ -287,42 +291,41 @@ class RunDirectory:
             return []
         if not recorded:
             raise ValueError(
-                f"--model_dir={self.path} is not where the chief keeps the run: name a directory "
-                "that every worker sees."
+                f"--model_dir={self.path} does not contain the run of the chief. Use a directory "
+                "that all workers share."
             )
         allowed: list[str] = []
-        other: list[str] = []
+        conflicts: list[str] = []
         for name in changed:
-            before, now = recorded.get(name), current.get(name)
-            may_differ = name in how
-            if how.get(name) == PATH:
-                if _is_same_path(before, now):
+            old, new = recorded.get(name), current.get(name)
+            may_differ = name in rules
+            if rules.get(name) == PATH:
+                if _is_same_path(old, new):
                     continue
-                may_differ = bool(before and now and _read(self.inputs))
-            (allowed if may_differ else other).append(name)
-        if other:
+                may_differ = bool(old and new and _read(self.inputs))
+            (allowed if may_differ else conflicts).append(name)
+        if conflicts:
             differences = ", ".join(
-                f"--{name}={current.get(name)} (was {recorded.get(name)})" for name in other
+                f"--{name}={current.get(name)} (was {recorded.get(name)})" for name in conflicts
             )
             raise ValueError(
-                f"{self.path} holds a run with other settings: {differences}. Start again with the "
-                "same flags to go on with it, or name another --model_dir."
+                f"{self.path} contains a run with different settings: {differences}. Rerun with "
+                "the original flags to resume it, or use another --model_dir."
             )
         return allowed
 
     def check_inputs(self, fingerprints: Mapping[str, str]) -> None:
-        """Keeps what the files behind the flags held, and refuses others once there is progress."""
+        """Saves fingerprints of the inputs, or compares them if the run has progress."""
         recorded, has_progress = _read(self.inputs), self.has_progress()
         changed = sorted(
             name for name, value in fingerprints.items() if recorded.get(name, value) != value
         )
         if changed and (has_progress or not self._is_chief):
-            # Inputs that are not flags change with the flags: name the flags alone.
+            # Inputs without a flag change together with flags, which are sufficient here.
             flags = [name for name in changed if name.startswith("--")] or changed
             raise ValueError(
-                f"What {' and '.join(flags)} read is not what the run in {self.path} was started "
-                "with (files have changed, or this version reads them otherwise): bring the files "
-                "back to go on, or name another --model_dir."
+                f"The data of {' and '.join(flags)} differ from those the run in {self.path} "
+                "started with. Restore the files to resume it, or use another --model_dir."
             )
         values = {**recorded, **fingerprints} if has_progress else dict(fingerprints)
         if values != recorded:
@@ -330,18 +333,18 @@ class RunDirectory:
 
 
 class FineTuningDirectory(RunDirectory):
-    """The paths of a fine-tuning's ``--model_dir``; ``bert_tf.load`` takes it.
+    """Directory of a fine-tuning, ``--model_dir``, which ``bert_tf.load`` can load.
 
-    | path              | contents, besides the paths of every run                          |
+    | path              | contents, in addition to those of every run                       |
     |-------------------|-------------------------------------------------------------------|
-    | task.json         | what ``bert_tf.predict`` needs: columns, lengths                  |
-    | checkpoints/      | the weights of the best evaluation                                |
-    | last/             | the whole state at the newest save, until the run has finished    |
-    | dev/, test/, ...  | by set: predictions, a page of scores and errors                  |
-    | skipped_rows.txt  | the bad rows that were left out                                   |
-    | runs/             | of a sweep: a directory like this for each run                    |
-    | README.md         | the model card, for people and model hubs                         |
-    | results.tsv       | of a sweep: its table                                             |
+    | task.json         | settings for ``bert_tf.predict``: columns, lengths                |
+    | checkpoints/      | weights of the best evaluation                                    |
+    | last/             | last saved state, until the run has finished                      |
+    | dev/, test/, ...  | predictions and reports by set                                    |
+    | skipped_rows.txt  | skipped bad rows                                                  |
+    | runs/             | a directory like this for each run of a sweep                     |
+    | README.md         | model card                                                        |
+    | results.tsv       | table of a sweep                                                  |
     """
 
     def __init__(self, path: str, *, is_temporary: bool = False) -> None:
@@ -352,25 +355,25 @@ class FineTuningDirectory(RunDirectory):
         self.runs, self.card = self.join("runs"), self.join("README.md")
 
     def has_checkpoint(self) -> bool:
-        """True if the training, or one of a sweep, has saved anything."""
+        """Returns whether the training, or one of a sweep, has saved a checkpoint."""
         if self.has_state() or saved_states.has_finished(self.best_weights):
             return True
         runs = tf.io.gfile.listdir(self.runs) if tf.io.gfile.isdir(self.runs) else ()
-        below = [FineTuningDirectory(os.path.join(self.runs, name)) for name in runs]
-        return any(run.has_progress() for run in below)
+        directories = [FineTuningDirectory(os.path.join(self.runs, name)) for name in runs]
+        return any(directory.has_progress() for directory in directories)
 
     def delete_state(self) -> None:
-        """Deletes the training's state, which a finished run does not need."""
+        """Deletes the state, which a finished run does not need."""
         saved_states.delete_all(self.states)
 
 
 def _read(path: str) -> dict[str, Any]:
-    """The object of a JSON file; {} without the file."""
+    """Returns the object of a JSON file; {} if the file does not exist."""
     return read_json_object(path) if tf.io.gfile.exists(path) else {}
 
 
 def fingerprint(value: Any) -> str:
-    """A short hash of a JSON value, for ``RunDirectory.check_inputs``.
+    """Returns a short hash of a JSON value, for ``RunDirectory.check_inputs``.
 
     >>> fingerprint({"a": 1}) == fingerprint({"a": 2})
     False
@@ -378,10 +381,10 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
-def _is_same_path(before: Any, now: Any) -> bool:
-    """True if two values of a flag name the same local files."""
+def _is_same_path(old: Any, new: Any) -> bool:
+    """Returns whether two values of a flag refer to the same local files."""
     resolved = []
-    for value in (before, now):
+    for value in (old, new):
         names = value if isinstance(value, list) else [value]
         local = [local_path(name) if isinstance(name, str) else None for name in names]
         resolved.append([name and os.path.realpath(name) for name in local])
@@ -389,6 +392,6 @@ def _is_same_path(before: Any, now: Any) -> bool:
 
 
 def is_unfinished(path: str) -> bool:
-    """True if a model is what a run has kept that has not ended."""
+    """Returns whether a path is the directory of an unfinished run."""
     directory = RunDirectory(path)
     return tf.io.gfile.exists(directory.flags) and not directory.is_finished()

@@ -89,7 +89,11 @@ def test_a_finished_run_shows_its_results_again(finished, inputs, capsys, monkey
     printed = capsys.readouterr().out
     assert printed.startswith(f"{finished} contains this run, which has finished.")
     assert "dev             accuracy" in printed and "python -m bert_tf.predict" in printed
-    with pytest.raises(ValueError, match=r"holds a run with other settings: --learning_rate=0\.1"):
+    with pytest.raises(
+        ValueError,
+        match=r"contains a run with different settings: "
+        r"--learning_rate=0\.1",
+    ):
         run(settings(inputs, finished, **flags, learning_rate=0.1))
 
 
@@ -108,16 +112,10 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
     run(settings(moved, finished, **{**flags, "test_file": moved / "test.tsv"}))
     assert capsys.readouterr().out.count("contains this run, which has finished.") == 2
     write_table(moved / "dev.tsv", sentences(20, seed=9))
-    sentence = (
-        r"What dev read is not what the run in .* was started with \(files have changed, or "
-        r"this version reads them otherwise\)"
-    )
+    sentence = r"The data of dev differ from those the run in \.\* started with"
     with pytest.raises(ValueError, match=sentence):
         run(settings(moved, finished, **flags))
-    sentence = (
-        r"What --init_checkpoint read is not what the run in .* was started with \(files have "
-        r"changed, or this version reads them otherwise\)"
-    )
+    sentence = r"The data of --init_checkpoint differ from those the run in \.\* started with"
     with pytest.raises(ValueError, match=sentence):
         run(settings(inputs, finished, **flags, init_checkpoint=moved / "other"))
     (tmp_path / "run").mkdir()

@@ -85,7 +85,9 @@ def test_files_that_moved_are_the_same_and_others_are_not(finished, inputs, tmp_
     run(parse(*arguments(moved, finished[0]))[0])
     assert "contains this run, finished." in capsys.readouterr().out
     write_corpus(moved / "corpus.txt", seed=1)
-    with pytest.raises(ValueError, match="What --input read is not what the run in .* was started"):
+    with pytest.raises(
+        ValueError, match="The data of --input differ from those the run in .* started"
+    ):
         run(parse(*arguments(moved, finished[0]))[0])
 
 

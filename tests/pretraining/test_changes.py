@@ -73,8 +73,8 @@ def test_another_schedule_is_said_and_kept(begun, capsys):
         ),
         (
             "--num_train_steps=10 --seed=3",
-            r"other settings: --seed=3 \(was 12345\)\. Start again with the same flags to go on "
-            "with it, or name another --model_dir",
+            r"different settings: --seed=3 \(was 12345\)\. Rerun with the original flags to "
+            r"resume it, or use another --model_dir",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_misplaced_quotes(read):
     for skip in (False, True):  # what is behind the quote is lost: never just a bad row
         with pytest.raises(ValueError, match="line 3: a quoted field is not closed"):
             read("a.csv", 'a,b\n1,x\n2,"y\n3,z\n', ["a"], skip=skip)
-    with pytest.raises(ValueError, match="line 1: .*; Correct the header"):
+    with pytest.raises(ValueError, match="line 1: .*. Correct the header"):
         read("a.csv", '"a" b,c\n1,2\n', ["c"], skip=True)
 
 

@@ -150,7 +150,9 @@ def test_an_optimizer_and_what_it_does_not_decay_survive_serialisation(name):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_variables_of_few_bits_are_refused(dtype):
     weights = [keras.Variable([1.0], name=name, dtype=dtype) for name in ("kernel", "other")]
-    sentence = f"^adamw updates variables of float32 or float64, got {dtype}, to which beta_2 is 1:"
+    sentence = (
+        f"^adamw: expected float32 or float64 variables, got {dtype}, which rounds beta_2 to 1"
+    )
     with pytest.raises(ValueError, match=sentence):
         optimizers.create_optimizer("adamw", 1e-2, weights)
 

@@ -82,8 +82,8 @@ def test_changed_settings_are_refused_by_name(under_way):
         ({"new": 3}, r"--new=3 \(was None\)"),
     ):  # fmt: skip
         sentence = (
-            rf"holds a run with other settings: {sentence}\. Start again with the same flags to go "
-            r"on with it, or name another --model_dir\.$"
+            rf"contains a run with different settings: {sentence}\. Rerun with the original flags "
+            r"to resume it, or use another --model_dir\.$"
         )
         with pytest.raises(ValueError, match=sentence):
             under_way.check_settings({**kept, **changes})
@@ -116,7 +116,7 @@ def test_a_run_of_another_version_is_refused(under_way, found):
     """Before anything else of it is read; and one that has only begun as well."""
     write_json(under_way.flags, {"format_version": found, **settings_of(under_way)})
     shown = re.escape(repr(found) if isinstance(found, str) else str(found))
-    sentence = rf"flags\.json is of a run of format {shown}, and this version .* runs of format 5:"
+    sentence = rf"flags\.json: expected format version 5, got {shown}\."
     path = pathlib.Path(under_way.path)
     before = contents(path)
     for _ in range(2):
@@ -151,10 +151,7 @@ def test_paths_may_differ_where_their_contents_are_compared(under_way, monkeypat
             moved(**changes)
     under_way.check_inputs({"--init_checkpoint": "def"})
     assert moved(input=["e"], init_checkpoint="e") == ["init_checkpoint", "input"]
-    sentence = (
-        r"What --init_checkpoint read is not what the run in .* was started with \(files have "
-        r"changed, or this version reads them otherwise\)"
-    )
+    sentence = r"The data of --init_checkpoint differ from those the run in \.\* started with"
     with pytest.raises(ValueError, match=sentence):
         under_way.check_inputs({"--input": "abc", "--init_checkpoint": "e"})
     assert read_json(under_way.inputs) == {"--input": "abc", "--init_checkpoint": "def"}
@@ -163,19 +160,13 @@ def test_paths_may_differ_where_their_contents_are_compared(under_way, monkeypat
 def test_changed_inputs_are_refused(under_way):
     under_way.check_inputs({"--input": "abc", "--vocab_file": "d"})
     under_way.check_inputs({"--input": "abc", "--vocab_file": "d"})
-    sentence = (
-        r"What --vocab_file read is not what the run in .* was started with \(files have "
-        r"changed, or this version reads them otherwise\)"
-    )
+    sentence = r"The data of --vocab_file differ from those the run in \.\* started with"
     with pytest.raises(ValueError, match=sentence):
         under_way.check_inputs({"--input": "abc", "--vocab_file": "e"})
     under_way.check_inputs({"held_out": "f"})
     with pytest.raises(ValueError, match=sentence.replace("vocab_file", "input")):
         under_way.check_inputs({"--input": "g", "held_out": "h"})
-    sentence = (
-        r"What held_out read is not what the run in .* was started with \(files have changed, "
-        r"or this version reads them otherwise\)"
-    )
+    sentence = r"The data of held_out differ from those the run in \.\* started with"
     with pytest.raises(ValueError, match=sentence):
         under_way.check_inputs({"held_out": "h"})
 
@@ -184,7 +175,7 @@ def test_another_worker_compares_what_the_chief_kept_and_writes_nothing(director
     other = RunDirectory(directory.path, is_chief=False)
     with pytest.raises(
         ValueError,
-        match="is not where the chief keeps the run: name a directory that every worker sees",
+        match="does not contain the run of the chief. Use a directory that all workers share",
     ):
         other.check_settings(settings_of(directory))
     directory.check_settings(settings_of(directory))
@@ -193,7 +184,7 @@ def test_another_worker_compares_what_the_chief_kept_and_writes_nothing(director
         assert other.check_settings(settings_of(directory)) == []
         with pytest.raises(ValueError, match=r"other settings: --seed=2 \(was 1\)"):
             other.check_settings(settings_of(directory, seed=2))
-        with pytest.raises(ValueError, match="What --input read is not"):
+        with pytest.raises(ValueError, match="The data of --input differ"):
             other.check_inputs({"--input": "b"})
     assert sorted(os.listdir(directory.path)) == ["flags.json", "inputs.json"]
 
@@ -210,8 +201,8 @@ def test_other_values_are_kept_with_the_step_and_a_finished_run_goes_on(under_wa
     ]
     shutil.rmtree(under_way.checkpoints)
     sentence = (
-        "has no checkpoint to go on from with other settings: bring one back from a copy, or "
-        "name another --model_dir"
+        "has no checkpoint to resume with changed settings. Restore one from a copy, or use "
+        "another --model_dir"
     )
     with pytest.raises(ValueError, match=sentence):
         under_way.newest_step()
@@ -227,8 +218,8 @@ def test_a_run_knows_how_its_masks_are_drawn(under_way, capsys):
     change = {"step": 4, "flag": "masks", "from": "a hash", "to": "keys"}
     assert under_way.saved_flags()["changes"] == [change]
     assert (
-        "From step 4 on dropout's masks are drawn by keys, and not by a hash, as suits the "
-        "device and --jit_compile"
+        "From step 4, dropout masks are drawn by keys instead of a hash, because the device or "
+        "--jit_compile changed"
     ) in capsys.readouterr().out
     under_way.check_settings(settings_of(under_way))  # which no masks differ in
 
@@ -239,7 +230,7 @@ def test_one_run_at_a_time_and_one_that_ended_lets_go(directory):
         fcntl.flock(held, fcntl.LOCK_EX)
         print("1234567 on n1", file=held, flush=True)
         held_by = (
-            "in use by a run of process 1234567 on n1: wait for it, or name another --model_dir"
+            "in use by process 1234567 on n1. Wait for it to finish, or use another --model_dir"
         )
         with pytest.raises(ValueError, match=held_by):
             with directory.locked():
@@ -276,7 +267,7 @@ def test_a_full_disk_is_told_with_the_file(directory, monkeypatch):
 
 def test_a_path_that_cannot_be_a_directory(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match="file is a file: name a directory, or one yet to be made"):
+    with pytest.raises(ValueError, match="file is a file. Use an empty or new directory"):
         RunDirectory(str(tmp_path / "file")).create()
     with pytest.raises(ValueError, match="cannot be made"):
         RunDirectory(str(tmp_path / "file" / "below")).create()
@@ -296,9 +287,9 @@ def contents(path):
     [
         ({"vocab.txt": "[PAD]", "bert_config.json": "{}"}, "bert_config.json, vocab.txt"),
         ({"a": "", "b": "", "c": "", "d": "", "e": ""}, "a, b, c and 2 more"),
-        ({"flags.json": "{"}, "a flags.json of something else"),
-        ({"flags.json": '["seed"]'}, "a flags.json of something else"),
-        ({"flags.json": '{"seed": 1}', "results.json": "[]"}, "a flags.json of something else"),
+        ({"flags.json": "{"}, "an invalid flags.json"),
+        ({"flags.json": '["seed"]'}, "an invalid flags.json"),
+        ({"flags.json": '{"seed": 1}', "results.json": "[]"}, "an invalid flags.json"),
         ({"checkpoints/step-00000000/manifest.json": "{}"}, "checkpoints"),
     ],
 )
@@ -310,8 +301,8 @@ def test_a_directory_of_something_else_is_refused_and_left_as_it_is(tmp_path, fi
     with pytest.raises(ValueError) as refused:
         RunDirectory(str(tmp_path)).check_location({})
     assert str(refused.value) == (
-        f"--model_dir={tmp_path} holds {named}, which no run of this library wrote, and a run "
-        "would write over it: name an empty directory, or one yet to be made."
+        f"--model_dir={tmp_path} contains files that bert_tf did not write: {named}. Use an empty "
+        "or new directory."
     )
     assert contents(tmp_path) == before
 
@@ -329,7 +320,7 @@ def test_a_run_reads_nothing_from_where_it_writes(directory, tmp_path, path):
     (tmp_path / "link").symlink_to(directory.path)
     inputs = {"--vocab_file": None, "--input": [str(tmp_path / "runs"), str(tmp_path / path)]}
     with pytest.raises(
-        ValueError, match="--input=.* is in --model_dir=.*/run, which is for what the run writes"
+        ValueError, match="--input=.* is in --model_dir=.*/run. Use another --model_dir"
     ):
         directory.check_location(inputs)
     # A run of before that has got somewhere is not stopped by it.
@@ -342,7 +333,7 @@ def test_the_lock_follows_no_link(directory, tmp_path):
     os.symlink(tmp_path / "mine", os.path.join(directory.path, ".lock"))
     with pytest.raises(
         OSError,
-        match="/run cannot be written to .*: make it writable, or name another --model_dir",
+        match="/run, whose run is not finished: .*Make it writable, or use another --model_dir",
     ):
         with directory.locked():
             pass
