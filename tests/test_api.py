@@ -166,8 +166,8 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         ({"train": [("", "x")]}, ValueError, "<train>, row 0: expected non-empty text in column "
             "'text', "
          "got ''"),
-        ({"callbacks": [print]}, ValueError, "callbacks holds .* expected objects of "
-         r"keras.callbacks\.Callback"),
+        ({"callbacks": [print]}, ValueError, r"callbacks: expected keras\.callbacks\.Callback "
+            "objects, got"),
     ],
 )  # fmt: skip
 def test_wrong_uses_get_one_sentence(inputs, given, error, sentence):
@@ -482,7 +482,7 @@ def test_a_pretraining_in_no_directory_gives_its_model(tmp_path):
         (
             {"callbacks": [print]},
             ValueError,
-            r"callbacks holds .* expected objects of keras.callbacks\.Callback",
+            r"callbacks: expected keras\.callbacks\.Callback objects, got",
         ),
         ({"input": "corpus.txt"}, ValueError, "input and texts both set the corpus"),
         ({"num_steps": 4}, TypeError, "Unknown keyword argument num_steps"),

@@ -1,16 +1,15 @@
-"""Flat, exact, verified checkpoints of a training's state.
+"""Checkpoints of the state of a training, with exact values and verified files.
 
-A checkpoint is a directory, ``step-00001000`` for example, that holds
+A checkpoint is a directory, such as ``step-00001000``, with these files:
 
-* ``variables.index`` and ``variables.data-00000-of-00001``: every tensor under the name that the
-  caller gives it, in TensorFlow's tensor-bundle format (``tf.train.load_checkpoint`` reads it);
-* ``manifest.json``: the step, the caller's extra state, and every file's size and SHA-256. It is
-  written last, and moved into place in one operation.
+* ``variables.index`` and ``variables.data-00000-of-00001``: the tensors by name, in the format of
+  ``tf.train.load_checkpoint``;
+* ``manifest.json``: the step, additional state, and the size and SHA-256 of each file. It is
+  written last and atomically.
 
-So a directory without a manifest is a save that never ended, and one whose files are not what its
-manifest says is damaged: neither is ever restored, whatever the moment the process was killed.
-Everything goes through TensorFlow's file systems, so ``gs://`` works; local files are also forced
-to the disk before the manifest says that they are there.
+A checkpoint without a manifest is incomplete; a checkpoint whose files differ from the manifest is
+damaged. Neither is restored. All file operations use TensorFlow's file systems, which support
+``gs://``. Local files are flushed to disk before the manifest is written.
 """
 
 import contextlib
@@ -42,7 +41,7 @@ INDEX = ".index"
 BUNDLE = "variables"
 _MANIFEST = "manifest.json"
 _DIRECTORY = re.compile(r"step-\d{8,}")
-# Every file of a checkpoint, the names included that a killed write leaves.
+# Files of a checkpoint, including temporary files of an interrupted write.
 _WRITTEN = re.compile(
     r"(variables\.(index|data-\d{5}-of-\d{5})|manifest\.json)"
     r"(\.tempstate\d+|(\.[0-9a-f]{32})?\.tmp)?"
@@ -50,7 +49,7 @@ _WRITTEN = re.compile(
 
 
 class Restored(NamedTuple):
-    """A checkpoint that was found, with a sentence on each newer one that was passed over."""
+    """Checkpoint, and warnings about newer checkpoints that are unusable."""
 
     step: int
     extra: dict[str, Any]
@@ -59,11 +58,11 @@ class Restored(NamedTuple):
 
 
 class _UnusableError(Exception):
-    """A checkpoint that cannot be restored; the message says why, without a full stop."""
+    """A checkpoint cannot be restored; the message contains the reason."""
 
 
 class _UnfinishedError(_UnusableError):
-    """A checkpoint without a manifest."""
+    """A checkpoint has no manifest."""
 
 
 # === Saving ===
@@ -77,10 +76,22 @@ def save(
     *,
     keep: int = 3,
 ) -> str:
-    """Saves a checkpoint and, once its manifest is on the disk, deletes the oldest but ``keep``.
+    """Saves a checkpoint, and then deletes older ones.
 
-    A step that is already there and intact is left as it is. Where the disk is full, for example,
-    an OSError says so: what was written is deleted, and the checkpoints before it are intact.
+    An intact checkpoint of the same step is kept. If saving fails, the new files are deleted.
+
+    Args:
+        directory: Directory of the checkpoints.
+        step: Step of the checkpoint.
+        variables: Variables or tensors by name.
+        extra: Additional state for JSON.
+        keep: Number of checkpoints to keep.
+
+    Returns:
+        The path of the checkpoint.
+
+    Raises:
+        OSError: If the checkpoint cannot be saved.
 
     >>> import tempfile
     >>> directory, weight = tempfile.mkdtemp(), keras.Variable([1.0, 2.0])
@@ -92,7 +103,7 @@ def save(
     (3, {'pool': 7}, [1.0, 2.0])
     """
     if keep < 1:
-        raise ValueError(f"At least one checkpoint has to be kept, got keep={keep}.")
+        raise ValueError(f"keep={keep}: expected at least 1.")
     path, values = os.path.join(directory, directory_name(step)), copy_values(variables)
     try:
         if _is_intact(path):
@@ -102,21 +113,21 @@ def save(
     except (OSError, tf.errors.OpError) as error:
         _delete(path)
         raise OSError(
-            f"The checkpoint of step {step} could not be saved in {directory} "
-            f"({reason(error, 300)}): make room there or mend it, and start again; the checkpoints "
-            "before it are intact."
+            f"Cannot save the checkpoint of step {step} in {directory}: "
+            f"{reason(error, 300).rstrip('.')}. Free disk space or fix the error, then rerun; "
+            "earlier checkpoints are intact."
         ) from error
     _delete_old(path, keep)
     return path
 
 
 def copy_values(variables: Mapping[str, keras.Variable | tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The values by name, which later updates of the variables leave as they are.
+    """Returns the current values by name; later updates of the variables do not change them.
 
-    On a CPU nothing is copied yet: a variable whose value is held is updated in a place of its own.
+    On CPUs, TensorFlow copies the values only when a variable is updated.
     """
     with tf.device("CPU:0"):
-        # A mirrored variable gives its first copy.
+        # The value of a mirrored variable is its first copy.
         return {
             name: tf.identity(one.value if isinstance(one, keras.Variable) else one)
             for name, one in variables.items()
@@ -124,9 +135,10 @@ def copy_values(variables: Mapping[str, keras.Variable | tf.Tensor]) -> dict[str
 
 
 class BackgroundSaving:
-    """A context that saves checkpoints in a thread, one at a time, while the training goes on.
+    """Context that saves checkpoints in a background thread, one at a time.
 
-    At its end, unless Ctrl-C ended it, the last one is on the disk. Until then memory has two.
+    It waits for the last checkpoint at its end, except after Ctrl-C. Saving requires memory for a
+    second copy of the variables.
     """
 
     def __init__(self) -> None:
@@ -150,9 +162,9 @@ class BackgroundSaving:
         keep: int,
         at_same_step: bool = False,
     ) -> None:
-        """Does what `save` does, and returns once the values are copied.
+        """Copies the values and calls `save` in the background.
 
-        A save before has to end first, and raises its OSError here, unless it is ``at_same_step``.
+        First waits for the previous checkpoint, and raises its OSError, unless ``at_same_step``.
         """
         if not at_same_step:
             self.wait()
@@ -160,16 +172,16 @@ class BackgroundSaving:
         self._pending.append(self._thread.submit(save, directory, step, values, extra, keep=keep))
 
     def wait(self) -> None:
-        """Waits until the last save is on the disk, or raises an OSError of one, once."""
+        """Waits for pending checkpoints, and raises their OSError."""
         pending, self._pending = self._pending, []
         for saving in pending:
             saving.result()
 
 
 def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping[str, Any]) -> None:
-    """Writes a checkpoint into a new directory; ``extra`` is state that JSON can hold."""
+    """Writes a checkpoint into a new directory; ``extra`` is additional state for JSON."""
     if os.path.islink(path):
-        raise OSError(f"{path} is a link, and is not followed")
+        raise OSError(f"{path} is a symbolic link")
     tf.io.gfile.makedirs(path)
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(
@@ -195,7 +207,7 @@ def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping
 
 def _force_to_disk(path: str) -> None:
     if "://" in path:
-        return  # remote file systems commit a file when it is closed
+        return  # Remote file systems commit files when they are closed.
     descriptor = os.open(path or ".", os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -207,9 +219,10 @@ def _force_to_disk(path: str) -> None:
 
 
 def restore_latest(directory: str, variables: Mapping[str, keras.Variable]) -> Restored | None:
-    """Restores the newest intact checkpoint, bit for bit; None where no save ever ended.
+    """Restores the newest intact checkpoint; returns None if there is no complete checkpoint.
 
-    A ValueError says that none is intact, or that names, shapes or dtypes differ.
+    Raises:
+        ValueError: If all checkpoints are damaged, or if names, shapes or dtypes differ.
     """
     newest = find_latest(directory)
     if newest is not None:
@@ -218,7 +231,7 @@ def restore_latest(directory: str, variables: Mapping[str, keras.Variable]) -> R
 
 
 def find_latest(directory: str) -> Restored | None:
-    """Finds the newest intact checkpoint, which ``restore_latest`` would restore."""
+    """Finds the newest intact checkpoint."""
     warnings: list[str] = []
     damaged = False
     for path in reversed(_checkpoint_paths(directory)):
@@ -226,24 +239,24 @@ def find_latest(directory: str) -> Restored | None:
             manifest = _read_manifest(path)
         except _UnusableError as error:
             damaged = damaged or not isinstance(error, _UnfinishedError)
-            warnings.append(f"Passed over the checkpoint {path}: {error}.")
+            warnings.append(f"Skipped the checkpoint {path}: {error}.")
             continue
         return Restored(manifest["step"], manifest["extra"], path, warnings)
     if damaged:
         raise ValueError(
-            f"No checkpoint in {directory} is intact: restore one from a copy, or delete them to "
+            f"No checkpoint in {directory} is intact. Restore one from a copy, or delete them to "
             f"start again. {' '.join(warnings)}"
         )
     return None
 
 
 def has_finished(directory: str) -> bool:
-    """True if a save has ended there; whether its files are intact is not asked."""
+    """Returns whether there is a complete checkpoint; does not verify its files."""
     return any(_is_finished(path) for path in _checkpoint_paths(directory))
 
 
 def delete_all(directory: str) -> None:
-    """Deletes every checkpoint, and the directory if nothing else is in it."""
+    """Deletes all checkpoints, and the directory if it is then empty."""
     for path in reversed(_checkpoint_paths(directory)):
         _delete(path)
     if tf.io.gfile.isdir(directory) and not tf.io.gfile.listdir(directory):
@@ -251,7 +264,7 @@ def delete_all(directory: str) -> None:
 
 
 def directory_name(step: int) -> str:
-    """The name of a step's checkpoint.
+    """Returns the name of the checkpoint of a step.
 
     >>> directory_name(1000)
     'step-00001000'
@@ -260,7 +273,7 @@ def directory_name(step: int) -> str:
 
 
 def _checkpoint_paths(directory: str) -> list[str]:
-    """Every checkpoint's directory, finished or not, oldest first."""
+    """Returns the paths of all checkpoints, including incomplete ones, oldest first."""
     if not tf.io.gfile.isdir(directory):
         return []
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(directory)]
@@ -291,16 +304,17 @@ def _assign(path: str, variables: Mapping[str, keras.Variable]) -> None:
         name: (tf.as_dtype(variable.dtype).name, tuple(variable.shape))
         for name, variable in variables.items()
     }
-    problems = [f"{name} is not in it" for name in expected if name not in saved]
-    problems += [f"{name} is in it alone" for name in sorted(saved) if name not in expected]
+    problems = [f"{name} is missing" for name in expected if name not in saved]
+    problems += [f"{name} is unexpected" for name in sorted(saved) if name not in expected]
     for name, (dtype, shape) in expected.items():
         if name in saved and saved[name] != (dtype, shape):
             saved_dtype, saved_shape = saved[name]
-            problems.append(f"{name} is {saved_dtype} {saved_shape} in it and {dtype} {shape} here")
+            expectation = f"expected {dtype} {shape}, got {saved_dtype} {saved_shape}"
+            problems.append(f"{name}: {expectation}")
     if problems:
         more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise ValueError(
-            f"The checkpoint {path} is of another model or optimizer: "
+            f"The checkpoint {path} belongs to a different model or optimizer: "
             f"{'; '.join(problems[:5])}{more}."
         )
     for name, variable in variables.items():
@@ -308,16 +322,16 @@ def _assign(path: str, variables: Mapping[str, keras.Variable]) -> None:
 
 
 def _read_manifest(path: str) -> dict[str, Any]:
-    """The manifest, after every file was found to be what it says; else an `_UnusableError`."""
+    """Reads the manifest and verifies all files; raises `_UnusableError` otherwise."""
     manifest_path = os.path.join(path, _MANIFEST)
     if not tf.io.gfile.exists(manifest_path):
-        raise _UnfinishedError("its save did not end")
+        raise _UnfinishedError("it is incomplete")
     try:
         manifest = read_json_object(manifest_path)
         _check_manifest(manifest)
     except ValueError as error:
         raise _UnusableError(f"its {_MANIFEST} is damaged: {reason(error).rstrip('.')}") from error
-    # A name that the directory lists leads nowhere else.
+    # Names from a listing cannot refer to other directories.
     listing = set(tf.io.gfile.listdir(path))
     unnamed = {name for name in listing if name.startswith(f"{BUNDLE}.")} - set(manifest["files"])
     if unnamed:
@@ -328,7 +342,7 @@ def _read_manifest(path: str) -> dict[str, Any]:
 
 
 def _check_manifest(manifest: dict[str, Any]) -> None:
-    """Checks that a manifest says what ``write`` writes: the step, the extra state, the files."""
+    """Checks the format of a manifest."""
     step, extra, files = (manifest.get(key) for key in ("step", "extra", "files"))
     if type(step) is not int or step < 0 or not isinstance(extra, dict):
         raise ValueError(f"expected a step and an object, got {quote(step)} and {quote(extra)}")
@@ -350,20 +364,20 @@ def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str
     if changed == "bytes":
         raise _UnusableError(f"{label} has {size} bytes instead of {entry['bytes']}")
     if changed:
-        raise _UnusableError(f"{label} has the right size but other contents than were saved")
+        raise _UnusableError(f"the contents of {label} differ from those saved")
 
 
 # === Deleting ===
 
 
 def _delete(path: str) -> None:
-    """Deletes the files that a save wrote, the manifest first: half deleted, it is unfinished."""
+    """Deletes the files of a checkpoint, the manifest first, to mark it as incomplete."""
     remove(os.path.join(path, _MANIFEST))
     remove_written(path, _WRITTEN)
 
 
 def _delete_old(newest: str, keep: int) -> None:
-    """Deletes unfinished saves before the newest, and all but the last ``keep`` finished ones."""
+    """Deletes incomplete checkpoints up to the newest, and all but the last ``keep`` others."""
     paths = _checkpoint_paths(os.path.dirname(newest))
     paths = [path for path in paths if _step_of(path) <= _step_of(newest)]
     finished = [path for path in paths if _is_finished(path)]
@@ -376,10 +390,17 @@ def _delete_old(newest: str, keep: int) -> None:
 
 
 class Bundle:
-    """A tensor bundle of TensorFlow's, opened by its path up to ``.index``.
+    """TensorFlow checkpoint (tensor bundle).
 
-    ``shapes`` and ``dtypes``, as TensorFlow calls them, are every tensor's, by name. A ValueError
-    says that the bundle is damaged, or a part of it is missing.
+    Args:
+        prefix: Path of the checkpoint without ``.index``.
+
+    Attributes:
+        shapes: Shapes of the tensors by name.
+        dtypes: Names of the dtypes of the tensors by name.
+
+    Raises:
+        ValueError: If the checkpoint is damaged or incomplete.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -394,25 +415,25 @@ class Bundle:
         self.dtypes = {name: dtype.name for name, dtype in dtypes.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor of numbers; a ValueError where it is none, or is damaged."""
+        """Returns a numeric tensor; raises ValueError if it is not numeric or is damaged."""
         dtype = tf.as_dtype(self.dtypes[name])
         if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
             raise ValueError(
-                f"{self.prefix}: {one_line(name)} is {dtype.name}, expected a tensor of numbers."
+                f"{self.prefix}: expected a numeric tensor {one_line(name)}, got {dtype.name}."
             )
         with self._readable(name):
-            # Before TensorFlow takes memory for it.
+            # Check before TensorFlow allocates memory.
             size, stored = math.prod(self.shapes[name]) * dtype.size, self._data_size()
             if size > stored:
                 raise IndexError(f"it has {size:,} bytes, and the data files {stored:,}")
             return np.asarray(self._reader.get_tensor(name))
 
     def read_string(self, name: str) -> bytes:
-        """A tensor that is one string; a ValueError where it is none, or is damaged."""
+        """Returns a scalar string tensor; raises ValueError if it is not one or is damaged."""
         with self._readable(name):
             value = self._reader.get_tensor(name)
         if not isinstance(value, bytes):
-            raise ValueError(f"{self.prefix}: {one_line(name)} is no string.")
+            raise ValueError(f"{self.prefix}: {one_line(name)} is not a string.")
         return value
 
     def _data_size(self) -> int:
@@ -421,12 +442,12 @@ class Bundle:
 
     @contextlib.contextmanager
     def _readable(self, name: str) -> Iterator[None]:
-        """Turns TensorFlow's errors into a sentence."""
+        """Converts errors of TensorFlow to a ValueError."""
         try:
             yield
-        except (tf.errors.OpError, IndexError, RuntimeError) as error:  # IndexError: a file is cut
-            what = f": {one_line(name)} cannot be read, the" if name else f"{INDEX}: the"
+        except (tf.errors.OpError, IndexError, RuntimeError) as error:
+            file = f": cannot read {one_line(name)}, the" if name else f"{INDEX}: the"
             raise ValueError(
-                f"{self.prefix}{what} checkpoint is damaged or cut off: "
+                f"{self.prefix}{file} checkpoint is damaged or truncated: "
                 f"{reason(error).rstrip('.')}."
             ) from error

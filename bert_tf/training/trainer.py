@@ -1,7 +1,6 @@
-"""The order of every training: steps, what follows them, and how it ends.
+"""Base class of trainings: steps, callbacks, evaluations, checkpoints and interruption.
 
-After each call of the compiled steps come the figures, the callbacks, an evaluation and a save
-where they are due, and the question whether someone asked to stop, which all workers answer alike.
+All workers agree after each call of the compiled steps whether to evaluate, save or stop.
 """
 
 import abc
@@ -29,14 +28,14 @@ _SETS_LEARNING_RATE = (
     keras.callbacks.LearningRateScheduler,
     keras.callbacks.ReduceLROnPlateau,
 )
-# SIGTERM is what a preempted cloud machine sends before it goes away.
+# Cloud machines send SIGTERM before they are preempted.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """A context in which a first signal is noted, and a second one interrupts at once.
+    """Context that records the first signal; a second one interrupts immediately.
 
-    Outside of a process' main thread Python notes no signals.
+    Python handles signals only in the main thread.
 
     >>> with Interruption() as interruption:
     ...     interruption.requested
@@ -48,13 +47,13 @@ class Interruption:
 
     def __enter__(self) -> Self:
         is_main = threading.current_thread() is threading.main_thread()
-        self._before = {n: signal.getsignal(n) for n in (_SIGNALS if is_main else ())}
-        for number in self._before:
+        self._handlers = {n: signal.getsignal(n) for n in (_SIGNALS if is_main else ())}
+        for number in self._handlers:
             signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -62,18 +61,18 @@ class Interruption:
             raise KeyboardInterrupt
         self.requested = True
         print(
-            "\nStopping after the steps in progress, to keep a checkpoint. "
-            "Once more stops at once; nothing that is saved is lost either way.",
+            "\nStopping after the current steps to save a checkpoint. Interrupt again to stop "
+            "immediately; saved checkpoints are kept.",
             file=sys.stderr,
             flush=True,
         )
 
 
 class Callbacks:
-    """Keras callbacks, called as ``fit`` would call them.
+    """Calls Keras callbacks as ``fit`` does.
 
-    Steps and epochs are counted from 0, from the training's start, in a resumed one too. ``scores``
-    maps the names of an evaluation's scores to the ``mode`` of Keras, "min" or "max".
+    Steps and epochs count from 0 at the start of the training, also after a resumption. ``scores``
+    maps the names of scores to Keras' ``mode``, "min" or "max".
     """
 
     def __init__(
@@ -99,16 +98,16 @@ class Callbacks:
 
     @property
     def stops(self) -> bool:
-        """True if a callback has set ``model.stop_training``."""
+        """Whether a callback has set ``model.stop_training``."""
         return bool(self._model.stop_training)
 
     def begin(self) -> None:
-        """Begins the training."""
+        """Starts the training."""
         self._model.stop_training = False
         self._list.on_train_begin()
 
     def begin_step(self, step: int) -> None:
-        """Begins a step, and its epoch where it is the first that is made of it."""
+        """Starts a step, and its epoch if it is the first step of it in this process."""
         epoch, batch_index = divmod(step, self._steps)
         if epoch != self._epoch:
             self._epoch = epoch
@@ -122,14 +121,14 @@ class Callbacks:
         loss: float,
         *,
         steps: int = 1,
-        others: Mapping[str, float] = MappingProxyType({}),
+        logs: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Ends a step with its loss, or the last of ``steps`` with the loss of all of them."""
+        """Ends one or more steps with their mean loss and other values for the logs."""
         self._losses += [loss] * steps
-        self._list.on_train_batch_end(step % self._steps, {**others, "loss": loss})
+        self._list.on_train_batch_end(step % self._steps, {**logs, "loss": loss})
 
     def begin_evaluation(self) -> None:
-        """Begins an evaluation."""
+        """Starts an evaluation."""
         self._list.on_test_begin()
 
     def end_evaluation(self, scores: Mapping[str, float]) -> None:
@@ -137,7 +136,7 @@ class Callbacks:
         self._list.on_test_end(dict(scores))
 
     def end_epoch(self, scores: Mapping[str, float]) -> None:
-        """Ends an epoch: ``loss``, the mean of its steps, and each score as ``val_SCORE``."""
+        """Ends an epoch with the mean ``loss`` and the scores as ``val_SCORE``."""
         losses = {"loss": sum(self._losses) / len(self._losses)} if self._losses else {}
         logs = {**losses, **{f"val_{name}": value for name, value in scores.items()}}
         self._list.on_epoch_end(self._epoch, logs)
@@ -152,7 +151,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
     for callback in callbacks:
         if not isinstance(callback, keras.callbacks.Callback):
             raise ValueError(
-                f"callbacks holds {callback!r:.60}: expected objects of keras.callbacks.Callback."
+                f"callbacks: expected keras.callbacks.Callback objects, got {callback!r:.60}."
             )
         if isinstance(callback, _SETS_LEARNING_RATE):
             raise ValueError(
@@ -196,9 +195,9 @@ def _is_unused(callback: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What a training needs; pre-training and fine-tuning add their data and their start.
+    """Inputs of a training; subclasses add data and initial weights.
 
-    ``callbacks`` are Keras callbacks.
+    ``callbacks`` contains Keras callbacks.
     """
 
     settings: Any
@@ -208,38 +207,38 @@ class Inputs:
 
 
 class State(Protocol):
-    """What a training saves as JSON, next to the loop's variables."""
+    """State of a training that is saved as JSON, in addition to variables."""
 
     def to_json(self) -> dict[str, Any]:
-        """Form that ``from_json`` reads."""
+        """Returns the state for JSON."""
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Self:
-        """Reads what ``to_json`` gave."""
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
+        """Creates the state from the result of ``to_json``."""
 
 
 class Trainer(abc.ABC):
-    """A training of a run: stopped and resumed it ends as one that was not, bit for bit.
+    """Base class of trainings. A resumed run gives bit-for-bit the result of an uninterrupted one.
 
-    Of several workers the chief writes. A subclass makes the ``loop`` and the ``callbacks``, has a
-    ``state`` besides the loop's variables, and says what is evaluated and shown. An epoch, of
-    ``steps_per_epoch`` steps, ends with a save and an evaluation.
+    Only the chief writes files. Subclasses create ``loop``, ``callbacks`` and ``state``, and define
+    evaluation and displayed values. Each epoch of ``steps_per_epoch`` steps ends with an evaluation
+    and a checkpoint.
 
     Args:
-        inputs: the settings, the directory, the devices.
-        save_seconds: time after which a state is saved within an epoch, too.
-        num_states: number of saved states to keep; 0 saves none.
+        inputs: Settings, directory and devices.
+        save_seconds: Maximum time between checkpoints within an epoch.
+        num_states: Number of checkpoints to keep; 0 saves none.
     """
 
     loop: TrainingLoop
     callbacks: Callbacks
     state: State
     steps_per_epoch: int
-    # Whether every call makes one step.
+    # Whether each call of the loop runs a single step.
     single_step_calls = False
-    # What a line calls the state that a training continues from, up to its step.
+    # Description of the state in the message about a resumption.
     saved: ClassVar[str]
-    # Whether callbacks get all figures of a step, or its loss alone.
+    # Whether the logs of callbacks contain all values of a step, not only the loss.
     logs_figures: ClassVar[bool]
 
     def __init__(self, inputs: Inputs, *, save_seconds: float, num_states: int) -> None:
@@ -254,13 +253,13 @@ class Trainer(abc.ABC):
 
     @property
     def step(self) -> int:
-        """Number of steps done."""
+        """Number of finished steps."""
         return self.loop.step
 
     # --- Saved states ----------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Saves all that going on needs, once for each step."""
+        """Saves the state, once per step."""
         if self._num_states and self.step != self._saved_step:
             variables, state = self.loop.state(), self.state.to_json()
             states, keep = self.directory.states, self._num_states
@@ -269,7 +268,7 @@ class Trainer(abc.ABC):
         self._saved_step, self._saved_at = self.step, time.monotonic()
 
     def restore(self) -> bool:
-        """Restores the newest saved state and says so; returns whether there is one."""
+        """Restores the newest state, and prints a message; returns whether there is one."""
         restored = saved_states.restore_latest(self.directory.states, self.loop.state())
         self.workers.check_same(self.step, "newest checkpoint in --model_dir")
         if restored is None:
@@ -286,49 +285,52 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def batches(self) -> Iterator[Any]:
-        """The batches from here on, for the loop."""
+        """Returns the remaining batches."""
 
     def next_pause(self) -> int:
-        """The next step that may be followed by a save or an evaluation."""
+        """Returns the next step after which a checkpoint or an evaluation may be due."""
         return (self.step // self.steps_per_epoch + 1) * self.steps_per_epoch
 
     @property
     @abc.abstractmethod
     def last_step(self) -> int:
-        """The step up to which ``train`` trains."""
+        """Last step of ``train``."""
 
     def is_epochs_end(self) -> bool:
-        """True if the newest step was an epoch's last, or the training's."""
+        """Returns whether the last step ended an epoch or the training."""
         return self.step % self.steps_per_epoch == 0 or self.step == self.last_step
 
     def is_evaluation_due(self) -> bool:
-        """True if the newest step is to be followed by an evaluation."""
+        """Returns whether an evaluation is due."""
         return self.is_epochs_end() or self.callbacks.stops
 
     def is_save_due(self) -> bool:
-        """True if the newest step is to be followed by a save."""
+        """Returns whether a checkpoint is due."""
         seconds = time.monotonic() - self._saved_at
-        asked = self.interruption.requested or self.callbacks.stops
-        return self.is_epochs_end() or asked or seconds >= self._save_seconds
+        stops = self.interruption.requested or self.callbacks.stops
+        return self.is_epochs_end() or stops or seconds >= self._save_seconds
 
     @abc.abstractmethod
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
-        """Saves and evaluates what is due; ``stops``: a signal asked to, ``ends``: a callback."""
+        """Saves and evaluates if due.
+
+        ``stops`` is whether a signal stops the training, ``ends`` whether a callback ends it.
+        """
 
     @abc.abstractmethod
     def take(
         self, results: StepResults, seconds: float | None
     ) -> tuple[dict[str, float], int, int]:
-        """Takes the results of some steps: figures with the ``loss``, tokens and examples."""
+        """Records results; returns values with the ``loss``, and numbers of tokens and examples."""
 
     @abc.abstractmethod
     def labels(self, figures: Mapping[str, float]) -> dict[str, str]:
-        """What of the figures is shown while the training runs, by its label."""
+        """Returns the displayed values by label."""
 
     def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
-        """Shows the results of some steps, and writes them for TensorBoard.
+        """Displays the results of some steps, and writes them for TensorBoard.
 
-        ``seconds`` are those of the steps, ``None`` for the first ones, which are mostly tracing.
+        ``seconds`` is the time of the steps, ``None`` for the first call, which is mostly tracing.
         """
         figures, tokens, examples = self.take(results, seconds)
         figures |= {"gradient_norm": results.gradient_norm, "learning_rate": results.learning_rate}
@@ -339,27 +341,27 @@ class Trainer(abc.ABC):
             )
         progress.update(results.step, self.labels(figures))
         self.summaries.write("train", results.step, figures)
-        others = figures if self.logs_figures else {}
+        logs = figures if self.logs_figures else {}
         steps = len(results.losses)
-        self.callbacks.end_step(results.step - 1, figures["loss"], steps=steps, others=others)
+        self.callbacks.end_step(results.step - 1, figures["loss"], steps=steps, logs=logs)
 
     @abc.abstractmethod
     def remedy(self, error: BadStepError) -> Exception:
-        """The error that says what is to be done about a bad step."""
+        """Returns an error with a remedy for a bad step."""
 
     def has_ended(self) -> bool:
-        """True if no step is to follow, whatever was planned."""
+        """Returns whether the training ends before ``last_step``."""
         return False
 
     def note_end(self) -> None:
-        """Keeps that a callback ended the training here, where that has to be kept."""
+        """Records that a callback ended the training."""
         return
 
     def train(self, label: str) -> bool:
         """Trains up to the last step; returns whether a callback ended the training.
 
         Raises:
-            KeyboardInterrupt: a signal asked to stop; all is saved.
+            KeyboardInterrupt: If a signal stopped the training; the state is saved.
         """
         iterator, last_step = self.batches(), self.last_step
         progress = Progress(label, last_step, "steps", self.step)
@@ -374,12 +376,12 @@ class Trainer(abc.ABC):
                 raise self.remedy(error) from error
             seconds = time.monotonic() - began
             if not compiled:
-                progress.write(f"First step made: {seconds:.1f} s, most of it to compile.")
+                progress.write(f"First step: {seconds:.1f} s, mostly compilation.")
             self.note(progress, results, seconds if compiled else None)
             if compiled and not self.single_step_calls:
                 pace.note(steps, seconds)
             compiled = True
-            # All workers stop if one is asked to; the chief decides the number of the next steps.
+            # All workers stop if one receives a signal. The chief chooses the number of steps.
             mine = (
                 self.interruption.requested,
                 self.callbacks.stops,
@@ -388,13 +390,11 @@ class Trainer(abc.ABC):
             )
             requests, stopping, pauses, paces = self.workers.gather(mine).T
             pace.steps = int(paces[0])
-            # A signal that comes from here on is looked at behind the pause, or the next time: all
-            # do the same till then.
+            # Later signals are handled after the pause or in the next iteration.
             stops, ends = bool(requests.any()), bool(stopping.any())
             if stops or ends or pauses[0]:
                 self.pause(progress, stops, ends)
-                # A callback may end the training when it hears of the evaluation, and someone may
-                # have asked to stop in the meantime.
+                # A callback may end the training after the evaluation, and a signal may arrive.
                 requests, stopping = self.workers.gather(
                     [self.interruption.requested, self.callbacks.stops]
                 ).T
@@ -414,5 +414,5 @@ class Trainer(abc.ABC):
         self.background.wait()
         self.workers.leave()
         if not self.directory.is_temporary:
-            print_progress(f"Stopped at step {self.step:,}. The same command goes on from there.")
+            print_progress(f"Stopped at step {self.step:,}. Rerun the same command to resume.")
         raise KeyboardInterrupt

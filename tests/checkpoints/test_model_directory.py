@@ -33,7 +33,7 @@ def test_what_a_training_saved(tmp_path):
     checkpoint = model_directory.read_checkpoint(str(tmp_path))
     assert checkpoint.tensors["classifier/bias"].read().tolist() == [1, 0, 0]
     (note,) = checkpoint.notes
-    assert note.startswith("Passed over the checkpoint ") and "step-00000002" in note
+    assert note.startswith("Skipped the checkpoint ") and "step-00000002" in note
 
 
 def _save(folder, step, model, more=None):

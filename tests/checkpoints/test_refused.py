@@ -113,7 +113,7 @@ REFUSED = [
     ("bert_tf", "checkpoints", None, "has no checkpoint yet, as its run was stopped before the "
      "first"),
     ("bert_tf", "checkpoints/step-00000000/variables.index", b"",
-     "^No checkpoint in .* is intact: restore one from a copy, or delete them to start again"),
+     "^No checkpoint in .* is intact. Restore one from a copy, or delete them to start again"),
     ("bert_tf", MODEL, {EMBEDS: 1},
      "sentence_embedding is 1, expected an object with pooling, normalize, max_seq_length, "
      "query_prefix, document_prefix, dims, rescale"),

@@ -483,9 +483,9 @@ def turn_a_bit(path):
     ("file", "change", "sentence"),
     [
         (".index", lambda path: os.truncate(path, 50),
-         r"ckpt\.index: the checkpoint is damaged or cut off: "),
+         r"ckpt\.index: the checkpoint is damaged or truncated: "),
         (DATA, lambda path: os.truncate(path, 31),
-         "ckpt: a/kernel cannot be read, the checkpoint is damaged or cut off: it has 48 "
+         "ckpt: cannot read a/kernel, the checkpoint is damaged or truncated: it has 48 "
          "bytes, and the data files 31"),
         (DATA, os.remove, r"a/kernel cannot be read, .* data files 0"),
         (DATA, turn_a_bit, "a/kernel cannot be read.*[Cc]hecksum does not match"),

@@ -70,7 +70,7 @@ def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of
     for stop in stops:
         with pytest.raises(KeyboardInterrupt):
             run(again)
-        notice = f"Stopped at step {stop}. The same command goes on from there."
+        notice = f"Stopped at step {stop}. Rerun the same command to resume."
         assert notice in capsys.readouterr().out
     run(again)
     if stops == [3]:

@@ -219,7 +219,7 @@ def test_interrupted_during_an_evaluation(inputs, finished, tmp_path, monkeypatc
     flags = settings(inputs, tmp_path / "run", test_file=inputs / "test.tsv")
     with pytest.raises(KeyboardInterrupt):
         run(flags)
-    assert "Stopped at step 6. The same command goes on from there" in capsys.readouterr().out
+    assert "Stopped at step 6. Rerun the same command to resume" in capsys.readouterr().out
     run(flags)
     assert_ends_as(finished, tmp_path / "run")
 

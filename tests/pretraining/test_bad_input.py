@@ -138,7 +138,7 @@ def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypa
     capsys.readouterr()
     run(settings)
     printed = capsys.readouterr().out
-    assert "Passed over the checkpoint" in printed
+    assert "Skipped the checkpoint" in printed
     assert "Continuing from the checkpoint at step 1." in printed
     assert_bit_equal(weights(model_dir, 2), whole)
     assert json.loads((model_dir / "results.json").read_text()) == results

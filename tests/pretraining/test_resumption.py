@@ -32,7 +32,7 @@ def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
     os.kill(started.number, signal.SIGINT)
     stopped = started.ended()
     assert stopped.returncode == 130, stopped.stderr
-    assert "The same command goes on from there." in stopped.stdout
+    assert "Rerun the same command to resume." in stopped.stdout
     (kept,) = os.listdir(model_dir / "checkpoints")
     assert 0 < int(kept.removeprefix("step-")) < 2000
     done = pretrain(inputs, model_dir, **steps)

@@ -50,9 +50,7 @@ def test_the_first_signal_is_noted_and_the_second_interrupts(number, capsys):
     with Interruption() as interruption:
         os.kill(os.getpid(), number)
         assert interruption.requested
-        assert (
-            "Stopping after the steps in progress, to keep a checkpoint" in capsys.readouterr().err
-        )
+        assert "Stopping after the current steps to save a checkpoint" in capsys.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
             signal.sigtimedwait([], 1)

@@ -92,13 +92,14 @@ def _flip_a_bit(path):
     ("name", "damage", "reason"),
     [
         ("variables.data-00000-of-00001", _truncate, r"has 31 bytes instead of 32\."),
-        ("variables.data-00000-of-00001", _flip_a_bit, "right size but other contents than were "
-         "saved"),
+        ("variables.data-00000-of-00001", _flip_a_bit, "the contents of "
+            "variables.data-00000-of-00001 differ from "
+         "those saved"),
         ("variables.index", pathlib.Path.unlink, "variables.index is missing or cannot be read"),
         ("manifest.json", _truncate, None),
         ("manifest.json", lambda path: path.write_text("{}"), "its manifest.json is damaged"),
         ("manifest.json", lambda path: path.write_text("[1"), "its manifest.json is damaged"),
-        ("manifest.json", pathlib.Path.unlink, "its save did not end"),
+        ("manifest.json", pathlib.Path.unlink, "it is incomplete"),
     ],
 )  # fmt: skip
 def test_a_damaged_newest_one_is_passed_over(tmp_path, name, damage, reason):
@@ -111,7 +112,7 @@ def test_a_damaged_newest_one_is_passed_over(tmp_path, name, damage, reason):
         return
     assert (restored.step, _values(variables)) == (1, [1, 1])
     (warning,) = restored.warnings
-    assert warning.startswith(f"Passed over the checkpoint {tmp_path}/step-00000002: ")
+    assert warning.startswith(f"Skipped the checkpoint {tmp_path}/step-00000002: ")
     assert re.search(reason, warning)
     # Training goes on from 1 and saves 2 again.
     _save(tmp_path, 2)
@@ -191,7 +192,7 @@ def test_links_to_files_are_read_as_the_cache_of_a_hub_has_them(tmp_path):
 def test_if_none_is_intact_training_does_not_start_anew_in_silence(tmp_path):
     _truncate(pathlib.Path(_save(tmp_path, 1)) / "variables.index")
     message = (
-        "No checkpoint in .* is intact: restore one from a copy, or delete them to start again"
+        "No checkpoint in .* is intact. Restore one from a copy, or delete them to start again"
     )
     with pytest.raises(ValueError, match=message):
         saved_states.restore_latest(str(tmp_path), _variables(0))
@@ -261,7 +262,7 @@ def test_killed_while_an_old_one_is_deleted(tmp_path, monkeypatch):
 def test_a_link_in_a_checkpoints_place_is_not_written_through(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "step-00000001").symlink_to(tmp_path / "mine")
-    with pytest.raises(OSError, match="step-00000001 is a link, and is not followed"):
+    with pytest.raises(OSError, match="step-00000001 is a symbolic link"):
         _save(tmp_path, 1)
     assert os.listdir(tmp_path / "mine") == []
 
@@ -270,10 +271,10 @@ def test_a_directory_that_cannot_be_made_and_none_to_keep_are_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
         OSError,
-        match=r"The checkpoint of step 3 could not be saved in .*/file is not a directory\)",
+        match="Cannot save the checkpoint of step 3 in .*/file is not a directory",
     ):
         _save(tmp_path / "file", 3)
-    with pytest.raises(ValueError, match="At least one checkpoint has to be kept, got keep=0"):
+    with pytest.raises(ValueError, match="keep=0: expected at least 1"):
         _save(tmp_path, 1, keep=0)
 
 
@@ -283,9 +284,9 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, full_disk):
     with pytest.raises(OSError) as caught, full_disk(100_000):
         saved_states.save(str(tmp_path), 2, large, {})
     message = reason(caught.value)
-    assert message.startswith(f"The checkpoint of step 2 could not be saved in {tmp_path} (")
+    assert message.startswith(f"Cannot save the checkpoint of step 2 in {tmp_path}: ")
     assert message.endswith(
-        "): make room there or mend it, and start again; the checkpoints before it are intact."
+        ". Free disk space or fix the error, then rerun; earlier checkpoints are intact."
     )
     # No name of TensorFlow's graph is in it, and what a command shows of it ends with the advice.
     assert "[Op:" not in message and "{{" not in message
@@ -301,13 +302,13 @@ def test_differences_are_named_and_nothing_is_assigned(tmp_path):
     with pytest.raises(ValueError) as caught:
         saved_states.restore_latest(str(tmp_path), variables)
     assert str(caught.value) == (
-        f"The checkpoint {path} is of another model or optimizer: model/bias is not in it; "
-        "optimizer/iteration is in it alone; "
-        "model/kernel is float32 (3, 2) in it and float32 (2, 2) here."
+        f"The checkpoint {path} belongs to a different model or optimizer: model/bias is missing; "
+        "optimizer/iteration is unexpected; "
+        "model/kernel: expected float32 (2, 2), got float32 (3, 2)."
     )
     assert not variables["model/kernel"].numpy().any()
     variables = {f"model/{i}": keras.Variable(0.0) for i in range(9)}
-    with pytest.raises(ValueError, match="model/4 is not in it, and 6 more"):
+    with pytest.raises(ValueError, match="model/4 is missing, and 6 more"):
         saved_states.restore_latest(str(tmp_path), variables)
 
 
@@ -356,8 +357,7 @@ def test_a_save_that_fails_is_told_once_and_loses_nothing(tmp_path, surfaces, mo
     saved_states.save(str(tmp_path), 1, weight, {})
     (tmp_path / "step-00000002").symlink_to(tmp_path)
     message = (
-        "The checkpoint of step 2 could not be saved in .*: make room there or mend it, and "
-        "start again"
+        "Cannot save the checkpoint of step 2 in .*Free disk space or fix the error, then rerun"
     )
     saving = BackgroundSaving()
     saving.save(str(tmp_path), 2, weight, {}, keep=3)
