@@ -141,8 +141,8 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
         ({"metric": "f1_odd"}, "--metric=f1_odd is not available for .*classes neg, pos"),
         ({"class_weights": "odd:2"}, "got 'odd', and the classes are neg, pos"),
         ({"init_checkpoint": "bare"}, "bare cannot read text: .*has no vocabulary: put its vocab"),
-        ({"strategy": "auto"}, "TF_CONFIG names a cluster of 2 tasks, and each of them would do "
-         "the whole work alone"),
+        ({"strategy": "auto"}, "TF_CONFIG contains 2 tasks, but only pretrain supports several "
+            "workers"),
     ],
 )  # fmt: skip
 def test_a_start_or_data_that_do_not_fit_are_refused(

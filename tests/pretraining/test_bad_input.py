@@ -61,7 +61,7 @@ def test_one_of_several_processes_that_know_nothing_of_each_other_is_told(
     inputs, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
-    with pytest.warns(DifferenceWarning, match="each of the 2 processes trains alone"):
+    with pytest.warns(DifferenceWarning, match="each of the 2 processes trains its own model"):
         assert "requires at least two" in refusal_of(inputs, tmp_path, strategy="multi_worker")
 
 

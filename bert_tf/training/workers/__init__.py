@@ -1,1 +1,1 @@
-"""Workers: processes on several machines that share a training, found, joined, and agreed."""
+"""Training with several workers, which are processes on several machines."""

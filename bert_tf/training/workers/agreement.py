@@ -1,4 +1,4 @@
-"""What the workers of a training agree on, summed by the strategy's own all-reduce."""
+"""Exchange of numbers between the workers of a training, by the all-reduce of the strategy."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -12,19 +12,19 @@ from .cluster import Cluster
 from .interruptible import run_in_thread
 from .waiting import LostWorkerError, Partners
 
-# TensorFlow's errors where another worker ended, or does not answer.
+# Errors of TensorFlow if another worker has ended or does not respond.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
-    # Where a collective operation breaks off, among others.
+    # Raised by interrupted collective operations, among others.
     tf.errors.InternalError,
 )
 
 
 class Workers:
-    """The workers of a strategy; without a cluster, this process alone."""
+    """Workers of a strategy; without a cluster, only this process."""
 
     def __init__(
         self,
@@ -40,17 +40,17 @@ class Workers:
         self._gather_replicas = tf.function(self._gather_on_replicas)
 
     def name(self, index: int) -> str:
-        """A worker's name for a sentence."""
+        """Returns the name of a worker for messages."""
         return self._partners.name(index)
 
     def gather(self, values: Sequence[float]) -> np.ndarray:
-        """Every worker's values, (workers, values) float64, the same on each of them."""
+        """Returns the values of all workers, float64 (workers, values)."""
         mine = np.asarray(values, np.float64)
         if self.count == 1:
             return mine[None]
         with self.connected():
             replicas = run_in_thread(lambda: self._gather_replicas(tf.constant(mine)).numpy())
-        # A worker's replicas are neighbours and hold the same: take the first of each.
+        # The replicas of a worker are adjacent and have equal values.
         return replicas[:: len(replicas) // self.count]
 
     def _gather_on_replicas(self, values: tf.Tensor) -> tf.Tensor:
@@ -65,7 +65,7 @@ class Workers:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Raises LostWorkerError if another worker ended, or interrupts if a signal ended it."""
+        """Raises LostWorkerError if another worker has ended, or interrupts if it was stopped."""
         with self._partners.reporting():
             try:
                 yield
@@ -75,32 +75,32 @@ class Workers:
                 if self._partners.is_any_stopped():
                     raise KeyboardInterrupt from error
                 raise LostWorkerError(
-                    f"Another of the {self.count} workers ended or cannot be reached: see what it "
-                    "printed, and start every worker again with the same command; the run goes on "
-                    "from its newest checkpoint."
+                    f"Another of the {self.count} workers ended or cannot be reached. Check its "
+                    "output, and rerun the command on each worker to resume from the last "
+                    "checkpoint."
                 ) from error
 
     def wait(self) -> None:
-        """Waits until every worker has come here."""
+        """Waits until all workers have called this method."""
         self.gather([0.0])
 
     def leave(self) -> None:
-        """Waits until every worker calls this, and no longer reads from this process."""
+        """Waits until all workers have called this method and no longer need this process."""
         self.wait()
         self._linger()
 
     def _linger(self) -> None:
-        # A worker may end as soon as it has its sum, while another still reads parts of it there. A
-        # second sum starts only after all workers have the first one.
+        # A worker may end when it has its sum, while others still read from it. A second sum starts
+        # only after all workers have the first one.
         with contextlib.suppress(LostWorkerError):
             self.wait()
 
     def check_same(self, number: float, what: str) -> None:
-        """Checks that every worker has the same number; errors call it ``what``."""
+        """Checks that all workers have the same number; ``what`` is its name in errors."""
         numbers = self.gather([number])[:, 0]
         if (numbers != numbers[0]).any():
             self._linger()
             raise ValueError(
-                f"The workers differ in the {what} ({numbers.tolist()}): start every worker with "
-                "the same flags, on a disk that all of them share."
+                f"The workers differ in the {what} ({numbers.tolist()}). Run the same command on "
+                "each worker, with a shared disk."
             )

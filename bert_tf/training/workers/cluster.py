@@ -1,4 +1,4 @@
-"""Which workers there are, and which of them this process is."""
+"""Addresses of the workers, and the index of this process."""
 
 import os
 import re
@@ -10,28 +10,28 @@ from bert_tf.io.wording import quote, warn
 
 
 class Cluster(NamedTuple):
-    """The ``host:port`` of every worker, the chief's first, and which of them this process is."""
+    """Addresses (``host:port``) of the workers, the chief first, and the index of this process."""
 
     addresses: tuple[str, ...]
     task: int
 
 
 def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None) -> Cluster | None:
-    """The cluster that flags or else ``TF_CONFIG`` name; None for one process.
+    """Returns the cluster of the flags or of ``TF_CONFIG``; None for a single process.
 
-    ``["slurm"]`` and ``["slurm:PORT"]`` stand for the tasks that srun started.
+    ``["slurm"]`` and ``["slurm:PORT"]`` mean the tasks that srun started.
 
     >>> find_cluster(["a:2222", "b:2222"], 1)
     Cluster(addresses=('a:2222', 'b:2222'), task=1)
     """
     if slurm := re.fullmatch(r"slurm(?::(\d+))?", ",".join(worker_hosts)):
         if task_index is not None:
-            raise ValueError("--worker_hosts=slurm finds the --task_index, too: leave it out.")
+            raise ValueError("--worker_hosts=slurm determines --task_index. Remove --task_index.")
         worker_hosts, task_index = slurm_workers(slurm[1] or "2222")
     if bool(worker_hosts) != (task_index is not None):
         raise ValueError(
-            "--worker_hosts and --task_index go together: HOST:PORT of every worker, by commas, "
-            "and which of these this process is, from 0."
+            "--worker_hosts and --task_index require each other. Pass HOST:PORT of each worker, "
+            "separated by commas, and the index of this process, from 0."
         )
     jobs: Mapping[str, Sequence[str]] = {"worker": worker_hosts}
     task: Any = {"type": "worker", "index": task_index}
@@ -51,33 +51,32 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
     for address in addresses:
         if not re.fullmatch(r".+:\d{1,5}", address) or addresses.count(address) > 1:
             raise ValueError(
-                f"{source}: expected HOST:PORT of every worker, each another, got {quote(address)}."
+                f"{source}: expected distinct HOST:PORT addresses, got {quote(address)}."
             )
     return Cluster(addresses, tasks.index(own_task))
 
 
 def check_one_worker() -> None:
-    """Checks, for what runs on one machine, that ``TF_CONFIG`` does not name several tasks."""
+    """Checks that ``TF_CONFIG`` contains at most one task, for commands without workers."""
     count = sum(map(len, read_tf_config()[0].values()))
     if count > 1:
         raise ValueError(
-            f"TF_CONFIG names a cluster of {count} tasks, and each of them would do the whole work "
-            "alone: several workers pre-train together, and all else runs on one machine. Start it "
-            "with TF_CONFIG unset; it takes every GPU of that machine."
+            f"TF_CONFIG contains {count} tasks, but only pretrain supports several workers. Unset "
+            "TF_CONFIG; the command uses all GPUs of its machine."
         )
 
 
 # === TF_CONFIG, as TensorFlow, Vertex AI, AI Platform and Kubeflow write it ===
 
-# Like ``tf.distribute.cluster_resolver.TFConfigClusterResolver`` this takes an index that is a
-# string, and passes over ``environment``, ``job`` and a task's ``trial``.
+# Like ``tf.distribute.cluster_resolver.TFConfigClusterResolver``, this accepts an index that is a
+# string, and ignores ``environment``, ``job`` and the ``trial`` of a task.
 
 JOBS = ("chief", "worker")
 _EXPECTED = 'TF_CONFIG: expected a cluster such as {"worker": ["HOST:PORT", "HOST:PORT"]}'
 
 
 def read_tf_config() -> tuple[dict[str, Sequence[str]], Any]:
-    """The addresses of each of ``JOBS``, and the own task's type and index."""
+    """Returns the addresses by job, and the type and index of this task."""
     text = os.environ.get("TF_CONFIG")
     config = parse_json_object(text, "the environment variable TF_CONFIG") if text else {}
     cluster, task = config.get("cluster") or {}, config.get("task")
@@ -86,22 +85,21 @@ def read_tf_config() -> tuple[dict[str, Sequence[str]], Any]:
     for job, addresses in cluster.items():
         if addresses and job not in (*JOBS, "master", "evaluator"):
             raise ValueError(
-                f"{_EXPECTED}, of the jobs chief and worker, got the job {quote(job)}: parameter "
-                "servers take no part in a run."
+                f"{_EXPECTED} with the jobs chief and worker, got the job {quote(job)}. Remove "
+                "parameter servers, which are not supported."
             )
         if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
             raise ValueError(f"{_EXPECTED}, got {quote(addresses)} for {job}.")
     if "master" in cluster:
-        warn(["TF_CONFIG: master is read as chief, which is TensorFlow's name for it."])
+        warn(["TF_CONFIG: master is treated as chief."])
     if cluster.pop("evaluator", None):
-        warn(
-            ["TF_CONFIG: the evaluator takes no part, and is not waited for: the chief evaluates."]
-        )
+        warn(["TF_CONFIG: the evaluator is ignored, because the chief evaluates."])
     if isinstance(task, dict):
         kind, index = task.get("type"), task.get("index", 0)
         if kind == "evaluator":
             raise ValueError(
-                "TF_CONFIG: this task is the evaluator: the chief evaluates, start none."
+                "TF_CONFIG: evaluator tasks are not supported, because the chief evaluates. Do not "
+                "start this task."
             )
         is_text = isinstance(index, str) and index.isdecimal()
         task = {"type": _job(kind), "index": int(index) if is_text else index}
@@ -112,9 +110,9 @@ def _job(name: Any) -> Any:
     return "chief" if name == "master" else name  # AI Platform's name
 
 
-# === What Slurm and Open MPI say, by environment variables, to the processes that they start ===
+# === Environment variables of Slurm and Open MPI ===
 
-# The number of processes that one command started, and how they train together.
+# Variables with the number of processes, and the flags for training with all of them.
 _TOGETHER = {
     "SLURM_STEP_NUM_TASKS": "--worker_hosts=slurm",
     "OMPI_COMM_WORLD_SIZE": "--worker_hosts=HOST:PORT,HOST:PORT --task_index=$OMPI_COMM_WORLD_RANK",
@@ -122,27 +120,27 @@ _TOGETHER = {
 
 
 def slurm_workers(port: str) -> tuple[list[str], int]:
-    """The ``host:port`` of each task that srun started, in the order of ranks, and the own rank."""
+    """Returns the addresses of the tasks of srun, in the order of ranks, and the rank."""
     names = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
     try:
         nodes, tasks, rank = (os.environ[name] for name in names)
     except KeyError as error:
         raise ValueError(
-            f"--worker_hosts=slurm: the environment has no {error.args[0]}, which srun sets: start "
-            "the command by srun, or name HOST:PORT of every worker, by commas."
+            f"--worker_hosts=slurm: the environment variable {error.args[0]} is not set. Start the "
+            "command with srun, or pass --worker_hosts=HOST:PORT,HOST:PORT."
         ) from error
     hosts = [*_host_names(nodes)]
     if len(hosts) != int(tasks):
         raise ValueError(
-            f"--worker_hosts=slurm: srun started {tasks} tasks on {len(hosts)} nodes ({nodes}), "
-            "and a worker takes all GPUs of its node: give srun, or sbatch, --ntasks-per-node=1."
+            f"--worker_hosts=slurm: expected one task per node, got {tasks} tasks on {len(hosts)} "
+            f"nodes ({nodes}). Pass --ntasks-per-node=1 to srun or sbatch."
         )
     return [f"{host}:{port}" for host in hosts], int(rank)
 
 
 def _host_names(nodes: str) -> Iterator[str]:
-    """The names behind Slurm's short form, such as ``m5,n[08-10,12]``."""
-    # TensorFlow's SlurmClusterResolver sorts them as texts, n10 before n9, and ranks are not.
+    """Expands Slurm's short form of host names, such as ``m5,n[08-10,12]``."""
+    # TensorFlow's SlurmClusterResolver sorts n10 before n9, unlike the ranks.
     for name in re.findall(r"(?:[^,[]|\[[^]]*\])+", nodes):
         prefix, _, ranges = name.removesuffix("]").partition("[")
         if not ranges:
@@ -153,11 +151,11 @@ def _host_names(nodes: str) -> Iterator[str]:
 
 
 def uncoordinated_processes() -> Iterator[str]:
-    """A sentence where this is one of several processes that know nothing of each other."""
+    """Yields a warning if the process is one of several that do not train together."""
     for name, flags in _TOGETHER.items():
         count = os.environ.get(name, "1")
         if count != "1":
             yield (
-                f"{name}={count}: each of the {count} processes trains alone, and needs a "
-                f"--model_dir of its own; {flags} lets them train one model together."
+                f"{name}={count}: each of the {count} processes trains its own model and requires "
+                f"its own --model_dir. To train one model, pass {flags}."
             )

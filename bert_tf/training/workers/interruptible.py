@@ -1,4 +1,4 @@
-"""Waiting for work that Ctrl-C cannot end."""
+"""Interruptible calls of functions that ignore Ctrl-C."""
 
 import threading
 from collections.abc import Callable
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def run_in_thread(work: Callable[[], T], seconds: float | None = None) -> T:
-    """Does work in a thread that is left behind by Ctrl-C, or after some time a TimeoutError."""
+    """Calls a function in a thread, which Ctrl-C or a TimeoutError abandons."""
     future: Future[T] = Future()
 
     def run() -> None:

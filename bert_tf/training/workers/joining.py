@@ -1,4 +1,4 @@
-"""Joins the workers of a cluster, once waiting.py has found all of them."""
+"""Creates the strategy of a cluster after all workers are connected."""
 
 import contextlib
 import signal
@@ -11,12 +11,12 @@ from bert_tf.io.wording import reason
 from .cluster import Cluster
 from .waiting import Partners, collected_signals
 
-# TensorFlow checks once a second whether it has caught a SIGTERM, and reports it to all workers.
+# TensorFlow checks each second whether it has received SIGTERM, and reports it to all workers.
 _NOTICE, _NOTICE_MILLISECONDS = "TF_DEFAULT_PREEMPTION_NOTICE_KEY", 2000
 
 
 def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strategy, Partners]:
-    """Joins the cluster once all of its workers are connected; waits up to ``wait_minutes``."""
+    """Joins the cluster when all workers are connected; waits up to ``wait_minutes``."""
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",
@@ -31,9 +31,8 @@ def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strate
                 strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
             except tf.errors.OpError as error:
                 raise ValueError(
-                    f"The workers could not join each other ({reason(error, 200)}): start every "
-                    "worker anew, each with a --task_index (or TF_CONFIG) of its own and a port "
-                    "that is free."
+                    f"The workers cannot connect ({reason(error, 200)}). Restart each worker with "
+                    "its own --task_index (or TF_CONFIG) and an unused port."
                 ) from error
         # TensorFlow's error cannot be raised while a signal handler raises another.
         with collected_signals() as received, contextlib.suppress(tf.errors.OpError):

@@ -1,8 +1,8 @@
-"""Workers find each other before TensorFlow joins them, and report signals to each other.
+"""Connections between workers before TensorFlow joins them, and exchange of signals.
 
-TensorFlow waits an hour for a missing worker, catches SIGTERM meanwhile, and holds Python's lock.
-So each worker first connects to the chief, which starts the joining once all are connected. This
-only checks that all workers are reachable: the addresses are given, and TensorFlow joins them.
+TensorFlow waits an hour for a missing worker, catches SIGTERM during that time, and holds the
+global interpreter lock. Therefore each worker first connects to the chief, which starts the joining
+when all workers are connected.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from typing import Any
 _ANSWER_SECONDS = 2.0
 _PAUSE_SECONDS = 0.2
 _REPORT_SECONDS = 30.0
-# The chief learns why a worker ended, up to ten seconds after the others notice that it has.
+# Time after which the chief knows why a worker ended.
 _REASON_SECONDS = 15.0
 _START, _JOINED, _STOPPED = b"g", b"j", b"s"
 
 
 class LostWorkerError(ConnectionError):
-    """Another worker ended; ``command`` ends the process at once."""
+    """Another worker has ended; ``command`` then ends the process immediately."""
 
 
 class Partners:
@@ -47,7 +47,7 @@ class Partners:
 
     @contextlib.contextmanager
     def connected_workers(self, minutes: float) -> Iterator[None]:
-        """Waits until all workers are there, for the block to join them.
+        """Waits until all workers are connected, so that the block can join them.
 
         If a worker ends before it has joined, this process ends with an error message and status 1.
         A signal interrupts immediately before the joining starts. During the joining it interrupts
@@ -99,9 +99,8 @@ class Partners:
                     break
                 if now - began > 60 * minutes:
                     raise TimeoutError(
-                        f"After {minutes:g} minutes without {missing}: see what was printed there, "
-                        "and start every worker again, with the same HOST:PORT of all and with "
-                        "ports that all of them reach."
+                        f"Waited {minutes:g} minutes for {missing}. Check its output, and restart "
+                        "each worker with the same addresses and reachable ports."
                     )
                 if now - reported > _REPORT_SECONDS:
                     reported = now
@@ -109,7 +108,7 @@ class Partners:
         if self._is_chief:
             self._send(_START)
             return
-        # TensorFlow reports a SIGTERM to the chief's TensorFlow once, which has to listen by then.
+        # TensorFlow reports SIGTERM to the chief only once, so that the chief must already listen.
         while not (connection := self._call()) and _receive(self._connections[0]) is None:
             if received:
                 break
@@ -129,9 +128,9 @@ class Partners:
         except (OSError, OverflowError) as error:
             number = getattr(error, "errno", None)
             raise ValueError(
-                f"This is {self.name(self._index)}, and its port cannot be listened at "
-                f"({os.strerror(number) if number else error}): end what listens there, or give "
-                "every worker the HOST:PORT of another."
+                f"Cannot listen on the port of {self.name(self._index)}, which is this process: "
+                f"{os.strerror(number) if number else error}. Stop the program that uses it, or "
+                "pass another HOST:PORT on all workers."
             ) from error
         listening.settimeout(_PAUSE_SECONDS)
         return listening
@@ -140,20 +139,20 @@ class Partners:
         """Checks once for new workers; returns those that are missing, for a message."""
         if self._is_chief:
             for index, each in [*self._connections.items()]:
-                if _receive(each) is not None:  # it has ended, and may connect again
+                if _receive(each) is not None:  # The worker has ended and may connect again.
                     self._connections.pop(index).close()
-            with contextlib.suppress(OSError):  # no new connection within the pause
+            with contextlib.suppress(OSError):  # There is no new connection.
                 self._accept_peer(listening.accept()[0])
             absent = [index for index in self._expected if index not in self._connections]
-            return "; ".join(f"{self.name(index)}, which has not come" for index in absent)
+            return "; ".join(f"{self.name(index)}, which has not connected" for index in absent)
         if not self._connections:
             connection = self._call()
             if connection is None:
                 time.sleep(_PAUSE_SECONDS)
-                return f"{self.name(0)}, which does not answer"
+                return f"{self.name(0)}, which does not respond"
             if not self._accept_peer(connection):
                 time.sleep(_PAUSE_SECONDS)
-                return f"{self.name(0)}, where something else answers"
+                return f"{self.name(0)}, where another program responds"
         heard = _receive(self._connections[0], _PAUSE_SECONDS)
         if heard == _START:
             return ""
@@ -168,12 +167,12 @@ class Partners:
         return None
 
     def _accept_peer(self, connection: socket.socket) -> bool:
-        """Keeps a connection if the other side sends the line of an expected worker."""
+        """Accepts a connection if the other side sends the line of an expected worker."""
         received = b""
         with contextlib.suppress(OSError):
             connection.settimeout(_ANSWER_SECONDS)
             connection.sendall(self.lines[self._index])
-            # Unbuffered: what follows the line is read later.
+            # Unbuffered, because later messages are read from the socket.
             received = connection.makefile("rb", buffering=0).readline(100)
         for index in self._expected:
             if received == self.lines[index]:
@@ -195,7 +194,7 @@ class Partners:
 
     def _send(self, word: bytes) -> None:
         for each in self._connections.values():
-            with contextlib.suppress(OSError):  # a worker that has ended is noticed elsewhere
+            with contextlib.suppress(OSError):  # The end of a worker is detected elsewhere.
                 each.send(word)
 
     def _await_joined(self, minutes: float) -> None:
@@ -214,7 +213,7 @@ def _receive(connection: socket.socket, seconds: float = 0.0) -> bytes | None:
     if not events.poll(1000 * seconds):
         return None
     with contextlib.suppress(OSError):
-        return connection.recv(1)  # another message may follow
+        return connection.recv(1)  # only one, because others may follow
     return b""
 
 
@@ -235,8 +234,7 @@ def collected_signals() -> Iterator[list[int]]:
 
 
 _ENDED = (
-    "{} ended before TensorFlow had joined the workers: see what it printed, and start every "
-    "worker again."
+    "{} ended before TensorFlow had joined the workers. Check its output, and restart all workers."
 )
 # Arguments: the process to end, the seconds it may take, and, for each connection, its file
 # descriptor and the message if it ends. Standard input ends when the process has joined, or ends.
@@ -250,7 +248,7 @@ for number in messages:
     events.register(number, select.POLLRDHUP)
 came = events.poll(1000 * float(seconds)) or [(-1, 0)]
 if all(number for number, _ in came):
-    late = f"TensorFlow has not joined the workers in {seconds} seconds: start every worker again."
+    late = f"TensorFlow has not joined the workers in {seconds} seconds. Restart all workers."
     print(f"Error: {messages.get(came[0][0], late)}", file=sys.stderr, flush=True)
     os.kill(int(process), signal.SIGHUP)
 """
@@ -263,7 +261,7 @@ def _watched(names: Mapping[int, str], minutes: float) -> Iterator[None]:
     command += [f"{number}={_ENDED.format(name)}" for number, name in names.items()]
     libc = ctypes.CDLL(None)
     libc.signal.restype = ctypes.c_void_p
-    # A handler of Python's would not run either. _exit takes the signal's number, 1, for a status.
+    # A Python handler would not run either. _exit uses the signal number, 1, as exit status.
     end = ctypes.cast(libc._exit, ctypes.c_void_p)
     before = ctypes.c_void_p(libc.signal(signal.SIGHUP, end))
     options: dict[str, Any] = {"pass_fds": [*names], "start_new_session": True}

@@ -39,19 +39,19 @@ def test_tf_config(monkeypatch, jobs, task, expected):
             {"worker": ["b:2"], "master": ["a:1"]},
             {"type": "master", "index": 0},
             (("a:1", "b:2"), 0),
-            "TF_CONFIG: master is read as chief, which is TensorFlow's name for it.",
+            "TF_CONFIG: master is treated as chief.",
         ),
         (
             {**CHIEF_AND_WORKER, "evaluator": ["e:1"]},
             {"type": "worker", "index": 0},
             (("a:1", "b:2"), 1),
-            "TF_CONFIG: the evaluator takes no part, and is not waited for: the chief evaluates.",
+            "TF_CONFIG: the evaluator is ignored, because the chief evaluates.",
         ),
         (
             {"chief": ["a:1"], "evaluator": ["e:1"]},
             {"type": "chief", "index": 0},
             None,
-            "TF_CONFIG: the evaluator takes no part, and is not waited for: the chief evaluates.",
+            "TF_CONFIG: the evaluator is ignored, because the chief evaluates.",
         ),
     ],
 )
@@ -73,18 +73,19 @@ def of_workers(workers, task):
         ([], "the environment variable TF_CONFIG: expected a JSON object, got a list"),
         ({"cluster": ["a:1"]}, r'TF_CONFIG: expected a cluster such as \{"worker": '
          r"""\["HOST:PORT", "HOST:PORT"\]\}, got \['a:1'\]"""),
-        ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps': parameter servers "
-         "take no part in a run"),
+        ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps'. Remove parameter "
+            "servers, which are not supported"),
         ({"cluster": {"worker": ["a:1", "b:1"]}}, "cluster.s 2 tasks, .*, got None"),
         (of_workers({"0": "b:1"}, 0), "got {'0': 'b:1'} for worker"),
         (of_workers(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one', "
          r"'type': 'worker'\}"),
         ({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}},
-         "TF_CONFIG: this task is the evaluator: the chief evaluates, start none."),
+         "TF_CONFIG: evaluator tasks are not supported, because the chief evaluates. Do not start "
+         "this task."),
         (of_workers(["a:1", "b:1"], 2),
          r"TF_CONFIG: expected one of the .* tasks, .* got {.*: 2, 'type': 'worker'\}"),
-        (of_workers(["a:1", "b"], 0), "expected HOST:PORT of every worker, each another, got 'b'"),
-        (of_workers(["a:1", "a:1"], 0), "each another, got 'a:1'"),
+        (of_workers(["a:1", "b"], 0), "expected distinct HOST:PORT addresses, got 'b'"),
+        (of_workers(["a:1", "a:1"], 0), "expected distinct HOST:PORT addresses, got 'a:1'"),
     ],
 )  # fmt: skip
 def test_a_wrong_tf_config(monkeypatch, config, sentence):
@@ -96,8 +97,8 @@ def test_a_wrong_tf_config(monkeypatch, config, sentence):
 @pytest.mark.parametrize(
     ("hosts", "task", "sentence"),
     [
-        (["a:1", "b:1"], None, "--worker_hosts and --task_index go together"),
-        ([], 1, "--worker_hosts and --task_index go together"),
+        (["a:1", "b:1"], None, "--worker_hosts and --task_index require each other"),
+        ([], 1, "--worker_hosts and --task_index require each other"),
         (
             ["a:1", "b:1"],
             2,
@@ -139,14 +140,14 @@ def test_slurm_names_the_workers(monkeypatch, nodes, hosts):
 @pytest.mark.parametrize(
     ("environment", "task", "sentence"),
     [
-        (None, None, "the environment has no SLURM_STEP_NODELIST, which srun sets"),
+        (None, None, "the environment variable SLURM_STEP_NODELIST is not set"),
         (
             ("n[1-2]", "4"),
             None,
-            r"srun started 4 tasks on 2 nodes \(n\[1-2\]\), and a worker takes all GPUs of "
-            "its node",
+            r"expected one task per node, got 4 tasks on 2 nodes \(n\[1-2\]\)\. Pass "
+            r"--ntasks-per-node=1",
         ),
-        (("n[1-2]", "2"), 0, "--worker_hosts=slurm finds the --task_index, too: leave it out"),
+        (("n[1-2]", "2"), 0, "--worker_hosts=slurm determines --task_index. Remove --task_index"),
         (
             ("n[1-2]", "2", "2"),
             None,
@@ -170,13 +171,12 @@ def test_a_wrong_step_of_slurm(monkeypatch, environment, task, sentence):
         ({"SLURM_STEP_NUM_TASKS": "1", "OMPI_COMM_WORLD_SIZE": "1"}, None),
         (
             {"SLURM_STEP_NUM_TASKS": "2"},
-            "SLURM_STEP_NUM_TASKS=2: each of the 2 .*--worker_hosts=slurm lets them train "
-            "one model together",
+            "SLURM_STEP_NUM_TASKS=2: each of the 2 .*To train one model, pass --worker_hosts=slurm",
         ),
         (
             {"OMPI_COMM_WORLD_SIZE": "4"},
-            "OMPI_COMM_WORLD_SIZE=4: each of the 4 .*OMPI_COMM_WORLD_RANK lets them train "
-            "one model together",
+            "OMPI_COMM_WORLD_SIZE=4: each of the 4 .*To train one model, pass "
+            ".*OMPI_COMM_WORLD_RANK",
         ),
     ],
 )
@@ -193,8 +193,7 @@ def test_what_runs_on_one_machine_refuses_a_cluster(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}}')
     with pytest.raises(
         ValueError,
-        match="TF_CONFIG names a cluster of 3 tasks, and each of them would do the whole work "
-        "alone:",
+        match="TF_CONFIG contains 3 tasks, but only pretrain supports several workers",
     ):
         cluster.check_one_worker()
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"]}}')

@@ -86,8 +86,8 @@ def test_a_worker_that_ends_before_it_has_joined_ends_the_others(tmp_path, lost)
     workers[lost].process.kill()
     assert workers[1 - lost].ended() == (
         1,
-        f"Error: worker {lost} ({addresses[lost]}) ended before TensorFlow had joined the workers: "
-        "see what it printed, and start every worker again.\n",
+        f"Error: worker {lost} ({addresses[lost]}) ended before TensorFlow had joined the "
+        "workers. Check its output, and restart all workers.\n",
     )
     assert time.monotonic() - began < 10
     workers[lost].ended()
@@ -197,13 +197,13 @@ def _line_of_another_cluster(address):
 
 
 STRANGERS = {
-    "nothing": (None, "which does not answer"),
+    "nothing": (None, "which does not respond"),
     "a web server": (
         lambda address: b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        "where something else answers",
+        "where another program responds",
     ),
-    "what never ends a line": (lambda address: b"x" * 1000, "where something else answers"),
-    "another cluster's": (_line_of_another_cluster, "where something else answers"),
+    "what never ends a line": (lambda address: b"x" * 1000, "where another program responds"),
+    "another cluster's": (_line_of_another_cluster, "where another program responds"),
 }
 
 
@@ -221,7 +221,7 @@ def test_a_partner_that_never_comes_is_told_and_then_ends_the_look(monkeypatch, 
         ):
             raise AssertionError("it has no partner")
     missing = f"worker 0 ({addresses[0]}), {state}"
-    assert str(error.value).startswith(f"After 0.02 minutes without {missing}")
+    assert str(error.value).startswith(f"Waited 0.02 minutes for {missing}")
     assert capfd.readouterr().err.startswith(f"Waiting for {missing}")
 
 
@@ -231,6 +231,6 @@ def test_a_port_that_cannot_be_listened_at():
         with waiting.Partners(addresses, 0).connected_workers(1):
             raise AssertionError("it has no port")
     assert str(error.value) == (
-        f"This is worker 0 ({addresses[0]}), and its port cannot be listened at (Address already "
-        "in use): end what listens there, or give every worker the HOST:PORT of another."
+        f"Cannot listen on the port of worker 0 ({addresses[0]}), which is this process: Address "
+        "already in use. Stop the program that uses it, or pass another HOST:PORT on all workers."
     )
