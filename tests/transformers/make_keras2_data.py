@@ -1,4 +1,4 @@
-"""Makes ``keras2/`` again: run in the environment of ``record.py``.
+"""Writes ``keras2/``; runs in the environment of ``record.py``.
 
     TF_USE_LEGACY_KERAS=1 python -m tests.transformers.make_keras2_data
 
@@ -44,7 +44,7 @@ def batch() -> dict[str, np.ndarray]:
 
 
 def randomise(layer: tf.keras.layers.Layer, seed: int) -> None:
-    """Gives every weight numbers of its own, so that no two may be confused."""
+    """Randomizes all weights, so that all are different."""
     random = np.random.RandomState(seed)
     for weight in layer.weights:
         values = 0.3 * random.normal(size=weight.shape)
@@ -107,7 +107,7 @@ def make_main_layer(folder: pathlib.Path) -> None:
 
 
 class Ranker(tf.keras.Model):
-    """A user's own class."""
+    """Custom model of a user."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small BERT models as transformers' PyTorch classes save them, made of NumPy's numbers alone.
+"""Small BERT models in the format of transformers' PyTorch classes, with random NumPy weights.
 
 ``make(folder)`` writes one folder for each head: ``config.json``, ``vocab.txt``,
 ``tokenizer_config.json`` and ``model.safetensors``. Every number follows from a seed, so that what
@@ -18,12 +18,12 @@ HIDDEN, LAYERS, HEADS, INTERMEDIATE, POSITIONS, TYPES = 32, 2, 2, 64, 128, 2
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PUNCTUATION = list("!\"#$%&'()*+,-./:;?@")
-#: Whole words and endings of words that the scripts' sentences are cut into.
+#: Words and pieces of the scripts' sentences.
 WORDS = pathlib.Path(__file__).with_name("words.txt").read_text().split()
 
 
 def vocabulary() -> list[str]:
-    """The pieces, by id: each letter and digit also as a piece inside a word."""
+    """Returns the pieces in the order of their ids, including letters and digits."""
     letters = list(string.digits + string.ascii_lowercase)
     pieces = SPECIAL + PUNCTUATION + letters + [f"##{c}" for c in letters] + WORDS
     return list(dict.fromkeys(pieces))
@@ -55,7 +55,7 @@ _CLASSIFIER = "BertForSequenceClassification"
 
 
 class Folder(NamedTuple):
-    """What one folder holds: chosen seeds spread what the heads answer over their labels."""
+    """Contents of a folder, with a seed for which the predictions of the head vary."""
 
     seed: int
     architecture: str
@@ -126,10 +126,10 @@ def _values(name: str, shape: tuple[int, ...], random: np.random.RandomState) ->
 
 
 def make(folder: pathlib.Path) -> None:
-    """Writes every folder of ``FOLDERS`` into ``folder``."""
+    """Writes all ``FOLDERS`` into ``folder``."""
     for name, (seed, architecture, head, config) in FOLDERS.items():
         random = np.random.RandomState(seed)
-        # As PyTorch's classes have it: no pooler below heads that read every token.
+        # As in PyTorch, token-level heads have no pooler.
         pooler = architecture not in ("BertForTokenClassification", "BertForQuestionAnswering")
         prefix = "" if architecture == "BertModel" else "bert."
         shapes = {prefix + key: shape for key, shape in _encoder_shapes(pooler).items()} | head

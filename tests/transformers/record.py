@@ -1,7 +1,7 @@
-"""Makes ``recorded/NN_name.json`` again: what each script computes under transformers 4.
+"""Writes ``recorded/NN_name.json``, the results of each script with transformers 4.
 
-To be run by hand from the repository's root, in an environment of its own (Python 3.11), because
-transformers 5 has no TensorFlow any more:
+Run it from the repository's root in a separate environment (Python 3.11), because transformers 5
+does not support TensorFlow:
 
     pip install transformers==4.46.3 'tensorflow==2.18.*' tf-keras==2.18.0 'numpy<2.1' \
         'tensorflow-text==2.18.*' 'datasets<5' 'huggingface_hub<1' safetensors h5py
@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 RECORDED = HERE / "recorded"
 
-#: A script's first argument, below the folder that ``models.make`` fills.
+#: First argument of a script, relative to the folder of ``models.make``.
 FOLDERS = {
     "01_sentence_classification": "bert-reviews",
     "05_regression": "bert-similarity",
@@ -40,15 +40,15 @@ FOLDERS = {
 
 
 def read(path: pathlib.Path) -> Any:
-    """What a script wrote."""
+    """Reads the results of a script."""
     return json.loads(path.read_text())
 
 
 def differences(found: Any, expected: Any, place: str = "") -> Iterator[tuple[str, float]]:
-    """Every number's place and difference, relative to the larger of 1 and what is expected.
+    """Returns the path and difference of each number, relative to max(1, expected).
 
     Raises:
-        AssertionError: where the two differ in anything but numbers, which the sentence names.
+        AssertionError: If anything except numbers differs.
     """
     if isinstance(expected, dict):
         assert isinstance(found, dict) and found.keys() == expected.keys(), (
@@ -71,7 +71,7 @@ def differences(found: Any, expected: Any, place: str = "") -> Iterator[tuple[st
 
 
 def run(name: str, folders: pathlib.Path) -> Any:
-    """What the script writes, run in a process and a folder of its own."""
+    """Runs a script in a separate process and folder, and returns its results."""
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder, "output.json")
         script = SCRIPTS / f"{name}.py"
@@ -86,7 +86,7 @@ def run(name: str, folders: pathlib.Path) -> Any:
 
 
 def rounded(value: Any) -> Any:
-    """With every number at eight significant digits, which float32 needs."""
+    """Rounds all numbers to eight significant digits, which suffices for float32."""
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""What users of the TensorFlow classes have on disk from Keras 2, against what it computed there.
+"""Files that Keras 2 wrote, and their recorded outputs.
 
-``make_keras2_data.py`` says what each of the files is.
+``make_keras2_data.py`` describes the files.
 """
 
 import functools
@@ -15,7 +15,7 @@ import bert_tf
 import bert_tf.transformers as successor
 
 FILES = pathlib.Path(__file__).parent / "keras2"
-#: By the file: the class that reads it, and the outputs that are recorded.
+#: Class and recorded outputs of each file.
 ENCODER = ("TFBertModel", ("last_hidden_state", "pooler_output"))
 READ = {
     "functional/weights.h5": ENCODER,
@@ -27,7 +27,7 @@ READ = {
 
 
 def config(**changed):
-    """The settings that all the models have."""
+    """Returns the config of all models."""
     return successor.BertConfig.from_pretrained(FILES / "classifier", **changed)
 
 
@@ -37,7 +37,7 @@ def _made(name, **changed):
 
 
 def make(name="TFBertModel", **changed):
-    """A model that is built once; its weights are 0, so that all have to be read."""
+    """Builds a model once, with weights of 0, so that all have to be loaded."""
     model = _made(name, **changed)
     model.set_weights([np.zeros(weight.shape, "float32") for weight in model.weights])
     return model
@@ -49,7 +49,7 @@ def recorded(file):
 
 
 def batch_of(arrays, file):
-    """The batch; the model with the main layer was given no types of tokens."""
+    """Returns the batch; the model with the main layer got no token types."""
     names = ["input_ids", "attention_mask"]
     return {n: arrays[n] for n in (*names, *["token_type_ids"] * ("main" not in file))}
 
@@ -113,7 +113,7 @@ def write_datasets(path, names):
 
 
 def rewrite(path, change):
-    """A copy of a file with the whole of a model, its arrays, by their paths, changed."""
+    """Writes a copy of a model file with changed arrays."""
     arrays = {}
     with h5py.File(FILES / "main_layer" / "model.h5") as found:
         found.visititems(lambda k, v: arrays.update({k: v[()]}) if hasattr(v, "shape") else None)
@@ -136,7 +136,7 @@ def test_optimizer_variables_are_ignored(tmp_path):
     np.testing.assert_allclose(found, arrays["last_hidden_state"], rtol=0, atol=1e-5)
 
 
-#: By what is asked for: the path, the settings of the model, and the refusal behind the path.
+#: Path, settings of the model, and error message of each case.
 REFUSALS = {
     "no BERT in the file": (
         lambda folder: write_datasets(folder / "a.h5", ["a/b/kernel:0", "a/b/bias:0"]),

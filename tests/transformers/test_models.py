@@ -1,4 +1,4 @@
-"""The models by transformers' names: how they are called, trained, saved, and what they refuse."""
+"""Models of bert_tf.transformers: calls, training, saving and errors."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_return_dict_false_returns_tuples(classifier):
 
 def test_model_loss_equals_loss_of_logits():
     rows, labels = {"input_ids": IDS, "attention_mask": MASK}, np.array([2, 1])
-    # Labels among the inputs and beside them; then beside them, for a loss of the logits.
+    # Labels among the inputs and separate; then separate labels for a loss of the logits.
     own = [({**rows, "labels": labels}, None), (rows, labels)]
     histories = []
     for loss, batches in (
@@ -76,7 +76,7 @@ def test_model_loss_equals_loss_of_logits():
     ):
         keras.utils.set_random_seed(1)
         model = TFBertForSequenceClassification(BertConfig(**SIZES, num_labels=3))
-        how = {"metrics": ["accuracy"], "run_eagerly": True}  # which is sooner than four graphs
+        how = {"metrics": ["accuracy"], "run_eagerly": True}  # faster than four graphs
         model.compile(optimizer=keras.optimizers.Adam(0.01), **how, **loss)
         found = [model.fit(*batch, verbose=0).history for batch in batches]
         found.append(model.evaluate(rows, labels, verbose=0, return_dict=True))
@@ -214,7 +214,7 @@ def test_saved_model_signatures(tmp_path, classifier, way):
 
 @pytest.mark.slow
 def test_tf_lite_reads_saved_weights(tmp_path, classifier):
-    """Of a SavedModel that holds Keras' variables alone it computes with any memory's content."""
+    """With only Keras' variables, TF Lite would read uninitialized memory."""
     ids = keras.Input((None,), dtype="int32")
     for number, model in enumerate((classifier, keras.Model(ids, classifier(ids).logits))):
         tf.saved_model.save(model, str(tmp_path / str(number)))
@@ -293,7 +293,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_errors(classifier, case, monkeypatch):
-    # Not by the environment, which the package reads once for all tests of a process.
+    # The environment variable would be read only once per process.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     act, words = REFUSALS[case]
     error = TypeError if case in ("an unknown argument", "no config") else ValueError
@@ -303,7 +303,7 @@ def test_errors(classifier, case, monkeypatch):
 
 @keras.saving.register_keras_serializable()
 class Holder(keras.Model):
-    """A model of one's own that holds one."""
+    """Custom model that contains one."""
 
     config_class = BertConfig
 
@@ -313,7 +313,7 @@ class Holder(keras.Model):
         self.built = True
 
 
-#: By what it ends with: how a file is written, and how it is read into a model, or makes one.
+#: Functions that write a file and load it, by suffix.
 FILES = {
     "ckpt": (
         lambda model, path: tf.train.Checkpoint(model=model).write(path),
@@ -330,7 +330,7 @@ FILES = {
 }
 
 
-# One of each structure: two heads, a layer more before the classifier, outputs in two, one's own.
+# Different structures: two heads, a layer before the classifier, two outputs, a custom model.
 _KINDS = ("TFBertForPreTraining", "TFDistilBertForSequenceClassification")
 _KINDS += ("TFBertForMultipleChoice", "TFBertForQuestionAnswering")
 
@@ -386,7 +386,7 @@ def test_list_of_metrics_applies_to_each_output(where, metrics):
 _NOTHING = {
     "labels": -100 + 0 * IDS[:, 0],
     "next_sentence_label": -100 + 0 * IDS[:, 0],
-    "start_positions": np.array([4, -100]),  # behind the row
+    "start_positions": np.array([4, -100]),  # after the row
     "end_positions": np.array([9, -100]),
 }
 

@@ -1,4 +1,4 @@
-"""The classes by transformers' TensorFlow names against its PyTorch classes, on random weights."""
+"""Comparison with transformers' PyTorch classes, with random weights."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ CASES = [
 
 
 def _peer(family, head, **settings):
-    """A tiny model of PyTorch's, every weight of a size that shows."""
+    """Creates a tiny PyTorch model with large random weights."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     shared = {"vocab_size": 50, "max_position_embeddings": 32, "num_labels": 2}
@@ -79,7 +79,7 @@ def test_outputs_and_round_trip(tmp_path, family, head):
 
 
 _WORDS = {"labels": np.where(IDS[:, 0] % 2, IDS[:, 0], -100)}
-# By head its labels, some of which count for nothing.
+# Labels of each head, some of which are ignored.
 LABELS = {
     "ForMaskedLM": _WORDS,
     "ForPreTraining": _WORDS | {"next_sentence_label": np.array([1, -100])},
@@ -87,12 +87,12 @@ LABELS = {
     "ForTokenClassification": {"labels": np.where(IDS[:, 0] % 2, IDS[:, 0] % 3, -100)},
     "ForSequenceClassification": {"labels": np.array([-100, 1])},
     "ForMultipleChoice": {"labels": np.array([2, -100])},
-    # A place behind the row is that of an answer which was cut off.
+    # A position after the row means that the answer was truncated.
     "ForQuestionAnswering": {
         "start_positions": np.array([1, 7]),
         "end_positions": np.array([2, 9]),
     },
-    # Theirs in TensorFlow was the mean over all rows, and PyTorch's is that over those that count.
+    # The TensorFlow loss was the mean over all rows; PyTorch's excludes ignored labels.
     "ForNextSentencePrediction": {"next_sentence_label": np.array([1, 0])},
 }
 

@@ -1,4 +1,4 @@
-"""Each argument of transformers' tokenizer: equal here, refused by a sentence, or told."""
+"""Each argument of transformers' tokenizer: equal results, an error, or a warning."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ CALLS = [
     *({"tokenizer_kwargs": {"max_length": 4}}, {"max_target_length": 3}),
     *({"return_tensors": "np", "padding": True}, {"return_tensors": "pt"}),
 ]
-# Of the constructor, of from_pretrained, and as keys of tokenizer_config.json.
+# Arguments of the constructor and from_pretrained, and keys of tokenizer_config.json.
 SETTINGS = [
     *({name: value} for name in ("do_lower_case", "strip_accents") for value in (True, False)),
     *({"tokenize_chinese_chars": value} for value in (True, False)),
@@ -94,7 +94,7 @@ def _plain(value):
 
 
 def _answer(ask):
-    """What a call gives, or the exception, and whether it told something."""
+    """Returns the result or exception of a call, and whether it warned."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
@@ -122,7 +122,7 @@ def test_calls(peers, folder, side, texts, more):
     here = successor.AutoTokenizer.from_pretrained(folder, **sides)
     for options in CALLS:
         asked = {**options, **more}
-        if "tensors" in str(options):  # of arrays tolist would be asked
+        if "tensors" in str(options):  # tolist would be called on arrays
             asked.pop("return_tensors")
         for name, given in texts.items():
             _assert_equal_or_warns_or_raises(

@@ -1,4 +1,4 @@
-"""Pipelines: many texts are answered as each alone, and as transformers' own pipelines do."""
+"""Pipelines: equal to single calls and to transformers."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ QUESTIONS = [
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A task, its folder, texts and the options of a call."""
+    """Task, folder, texts and options of a call."""
 
     task: str
     folder: str
@@ -71,7 +71,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ours(folders):
-    """The pipeline of a case; the cases of a folder share its model, loaded and traced once."""
+    """Returns the pipeline of a case, with a cached model per folder."""
     loaded = functools.cache(lambda task, folder: pipeline(task, str(folders / folder)))
 
     def make(case):
@@ -93,7 +93,7 @@ def _greatest_difference(found, expected):
     return max(gap for _, gap in record.differences(_as_lists(found), _as_lists(expected)))
 
 
-# One for each pipeline: what it makes of the numbers of a text does not know of others.
+# One case per pipeline is enough, because results are computed per text.
 @pytest.mark.parametrize("name", ["classes", "average", "masks", "states", "answers"])
 def test_batched_results_equal_single_results(ours, name):
     case = CASES[name]
@@ -142,7 +142,7 @@ def test_results_equal_transformers(folders, ours, name):
 
 @pytest.fixture
 def small(tmp_path):
-    """A config and a tokenizer of two words."""
+    """Returns a config and a tokenizer with two words."""
     file = tmp_path / "vocab.txt"
     file.write_text("\n".join([*models.SPECIAL, "so", "no"]) + "\n")
     sizes = {"vocab_size": 7, "max_position_embeddings": 16, "intermediate_size": 8}
@@ -181,7 +181,7 @@ def test_windows_fit_the_model(small):
     answer = pipeline("question-answering", TFBertForQuestionAnswering(config), tokenizer=tokenizer)
     found = answer(question=np.str_("so"), context="no " * 30)
     assert found == answer({"question": "so", "context": "no " * 30})
-    # Of a question as long as this the usual steps would be longer than the windows.
+    # With a question of this length, the default stride would be longer than the windows.
     assert "no" in answer(question="so " * 9, context="no " * 30)["answer"]
 
 
@@ -195,7 +195,7 @@ def test_null_answer_score(small):
     starts, ends = (np.exp(some.numpy()[0, [0, 3, 4]]) for some in logits)
     shares = np.outer(starts / starts.sum(), ends / ends.sum())
     expected = {"": shares[0, 0], "no": shares[1, 1], "no so": shares[1, 2], "so": shares[2, 2]}
-    # Behind them are spans that end before they begin, as transformers lists them, of score 0.
+    # transformers adds spans with an end before the start, with score 0.
     best = {one["answer"]: one["score"] for one in reversed(found)}
     assert best == pytest.approx(expected, abs=1e-6)
 
@@ -236,7 +236,7 @@ REFUSED = {
 def test_errors(small, case):
     task, texts, options, message = REFUSED[case]
     config, tokenizer = small
-    # Nothing is computed, so any model does.
+    # The model is not called.
     answer = pipeline(task, TFBertForMaskedLM(config), tokenizer=tokenizer)
     with pytest.raises(ValueError, match=message):
         answer(texts, **options)

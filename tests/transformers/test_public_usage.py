@@ -1,4 +1,4 @@
-"""What public scripts for transformers 4 write: each of these was found in many of them."""
+"""Usage that is common in public scripts for transformers 4."""
 
 import collections
 import copy
@@ -87,7 +87,7 @@ def test_frozen_distilbert_encoder_trains_pre_classifier(tmp_path):
 
 
 class Ranker(successor.TFBertPreTrainedModel, TFSequenceClassificationLoss):
-    """As scripts write one for transformers 2 to 4."""
+    """Custom model as in scripts for transformers 2 to 4."""
 
     def __init__(self, config, *inputs, units=1, **kwargs):
         super().__init__(config, *inputs, **kwargs)
@@ -146,7 +146,7 @@ def test_weights_file_with_separate_config(tmp_path):
 def test_older_tokenizer_arguments_and_inputs(file):
     tokenizer = successor.BertTokenizer(file, max_len=4)
     rows = tokenizer.batch_encode_plus(
-        collections.deque(["the cats so no", "no"]),  # a sequence, as a column of datasets is one
+        collections.deque(["the cats so no", "no"]),  # a sequence, like a column of datasets
         return_attention_masks=False,
         pad_to_max_length=True,
         max_length=4,
@@ -214,17 +214,17 @@ def test_full_model_of_keras_2_is_rejected(name):
     with pytest.raises(ValueError, match=message):
         if name == "TFBertMainLayer":
             keras.models.load_model(file)
-        else:  # theirs wrote a config's settings
+        else:  # the config of transformers contains settings
             successor.TFBertModel.from_config(CONFIG.to_dict())
 
 
 def test_all_names_exist_or_have_a_replacement():
     for name in successor.NAMES:
         assert getattr(successor, name).__doc__
-    # Of transformers 4.46, those that concern BERT or DistilBERT in TensorFlow, or tokenizers.
+    # Names of transformers 4.46 for BERT or DistilBERT in TensorFlow, and for tokenizers.
     listed = (pathlib.Path(__file__).parent / "names.txt").read_text().split()
     for module, _, name in (entry.rpartition(".") for entry in listed):
-        for place in {"", module}:  # the module that it was in, too
+        for place in {"", module}:  # also the original module
             found = importlib.import_module(f"bert_tf.transformers.{place}".rstrip("."))
             if name in successor.NAMES:
                 assert getattr(found, name) is getattr(successor, name)
@@ -262,7 +262,7 @@ def test_positional_config_arguments_and_name_or_path(tmp_path, file):
         str(tmp_path)
     }
     assert str(tmp_path) not in (tmp_path / "config.json").read_text()
-    assert successor.pipeline("fill-mask", model)("the [MASK]")  # the tokenizer beside it
+    assert successor.pipeline("fill-mask", model)("the [MASK]")  # the tokenizer in the same folder
 
 
 def test_members_of_models():
@@ -353,7 +353,7 @@ def test_pipeline_classes_and_default_models(file, monkeypatch):
 
 @pytest.mark.parametrize("among", [True, False])
 def test_metric_callback(among):
-    """Of batches of other lengths the shorter rows are filled, labels among or beside inputs."""
+    """Shorter rows are padded; labels are among the inputs or separate."""
     model = successor.TFBertForTokenClassification(CONFIG)
     ids = [np.array([[2, 5, 3], [2, 6, 3]]), np.array([[2, 5, 6, 3]])]
     labels = [rows % 2 for rows in ids]

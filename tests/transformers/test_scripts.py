@@ -1,4 +1,4 @@
-"""Scripts written for transformers' TFBert classes compute the same after one changed import."""
+"""Scripts for transformers' TFBert classes compute the same after changing one import."""
 
 import re
 import runpy
@@ -9,21 +9,21 @@ import tensorflow as tf
 
 from tests.transformers import models, record
 
-#: What takes a second or two at most; the others are slow.
+#: Scripts that take at most two seconds; the others are slow.
 QUICK = {"07_question_answering", "08_masked_words"}
-#: What trains for a few steps, without graphs: those are most of its time, and others have them.
+#: Scripts that train for a few steps, run without graphs to save time.
 EAGER = {"05_regression", "07_question_answering"}
 TOLERANCE = 1e-5
-#: Where numbers differ by more, and why.
+#: Scripts with larger differences, and the reasons.
 TOLERANCES = {
-    # clipnorm clips the fused kernel of query, key and value, where theirs clipped three.
+    # clipnorm clips the fused kernel of query, key and value; transformers clipped three.
     "01_sentence_classification": 1e-3,
-    # Theirs took the norm of a row's gradients one by one, before they were summed.
+    # transformers computed the norm of a row's gradients before summing them.
     "12_gradient_tape": 3e-5,
 }
-#: float() of a tensor with one number, which NumPy 2.4 ended.
+#: Scripts that call float() on an array of size 1, which NumPy 2.4 does not support.
 FLOAT_OF_ONE = {"08_masked_words"}
-#: Scripts that import what only the parity extra installs.
+#: Scripts that require the parity extra.
 PEERS = {"18_prepare_tf_dataset": "datasets"}
 
 
@@ -39,7 +39,7 @@ def folders(tmp_path_factory):
 
 
 def _with_changed_import(text):
-    """The script importing from here: the beginning of all such lines changes, and no more."""
+    """Returns the script with imports from bert_tf.transformers."""
     changed = re.sub(
         r"^(from|import) transformers(?= )", r"\1 bert_tf.transformers", text, flags=re.M
     )

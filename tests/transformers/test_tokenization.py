@@ -1,4 +1,4 @@
-"""The tokenizer by transformers' names against literals, and against this library's own."""
+"""Tokenizers compared with literals and with the tokenizer in the graph."""
 
 import json
 
@@ -54,7 +54,7 @@ def test_ids_equal_graph_tokenizer(file):
     texts = ["The CATS sat!", "öther Mats.", "", "[MASK] a  the\tcat 中"]
     own = InGraph(file).tokenize(texts).to_list()
     fast = BertTokenizerFast(file)
-    # A literal [MASK] is a token of its own here, as it was there.
+    # As in transformers, a literal [MASK] is a token.
     assert fast(texts[:3], add_special_tokens=False)["input_ids"] == own[:3]
     assert fast.encode(texts[3], add_special_tokens=False)[0] == 4
 
@@ -68,7 +68,7 @@ def test_empty_second_text(file):
 def test_pair_truncation_equals_transformers(file):
     tokenizer = BertTokenizerFast(file)
     row = tokenizer("the cat " * 5, "mat on " * 5, truncation=True, max_length=16)
-    assert row["token_type_ids"] == [0] * 8 + [1] * 8  # 6 and 7 of the texts
+    assert row["token_type_ids"] == [0] * 8 + [1] * 8  # 6 and 7 tokens of the texts
 
 
 def test_special_token_options(file, tmp_path):
@@ -88,7 +88,7 @@ def test_special_token_options(file, tmp_path):
 @pytest.mark.parametrize("lower", [True, False])
 def test_casing_of_directory(file, tmp_path, lower):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
-    for _ in range(2):  # of a vocabulary, and of a tokenizer.json
+    for _ in range(2):  # from vocab.txt, and from tokenizer.json
         tokenizer = BertTokenizerFast.from_pretrained(tmp_path, do_lower_case=None)
         assert tokenizer.do_lower_case is lower
         assert tokenizer.tokenize("The") == (["the"] if lower else ["[UNK]"])
@@ -113,7 +113,7 @@ def test_added_tokens_decoder(file, tmp_path):
     values["additional_special_tokens"] = ["[X]"]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
     (tmp_path / "added_tokens.json").write_text(json.dumps({"[X]": 14, "covid": 15}))
-    for _ in range(2):  # the first file says it all, too
+    for _ in range(2):  # the first file is sufficient
         tokenizer = BertTokenizerFast.from_pretrained(tmp_path)
         assert tokenizer.tokenize("The [X] covid ##s") == ["the", "[X]", "covid", "##s"]
         assert tokenizer.decode([5, 14, 15], skip_special_tokens=True) == "the covid"
@@ -149,7 +149,10 @@ def test_directory_without_tokenizer_is_rejected(tmp_path):
             "max_length=9: expected a multiple of pad_to_multiple_of=4",
         ),
         ({"text_pair": ["a"]}, "text_pair: expected 2 texts, as in text, got 1"),
-        ({"text_pair": "on"}, "text_pair: expected 2 texts, as in text, got 1"),  # not the letters
+        (
+            {"text_pair": "on"},
+            "text_pair: expected 2 texts, as in text, got 1",
+        ),  # not a list of characters
         ({"text_pair": ["a", None]}, "text: expected strings, .* got NoneType"),
     ],
 )
