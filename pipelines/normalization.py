@@ -207,7 +207,7 @@ def normal_forms(normalization: Normalization) -> dict[int, str]:
     forms = {}
     for code in sorted(lowered.keys() | decomposed.keys()):
         form = decomposed.get(code, chr(code))
-        forms[code] = "".join(lowered.get(ord(each), each) for each in form)
+        forms[code] = "".join(lowered.get(ord(c), c) for c in form)
     return {code: form for code, form in forms.items() if form != chr(code)}
 
 
@@ -511,7 +511,7 @@ class WordSplitter:
             if self._normalization.has_final_sigma:
                 codes = _choose_sigmas(codes, traits, rows)
             codes, sources = self._expand(codes, tokens)
-            rows, starts, tokens = (tf.gather(each, sources) for each in (rows, starts, tokens))
+            rows, starts, tokens = (tf.gather(vector, sources) for vector in (rows, starts, tokens))
             traits = self._traits(codes, tokens)
         if self._normalization.strip:
             order = _canonical_order(traits, rows)

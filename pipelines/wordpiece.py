@@ -178,7 +178,7 @@ class BertTokenizer:
         # separate word, or else the normalized token itself.
         self._mark_ids, unmarked = set(), []
         for token in rules.added_tokens:
-            mark = next((each for each in token.content if each in ASCII_PUNCTUATION), None)
+            mark = next((c for c in token.content if c in ASCII_PUNCTUATION), None)
             if mark is None:
                 unmarked.append(token.content)
             else:
@@ -235,7 +235,7 @@ class BertTokenizer:
         with tf.device("CPU:0"):
             outputs, ambiguous = self._tokenize_fast(strings, with_offsets)
             row_splits, *values = tf.cond(
-                tf.reduce_any([tf.reduce_any(each) for each in ambiguous]),
+                tf.reduce_any([tf.reduce_any(mask) for mask in ambiguous]),
                 lambda: self._replace_ambiguous(strings, outputs, ambiguous),
                 lambda: [outputs[0].row_splits, *(output.values for output in outputs)],
             )
@@ -283,7 +283,7 @@ class BertTokenizer:
         """Tokenizes ambiguous strings again; returns row splits and the values of each output."""
         is_ambiguous, *are_ambiguous = ambiguous
         rows = tf.boolean_mask(value_rows(outputs[0].row_splits), is_ambiguous)
-        rows, _ = tf.unique(tf.concat([rows, *(tf.where(each)[:, 0] for each in are_ambiguous)], 0))
+        rows, _ = tf.unique(tf.concat([rows, *(tf.where(mask)[:, 0] for mask in are_ambiguous)], 0))
         exact = self._tokenize_exactly(tf.gather(strings, rows))
         num_strings = outputs[0].nrows()
         choice = tf.tensor_scatter_nd_update(

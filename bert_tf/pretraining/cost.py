@@ -67,9 +67,9 @@ def memory_bytes(
     stored += logits * predictions_per_row(settings, phase) * config.vocab_size
     rows = -(-phase.rows // (replicas * settings.gradient_accumulation_steps))
     # On CPU only the matrix products are bfloat16; the saved activations are float32.
-    each = 4 if dtype_policy(settings.precision, device) == "float32" else 2
+    value_size = 4 if dtype_policy(settings.precision, device) == "float32" else 2
     weights = parameter_count(config, settings.nsp) * _TRAINING_BYTES_PER_PARAMETER
-    return weights + round(rows * stored * each)
+    return weights + round(rows * stored * value_size)
 
 
 def report_cost(settings: PretrainingSettings) -> None:

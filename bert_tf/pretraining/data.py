@@ -313,7 +313,7 @@ class Batches:
 def _in_memory(batches: tf.data.Dataset, limit: int) -> tf.data.Dataset:
     """Reads small datasets into memory, because starting a pipeline takes a second."""
     size = sum(
-        each.dtype.size * each.shape.num_elements() for each in batches.element_spec.values()
+        spec.dtype.size * spec.shape.num_elements() for spec in batches.element_spec.values()
     )
     in_memory = list(batches) if limit * size <= _MAX_BYTES else []
     if not in_memory:

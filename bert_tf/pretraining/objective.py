@@ -297,11 +297,11 @@ class PretrainingLoop(TrainingLoop):
 
         def make_pipeline_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
             replicas = context.num_replicas_in_sync
-            here = replicas // context.num_input_pipelines
-            parts, first = here, 0
+            local = replicas // context.num_input_pipelines
+            parts, first = local, 0
             dataset = batches if isinstance(batches, tf.data.Dataset) else batches(context)
             if evaluates or dataset is batches:
-                parts, first = replicas, context.input_pipeline_id * here
+                parts, first = replicas, context.input_pipeline_id * local
             check_static_batches(dataset, parts, micro_batches)
 
             @tf.autograph.experimental.do_not_convert
@@ -313,11 +313,11 @@ class PretrainingLoop(TrainingLoop):
                 )
                 # (B, ...) -> (replicas of this pipeline, rows of a replica, ...)
                 return {
-                    key: tf.reshape(value, [parts, -1, *value.shape[1:]])[first : first + here]
+                    key: tf.reshape(value, [parts, -1, *value.shape[1:]])[first : first + local]
                     for key, value in {**batch, features.CURSOR: numbered}.items()
                 }
 
-            return dataset.map(split_by_replica).unbatch().prefetch(here)
+            return dataset.map(split_by_replica).unbatch().prefetch(local)
 
         return iter(self.strategy.distribute_datasets_from_function(make_pipeline_batches))
 

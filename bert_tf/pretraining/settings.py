@@ -50,7 +50,7 @@ def _conflicts_with_left_to_right(name: str, values: flag.Values, given: flag.Gi
             f"--objective={objective} has no next-sentence prediction, as in the paper (section "
             "5.1, LTR & No NSP). Remove --nsp."
         )
-    masks = " and ".join(f"--{each}" for each in _MASKING_FLAGS if each in given)
+    masks = " and ".join(f"--{mask}" for mask in _MASKING_FLAGS if mask in given)
     return masks and (
         f"--objective={objective} masks no tokens; each token predicts the next one. Remove "
         f"{masks}."

@@ -113,8 +113,8 @@ def _build(
         for first in range(0, len(sources), _MAX_PENDING_INDEXES):
             batch = slice(first, first + _MAX_PENDING_INDEXES)
             running = [
-                readers.submit(builder.build_index, *each)
-                for each in zip(sources[batch], kinds[batch], strict=True)
+                readers.submit(builder.build_index, *item)
+                for item in zip(sources[batch], kinds[batch], strict=True)
             ]
             try:
                 # Report the first error immediately, even if other files are still being read.

@@ -358,8 +358,8 @@ def join(corpora: Sequence[Corpus]) -> Corpus:
     """Concatenates complete corpora of files."""
     if len(corpora) == 1:
         return corpora[0]
-    parts = [each.blocks for each in corpora if isinstance(each.blocks, FileBlocks)]
-    if len(parts) < len(corpora) or not all(each.is_member.all() for each in corpora):
+    parts = [corpus.blocks for corpus in corpora if isinstance(corpus.blocks, FileBlocks)]
+    if len(parts) < len(corpora) or not all(corpus.is_member.all() for corpus in corpora):
         raise ValueError("Only complete corpora of files can be joined.")
 
     def joined(items: Sequence[Any], name: str) -> np.ndarray:
@@ -376,14 +376,14 @@ def join(corpora: Sequence[Corpus]) -> Corpus:
         block_files=np.concatenate(block_files),
         **{name: joined(parts, name) for name in arrays},
     )
-    tables = [each.table for each in corpora]
+    tables = [corpus.table for corpus in corpora]
     documents = np.concatenate([np.diff(table.block_splits) for table in tables])
     table = DocumentTable(
         block_splits=np.concatenate([[0], np.cumsum(documents, dtype=np.int64)]),
         num_bytes=joined(tables, "num_bytes"),
         fingerprints=joined(tables, "fingerprints"),
     )
-    return make_corpus((name for each in corpora for name in each.formats), blocks, table)
+    return make_corpus((name for corpus in corpora for name in corpus.formats), blocks, table)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -186,7 +186,7 @@ def load_arrays(path: str) -> dict[str, np.ndarray] | None:
     try:
         with open_bytes(path) as file, np.load(file, allow_pickle=False) as arrays:
             # Compressed arrays could be larger than the file.
-            if any(each.compress_type or each.flag_bits & 1 for each in arrays.zip.infolist()):
+            if any(entry.compress_type or entry.flag_bits & 1 for entry in arrays.zip.infolist()):
                 return None
             return {name: arrays[name] for name in arrays.files}
     except ERRORS:

@@ -327,16 +327,16 @@ def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -
 
 def _last_blank_line(window: bytes, end: int) -> int:
     """Returns the end of the last blank line before ``end``, or 0."""
-    return max(_end_of(window.rfind(mark, 0, end), mark) for mark in _LINE_ENDS)
+    return max(_mark_end(window.rfind(mark, 0, end), mark) for mark in _LINE_ENDS)
 
 
 def _first_blank_line(window: bytes) -> int:
     """Returns the end of the first blank line, or 0."""
-    ends = (_end_of(window.find(mark), mark) for mark in _LINE_ENDS)
+    ends = (_mark_end(window.find(mark), mark) for mark in _LINE_ENDS)
     return min(filter(None, ends), default=0)
 
 
-def _end_of(index: int, mark: bytes) -> int:
+def _mark_end(index: int, mark: bytes) -> int:
     return index + len(mark) if index >= 0 else 0
 
 

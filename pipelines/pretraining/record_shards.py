@@ -135,8 +135,8 @@ def _check_new(name: str, paths: Sequence[str]) -> None:
     folder, start = os.path.split(name)
     shard = re.compile(rf"{re.escape(start)}(-\d{{5}}-of-\d{{5}})?")
     existing = tf.io.gfile.listdir(folder or ".") if tf.io.gfile.isdir(folder or ".") else []
-    earlier = [each for each in sorted(existing) if shard.fullmatch(each)]
-    if earlier := [each for each in earlier if not tf.io.gfile.isdir(os.path.join(folder, each))]:
+    earlier = [file for file in sorted(existing) if shard.fullmatch(file)]
+    if earlier := [file for file in earlier if not tf.io.gfile.isdir(os.path.join(folder, file))]:
         raise ValueError(
             f"{name}@{len(paths)}: {name}* would also match the earlier {listed(earlier, 2)}. "
             "Remove them, or use another name."

@@ -149,7 +149,7 @@ def _load(path: str, files: tuple[SourceFile, ...]) -> Records | None:
         records = Records(files, **arrays)
         per_file = _count_blocks(records.counts)
         fits_files = (
-            {each.dtype for each in arrays.values()} == {np.dtype(np.int64)}
+            {array.dtype for array in arrays.values()} == {np.dtype(np.int64)}
             and records.counts.shape == (len(files),)
             and records.values.shape == (len(files), len(GOOGLE_NAMES))
             and 0 <= per_file.min() <= per_file.max() <= len(records.offsets) == per_file.sum()
@@ -219,7 +219,7 @@ def _count_values(record: bytes, path: str) -> tuple[int, ...]:
         )
     specs = {key: _list_type(features.PRETRAINING_FEATURES[key]) for key in GOOGLE_NAMES}
     lists = (getattr(stored[GOOGLE_NAMES[key]], f"{spec}_list") for key, spec in specs.items())
-    return tuple(len(each.value) for each in lists)
+    return tuple(len(values.value) for values in lists)
 
 
 def _list_type(spec: features.Feature) -> str:
