@@ -97,10 +97,7 @@ class Predictor:
     ) -> None:
         check_backend()
         settings = settings_of_call(
-            threshold=threshold,
-            top_k=top_k,
-            max_seq_length=max_seq_length,
-            batch_size=batch_size,
+            threshold=threshold, top_k=top_k, max_seq_length=max_seq_length, batch_size=batch_size
         )
         model = getattr(model, "model", model)  # of the result of api.fine_tune
         self._model = model if isinstance(model, BertModel) else None

@@ -108,10 +108,7 @@ def class_notes(
             "A column of integers with missing values contains such floats. Write 0 instead of "
             "0.0, or use --task=regression to predict numbers.",
         ),
-        (
-            counts if are_numbers else (),
-            "Use --task=regression if they are quantities.",
-        ),
+        (counts if are_numbers else (), "Use --task=regression if they are quantities."),
     ]
     listings = ((found.format(names), remedy) for names, remedy in odd if names)
     notes += [f"{path}: the classes include {names}. {remedy}" for names, remedy in listings]
@@ -166,10 +163,7 @@ def _is_quoted(text: str) -> bool:
 
 # Artifacts of other programs: a function that finds them and the remedy.
 _TRACES: Mapping[str, tuple[Callable[[str], object], str]] = {
-    "UTF-8 that was read as another encoding": (
-        _is_utf8,
-        "Remove --encoding, or correct the file",
-    ),
+    "UTF-8 that was read as another encoding": (_is_utf8, "Remove --encoding, or correct the file"),
     "control characters, which the tokenizer deletes": (
         lambda text: _CONTROLS.search(text) and not _is_utf8(text),
         "Pass --encoding=cp1252 instead of latin-1, or correct the file",

@@ -16,15 +16,7 @@ from typing import Any
 
 from . import data_warnings
 from . import examples as read
-from .examples import (
-    BadRowError,
-    BadRows,
-    ClassName,
-    ExampleSet,
-    NoTextError,
-    TextExample,
-    quoted,
-)
+from .examples import BadRowError, BadRows, ClassName, ExampleSet, NoTextError, TextExample, quoted
 from .tables import Row, TableFile, read_columns
 
 _Label = str | float | tuple[str, ...]

@@ -15,12 +15,7 @@ from bert_tf.modeling.layers import Draw, draw_in_pairs
 
 
 def dropout_seeds(
-    seed: int,
-    step: Any,
-    replica: Any,
-    micro_batch: Any,
-    count: int,
-    words: tf.DType = tf.int32,
+    seed: int, step: Any, replica: Any, micro_batch: Any, count: int, words: tf.DType = tf.int32
 ) -> tf.Tensor:
     """Returns independent seeds (count, 2) int64, one per seed generator.
 

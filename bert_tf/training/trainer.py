@@ -24,10 +24,7 @@ from .progress import Progress, Summaries, print_progress
 from .run_directory import RunDirectory
 from .saved_states import BackgroundSaving
 
-_SETS_LEARNING_RATE = (
-    keras.callbacks.LearningRateScheduler,
-    keras.callbacks.ReduceLROnPlateau,
-)
+_SETS_LEARNING_RATE = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
 # Cloud machines send SIGTERM before they are preempted.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
