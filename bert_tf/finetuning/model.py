@@ -109,7 +109,12 @@ def initial_model(
 ) -> InitialModel:
     """Creates the initial model; if the run ``resumes``, ``checkpoint`` is its description."""
     _check_pooling(settings)
-    tokenization = _require_tokenization(settings, checkpoint)
+    tokenization = checkpoint.tokenization
+    if tokenization is None:
+        raise ValueError(
+            f"--init_checkpoint={settings.init_checkpoint} has no tokenizer: "
+            f"{missing_tokenizer_reason(checkpoint.notes)}"
+        )
     if not resumes:
         tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
     tokenizer = tokenization.to_tokenizer()
@@ -135,15 +140,6 @@ def _check_pooling(settings: FineTuningSettings) -> None:
         )
 
 
-def _require_tokenization(settings: FineTuningSettings, checkpoint: Checkpoint) -> Tokenization:
-    if checkpoint.tokenization is None:
-        raise ValueError(
-            f"--init_checkpoint={settings.init_checkpoint} has no tokenizer: "
-            f"{missing_tokenizer_reason(checkpoint.notes)}"
-        )
-    return checkpoint.tokenization
-
-
 def _apply_flags(
     settings: FineTuningSettings, checkpoint: Checkpoint
 ) -> tuple[BertConfig, Mapping[str, Any], SentenceEmbedding | None]:
@@ -154,7 +150,9 @@ def _apply_flags(
             config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
         )
     if settings.kind.embeds:
-        return config, _dense_arguments(checkpoint), _embedding(settings, checkpoint)
+        arguments, names = checkpoint.model.arguments, ("dense_size", "dense_activation")
+        dense = {name: arguments[name] for name in names if name in arguments}
+        return config, dense, _embedding(settings, checkpoint)
     pooling = settings.pooling or checkpoint.pooling
     pooling = "mean" if settings.option("few_shot") and pooling == "cls" else pooling
     return config, {"pooling": pooling}, None
@@ -205,13 +203,6 @@ def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> Sentence
     )
 
 
-def _dense_arguments(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Returns the arguments of the dense layer after the pooling; {} without one."""
-    arguments = checkpoint.model.arguments
-    names = ("dense_size", "dense_activation")
-    return {name: arguments[name] for name in names if name in arguments}
-
-
 def model_spec(task: Task, start: InitialModel) -> ModelSpec:
     """Returns the specification of the model that the task trains."""
     known = MODEL_CLASSES[task.model].argument_checks
@@ -251,7 +242,9 @@ def build_model(
     if keeps_regressor:
         task.target_scale.unfold(model)
     model.sentence_embedding = start.embedding
-    _freeze(model, settings.freeze)
+    if settings.freeze:
+        for layer in (model.encoder.embeddings, *model.encoder.blocks[: settings.freeze]):
+            layer.trainable = False
     return model, messages
 
 
@@ -267,14 +260,6 @@ def _pooling_notes(
         source = f"as in {checkpoint.path}; use --pooling=cls for [CLS]"
         source = "default of --few_shot" if settings.option("few_shot") else source
     return [f"Pooling: {pooling} ({source})."]
-
-
-def _freeze(model: Any, blocks: int) -> None:
-    """Freezes the embeddings and the lowest blocks; with 0 blocks, nothing is frozen."""
-    if blocks:
-        model.encoder.embeddings.trainable = False
-        for block in model.encoder.blocks[:blocks]:
-            block.trainable = False
 
 
 def make_inference(

@@ -77,7 +77,9 @@ def run(
         if settings.sweep or settings.restarts > 1 or settings.variants:
             results = run_sweep(inputs)
         else:
-            results = _train_once(inputs)
+            outcome = train(inputs)
+            results = {**outcome.results, "files": write_outputs(inputs, outcome)}
+            del outcome  # Frees the model before the export.
         results["export"] = None
         if _is_export_left(settings, results):
             export_best(directory, settings.task)
@@ -117,12 +119,6 @@ def open_inputs(
     return FineTuningInputs(
         settings, directory, devices, callbacks, task, splits.columns, start, examples
     )
-
-
-def _train_once(inputs: FineTuningInputs) -> dict[str, Any]:
-    """Trains, and writes predictions and reports; does not keep the model in memory."""
-    outcome = train(inputs)
-    return {**outcome.results, "files": write_outputs(inputs, outcome)}
 
 
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:

@@ -318,7 +318,8 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
     state = training.state
     evaluations = evaluate_all(task, inference)
     deciding = evaluations.get(task.deciding_set or "")
-    thresholds = _floats(deciding.thresholds if deciding else task.default_thresholds)
+    decided = deciding.thresholds if deciding else task.default_thresholds
+    thresholds = {name: float(value) for name, value in decided.items()}
     # Without a dev set, other evaluations show whether a run has collapsed.
     scored_sets = [task.deciding_set] if deciding else evaluations
     constant = next((name for name in scored_sets if name and evaluations[name].constant), None)
@@ -362,10 +363,6 @@ def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
         by_set[name] = evaluate(task, inference, name, thresholds)
         thresholds = by_set[name].thresholds if thresholds is None else thresholds
     return {name: by_set[name] for name in task.dev_sets}
-
-
-def _floats(scores: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in scores.items()}
 
 
 def describe(inputs: FineTuningInputs, thresholds: Mapping[str, float]) -> None:

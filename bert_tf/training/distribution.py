@@ -17,10 +17,8 @@ from bert_tf.io.runtime import usable_cores
 
 from .precision import set_precision
 from .progress import print_progress
-from .workers.agreement import Workers
+from .workers.agreement import Workers, connect, run_in_thread
 from .workers.cluster import Cluster, check_one_worker
-from .workers.interruptible import run_in_thread
-from .workers.joining import connect
 
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 

@@ -1,16 +1,23 @@
-"""Exchange of numbers between the workers of a training, by the all-reduce of the strategy."""
+"""Strategy of several workers, and exchange of numbers by its all-reduce."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from bert_tf.graph_gradients import sum_over_replicas
+from bert_tf.io.wording import reason
 
 from .cluster import Cluster
-from .interruptible import run_in_thread
-from .waiting import LostWorkerError, Partners
+from .waiting import LostWorkerError, Partners, collected_signals
+
+T = TypeVar("T")
 
 # Errors of TensorFlow if another worker has ended or does not respond.
 _LOST = (
@@ -21,6 +28,37 @@ _LOST = (
     # Raised by interrupted collective operations, among others.
     tf.errors.InternalError,
 )
+
+# TensorFlow checks each second whether it has received SIGTERM, and reports it to all workers.
+_NOTICE, _NOTICE_MILLISECONDS = "TF_DEFAULT_PREEMPTION_NOTICE_KEY", 2000
+
+
+def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strategy, Partners]:
+    """Joins the cluster when all workers are connected; waits up to ``wait_minutes``."""
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
+        task_type="worker",
+        task_id=cluster.task,
+        rpc_layer="grpc",
+        num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
+    )
+    partners = Partners(cluster.addresses, cluster.task)
+    with partners.reporting():
+        with partners.connected_workers(wait_minutes):
+            try:
+                strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+            except tf.errors.OpError as error:
+                raise ValueError(
+                    f"The workers cannot connect ({reason(error, 200)}). Restart each worker with "
+                    "its own --task_index (or TF_CONFIG) and an unused port."
+                ) from error
+        # TensorFlow's error cannot be raised while a signal handler raises another.
+        with collected_signals() as received, contextlib.suppress(tf.errors.OpError):
+            context.context().get_config_key_value(_NOTICE, _NOTICE_MILLISECONDS)
+            received.append(signal.SIGTERM)
+        if received:
+            raise KeyboardInterrupt
+    return strategy, partners
 
 
 class Workers:
@@ -57,8 +95,8 @@ class Workers:
         replicas = self._strategy.num_replicas_in_sync
 
         def sum_rows() -> tf.Tensor:
-            context = tf.distribute.get_replica_context()
-            mask = tf.one_hot(context.replica_id_in_sync_group, replicas, dtype=tf.float64)
+            replica = tf.distribute.get_replica_context()
+            mask = tf.one_hot(replica.replica_id_in_sync_group, replicas, dtype=tf.float64)
             return sum_over_replicas(mask[:, None] * values)
 
         return self._strategy.experimental_local_results(self._strategy.run(sum_rows))[0]
@@ -104,3 +142,17 @@ class Workers:
                 f"The workers differ in the {what} ({numbers.tolist()}). Run the same command on "
                 "each worker, with a shared disk."
             )
+
+
+def run_in_thread(work: Callable[[], T], seconds: float | None = None) -> T:
+    """Calls a function in a thread, which Ctrl-C or a TimeoutError abandons."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future.result(seconds)
