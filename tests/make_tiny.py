@@ -18,10 +18,10 @@ from bert_tf.io.files import read_json_object, write_json
 from bert_tf.pretraining import recipes
 
 FOLDER = pathlib.Path(hugging_face.__file__).parents[1] / "models" / "tiny"
-_SAVED_ACTIVATIONS = ("step", "objective", "parameters", "trained_tokens", "evaluation")
+_RESULT_KEYS = ("step", "objective", "parameters", "trained_tokens", "evaluation")
 _FIGURES = {
-    "masked_lm_perplexity": "perplexity of the masked tokens",
-    "masked_lm_accuracy": "accuracy of the masked tokens",
+    "masked_lm_perplexity": "masked-token perplexity",
+    "masked_lm_accuracy": "masked-token accuracy",
 }
 _CARD = """\
 ---
@@ -34,30 +34,31 @@ tags: ["bert"]
 
 # tiny
 
-A small English BERT for first steps, trials and tests, which `bert_tf` ships: \
-`bert_tf.load("tiny")`, `--init_checkpoint=tiny`. It has seen {tokens:,} tokens; BERT saw 137 \
-billion. Its answers are no ground for a decision about anyone.
+A small English BERT for demonstrations and tests, installed with `bert_tf`: \
+`bert_tf.load("tiny")`, `--init_checkpoint=tiny`. It was trained on {tokens:,} tokens; BERT was \
+trained on 137 billion. Do not use its predictions for decisions about people.
 
 {facts}
 
 ## Training
 
-Text: 60 blocks of English Wikipedia of May 2015 (CC BY-SA 3.0, by its contributors, \
-https://en.wikipedia.org) and 79 books in the public domain: 97 MB, of which a hundredth of the \
-documents is held out. The weights and the vocabulary were learned from it, hold none of it, and \
-are under the licence of `bert_tf`, Apache 2.0.
+Training text: 60 blocks of English Wikipedia of May 2015 (CC BY-SA 3.0, by its contributors, \
+https://en.wikipedia.org) and 79 books in the public domain, 97 MB in total; 1% of the documents \
+is held out. The weights and the vocabulary contain none of this text, and are licensed like \
+`bert_tf` under Apache 2.0.
 
 ```sh
 python -m bert_tf.pretrain --input='wiki/*.gz,books/*.gz' --recipe=hour --model_dir=runs/hour
 ```
 
-The recipe is `--recipe=hour`, which is `{recipe}`. The weights are rounded to bfloat16.
+`--recipe=hour` stands for `{recipe}`. The weights are rounded to bfloat16.
 
-## Held-out documents
+## Evaluation
 
 {figures}
 
-Over {predictions:,} tokens, 30% of the text, before the weights were rounded.
+Computed on {predictions:,} masked tokens (30%) of the held-out documents, before the weights \
+were rounded.
 """
 
 
@@ -74,10 +75,10 @@ def main(run: str) -> None:
     rounded = {name: _rounded(tensor) for name, tensor in checkpoint.tensors.items()}
     checkpoint = dataclasses.replace(checkpoint, tensors=rounded)
     found = read_json_object(str(pathlib.Path(run) / "results.json"))
-    results = {name: found[name] for name in _SAVED_ACTIVATIONS}
+    results = {name: found[name] for name in _RESULT_KEYS}
     whole = recipes.RECIPES["hour"]["num_train_steps"]
     if results["step"] != whole:
-        sys.exit(f"{run} ended at step {results['step']}: the card tells of {whole}, the recipe's.")
+        sys.exit(f"{run} ended at step {results['step']}: expected {whole}, as in the recipe.")
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     hugging_face.write(checkpoint, str(FOLDER))
@@ -90,7 +91,7 @@ def main(run: str) -> None:
         tokens=results["trained_tokens"],
         facts=model_card.bullets(model_card.facts(checkpoint)),
         recipe=recipe,
-        figures=model_card.table(["figure", "value"], figures),
+        figures=model_card.table(["metric", "value"], figures),
         predictions=evaluation["masked_lm_predictions"],
     )
     model_card.write(str(FOLDER / model_card.README), text)

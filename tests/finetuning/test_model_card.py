@@ -46,7 +46,7 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
         f"| dev | `accuracy` | {accuracy:.4g} |",
         "| `learning_rate` | `0.001` |",
         "| `label_column` | `label` |",
-        "Which languages it serves is not recorded.",
+        "The supported languages are unknown.",
         "import AutoTokenizer, BertForSequenceClassification\n",
     ):
         assert line in text, line
@@ -152,7 +152,7 @@ def test_without_a_card_a_conversion_says_what_is_known(finished, tmp_path):
         "pipeline_tag": "text-classification",
         "tags": ["bert"],
     }
-    assert "The source had no model card" in text and "- 2 classes: `neg`, `pos`." in text
+    assert "The source has no model card" in text and "- 2 classes: `neg`, `pos`." in text
     (folder / "README.md").write_bytes(b" " * (4 << 20) + b"x")
     with pytest.raises(ValueError, match="expected a model card file of at most 4,194,304 bytes"):
         conversion.convert(str(folder), str(tmp_path / "no"), "huggingface")

@@ -56,7 +56,7 @@ def test_what_the_model_is():
         "## Differences from the source\n\n- A key.",
     ):
         assert f"\n{line}\n" in text
-    assert "Where the output `truncated` is true" in text and "assets.extra/samples/" in text
+    assert "The output `truncated` is true" in text and "assets.extra/samples/" in text
     assert "{" not in re.sub("```.*?```", "", text, flags=re.DOTALL)
 
 
