@@ -1,4 +1,4 @@
-"""SavedModel export for TensorFlow Serving: strings in, answers out, the tokenizer inside."""
+"""Export of models to SavedModels with a built-in tokenizer, for TensorFlow Serving."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .exporting import export
     from .verification import verify
 
-# Resolved on first use: verifying loads no TensorFlow in its own process.
+# Imported on first use.
 _PUBLIC = {
     "ExportOptions": "bert_tf.answering.options",
     "export": "bert_tf.saved_models.exporting",

@@ -1,21 +1,21 @@
-"""``export``: a model to a directory that TensorFlow Serving takes, whole or not at all.
+"""Export of models for TensorFlow Serving.
 
-An export stands alone: whoever loads it needs TensorFlow and tensorflow-text's operations, and
-neither this library nor Keras. This library reads it as a checkpoint, too.
+Loading an export requires TensorFlow and the operations of tensorflow-text, but not bert_tf or
+Keras. ``bert_tf.load`` can also read it.
 
-| path                                    | what                                               |
+| path                                    | contents                                           |
 |-----------------------------------------|----------------------------------------------------|
-| saved_model.pb, variables/              | the signatures, the endpoints and the weights      |
-| batching_params.pbtxt                   | how TensorFlow Serving is to batch requests        |
-| assets.extra/tf_serving_warmup_requests | what it asks itself before it serves               |
-| assets.extra/model.config               | for a server of several models                     |
-| assets.extra/samples/                   | requests with their answers, see ``samples``       |
-| assets.extra/model.json                 | the model's class, its arguments, labels, casing   |
-| assets.extra/vocab.txt                  | the vocabulary, one piece a line                   |
-| assets.extra/bert_config.json           | the model's sizes                                  |
-| assets.extra/task.json                  | what fine-tuning says of its task                  |
-| assets.extra/README.md                  | the model card                                     |
-| assets.extra/sha256.json                | what ``verify`` compares the other files with      |
+| saved_model.pb, variables/              | signatures, endpoints and weights                  |
+| batching_params.pbtxt                   | batching configuration for TensorFlow Serving      |
+| assets.extra/tf_serving_warmup_requests | warm-up requests for TensorFlow Serving            |
+| assets.extra/model.config               | configuration for a server of several models       |
+| assets.extra/samples/                   | sample requests and responses                      |
+| assets.extra/model.json                 | class and arguments of the model, labels, casing   |
+| assets.extra/vocab.txt                  | vocabulary, one token per line                     |
+| assets.extra/bert_config.json           | config of the encoder                              |
+| assets.extra/task.json                  | task type, lengths and options of fine-tuning      |
+| assets.extra/README.md                  | model card                                         |
+| assets.extra/sha256.json                | hashes of the other files, for ``verify``          |
 """
 
 import contextlib
@@ -49,7 +49,7 @@ from . import serving_files
 from .samples import Sample, run_samples
 from .verification import write_hashes
 
-# Every file of an export, by its name below the directory.
+# Relative paths of all files in an export.
 _WRITTEN = re.compile(
     r"saved_model\.pb|fingerprint\.pb|batching_params\.pbtxt|assets/[^/]+"
     r"|variables/variables\.(index|data-\d{5}-of-\d{5})"
@@ -61,13 +61,21 @@ _DEFAULTS = ExportOptions()
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """An export that was made."""
+    """Result of ``export``.
 
-    path: str  # the version's directory
-    name: str  # the model's in a server
+    Attributes:
+        path: Directory of the version.
+        name: Name of the model on a server.
+        signatures: Signatures by name.
+        outputs: Names of the outputs by signature.
+        samples: Sample requests and responses.
+    """
+
+    path: str
+    name: str
     signatures: Mapping[str, Signature]
-    outputs: Mapping[str, tuple[str, ...]]  # by signature, the outputs' names
-    samples: tuple[Sample, ...]  # requests to the signatures, and their answers
+    outputs: Mapping[str, tuple[str, ...]]
+    samples: tuple[Sample, ...]
 
 
 def export(
@@ -79,38 +87,39 @@ def export(
     name: str = "bert",
     notes: str = "",
 ) -> Exported:
-    """Exports a model: strings in, answers out.
+    """Exports a model to a SavedModel with strings as inputs.
 
-    The signatures are those of ``tasks.signatures``. The weights are copied out of any
-    strategy, so that a model trained in bfloat16 or on several devices gives the same export as
-    any other.
+    The signatures depend on the model's task. The dtype policy and the distribution strategy of
+    training do not change the export.
 
     Args:
-        model: any of the library's models, of any dtype policy.
-        output_dir: the version's directory, its last part a number where TensorFlow Serving is to
-            find it (``exports/mine/1``); on any TensorFlow file system.
-        tokenizer: the one that the model was trained with; by default its preprocessor's.
-        options: how it is served.
-        name: what a server is to call it.
-        notes: a section of the export's card with the warnings issued when the model was loaded.
+        model: A model of a bert_tf class, of any dtype policy.
+        output_dir: Directory of the version, on any TensorFlow file system. TensorFlow Serving
+            requires a number as its name, such as ``exports/mine/1``.
+        tokenizer: The tokenizer that the model was trained with; by default of
+            ``model.preprocessor``.
+        options: Options for serving.
+        name: Name of the model on a server.
+        notes: Section of the model card with the warnings about loading the model.
+
+    Returns:
+        The export: its path, signatures, outputs and samples.
 
     Raises:
-        ValueError: ``output_dir`` exists, the call is inside a strategy's scope, there is no
-            tokenizer, an argument or an option does not fit the model, or the model's answers are
-            not finite. Nothing is left of the export then.
+        ValueError: If ``output_dir`` is not empty, if the call is in a strategy's scope, if there
+            is no tokenizer, if an option does not match the model, or if outputs are not finite.
     """
     check_backend()
     check_model_name(name)
     check_not_exists(output_dir)
     if tf.distribute.has_strategy():
         raise ValueError(
-            "export was called inside strategy.scope(), where variables belong to the strategy: "
-            "call it outside."
+            "export cannot run in strategy.scope(), where variables belong to the strategy. Call "
+            "it outside the scope."
         )
     if tokenizer is None and model.preprocessor is None:
         raise ValueError(
-            f"{model.name} has no preprocessor, and so no vocabulary: pass the tokenizer that it "
-            "was trained with."
+            f"{model.name} has no preprocessor. Pass the tokenizer that the model was trained with."
         )
     tokenizer = tokenizer or model.preprocessor.tokenizer
     served = serve(model, tokenizer, options)
@@ -119,7 +128,7 @@ def export(
     traced = trace(signatures)
     attributes = endpoints(served)
     with atomic_directory(output_dir) as folder, preserved_arithmetic():
-        set_rewrite(False)  # servers do not rewrite graphs
+        set_rewrite(False)  # Servers do not rewrite graphs.
         save(folder, traced, attributes, served.weights, served.resources)
         samples = [
             sample
@@ -161,17 +170,17 @@ def export(
 
 
 def remove_export(path: str) -> None:
-    """Removes an earlier export, whole or in parts, from the path of a new one."""
+    """Removes a complete or partial export from the path of a new one."""
     remaining = remove_written(path, _WRITTEN)
     if remaining:
         raise ValueError(
-            f"{path} is where the export is to be, and there is {one_line(remaining[0])}, which no "
-            "export wrote: move it away and start again."
+            f"{path} contains a file that is not part of an export: {one_line(remaining[0])}. Move "
+            "it and rerun."
         )
 
 
 def trace(signatures: Mapping[str, Signature]) -> dict[str, Any]:
-    """Concrete functions that take the inputs by name; one for all names of one signature."""
+    """Returns the concrete functions of signatures; equal signatures share a function."""
     traced: dict[int, Any] = {}
     for signature in signatures.values():
         if id(signature) not in traced:
@@ -191,8 +200,8 @@ def save(
     weights: Mapping[str, tf.Variable],
     resources: Sequence[Any] = (),
 ) -> None:
-    """Saves concrete functions, ``tf.function``s as attributes, and the variables they read."""
-    # A bare module holds the variables: a Keras model in its place would write its layers too.
+    """Saves concrete functions as signatures, functions as attributes, and their variables."""
+    # A tf.Module, because a Keras model would also save its layers.
     root = tf.Module()
     traces = [*signatures.values()]
     for name, function in attributes.items():
@@ -200,7 +209,7 @@ def save(
         traces.append(function.get_concrete_function())
     root.weights = dict(weights)
     root.resources = list(resources)
-    # The seeds of dropout.
+    # The remaining variables are the seeds of dropout.
     saved = {variable.ref() for variable in weights.values()}
     variables = {variable.ref(): variable for trace in traces for variable in trace.graph.variables}
     root.seeds = [variable for reference, variable in variables.items() if reference not in saved]
@@ -210,10 +219,10 @@ def save(
 
 @contextlib.contextmanager
 def _preserved_logging() -> Iterator[None]:
-    """Restores the root logger's handlers and absl's level, which TensorFlow's save changes.
+    """Restores the root logger's handlers and absl's level, which saving changes.
 
-    absl configures the root logger with its first message; a ``logging.basicConfig`` that a program
-    calls later would do nothing.
+    The first message of absl configures the root logger, after which ``logging.basicConfig`` has no
+    effect.
     """
     logger, handlers = logging.getLogger("absl"), [*logging.root.handlers]
     level = logger.level

@@ -1,11 +1,10 @@
-"""Asks an export its recorded questions, with TensorFlow alone, and compares the answers.
+"""Runs the recorded samples of an export with TensorFlow and compares the outputs.
 
     python replay.py DIR [TOLERANCE]
 
-A script of its own: it imports nothing of this library, runs in any environment that has
-``tensorflow`` and ``tensorflow_text``, also an older one, and prints a report, a line of JSON.
-``verification`` starts it. Of ``tensorflow_text`` it loads the libraries with the operations, as
-TensorFlow Serving has them: its Python modules would load Keras.
+This script, which ``verification`` starts, does not import bert_tf, so it runs in any environment
+with ``tensorflow`` and ``tensorflow_text``. It prints a report as a line of JSON. It loads only the
+operations of ``tensorflow_text``, because its Python modules would import Keras.
 """
 
 import base64
@@ -23,19 +22,19 @@ import numpy as np
 import tensorflow as tf
 
 DEFAULT_TOLERANCE = 1e-4
-# Modules that an export must not need. TensorFlow before 2.16 loads Keras itself, on import.
+# Modules that an export must not import. TensorFlow before 2.16 imports Keras itself.
 FOREIGN = ("bert_tf", "keras", "tf_keras")
-# The signature, which is none, of what is run when variables are there.
+# The entry in signature_def for the initialization operation, which is not a signature.
 INITIAL = "__saved_model_init_op"
 
 
 class ReplayError(ValueError):
-    """There is nothing to ask, or nobody to ask it; the text says what was expected."""
+    """Error for an export that cannot be loaded or has no samples."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A recorded question to a signature and its answer, as TensorFlow Serving's REST has them."""
+    """Recorded request to a signature and its response, in the format of the REST API."""
 
     file: str
     signature: str
@@ -44,12 +43,12 @@ class Sample:
 
 
 def load_text_operations() -> None:
-    """Loads tensorflow_text's libraries of operations, and none of its Python modules."""
+    """Loads the operations of tensorflow_text without its Python modules."""
     spec = importlib.util.find_spec("tensorflow_text")
     if spec is None or not spec.submodule_search_locations:
         raise ReplayError(
-            f"{sys.executable} has no tensorflow_text, whose operations exports use: install the "
-            "tensorflow-text of its TensorFlow's version."
+            f"tensorflow_text is not installed for {sys.executable}. Install the version for its "
+            f"TensorFlow {tf.__version__}."
         )
     folder = os.path.join(spec.submodule_search_locations[0], "python", "ops")
     for library in sorted(glob.glob(os.path.join(folder, "*.so"))):
@@ -57,31 +56,34 @@ def load_text_operations() -> None:
 
 
 def load(directory: str, read: Callable[[str], Any] = tf.saved_model.load) -> Any:
-    """What ``read`` makes of an export; an error says what is wrong with it."""
+    """Loads an export with ``read``.
+
+    Raises:
+        ReplayError: If the directory is not an export with signatures.
+    """
     if not tf.io.gfile.isdir(directory):
-        raise ReplayError(f"{directory} is no directory: expected an export, such as exports/1.")
+        raise ReplayError(f"No such directory: {directory}. Expected an export such as exports/1.")
     if not tf.io.gfile.exists(os.path.join(directory, "saved_model.pb")):
         raise ReplayError(
-            f"{directory} has no saved_model.pb: expected an export, the directory of a version, "
-            "such as exports/1."
+            f"{directory} has no saved_model.pb. Pass the directory of a version, such as "
+            "exports/1."
         )
     try:
         model = read(directory)
     except Exception as error:
-        # Of whatever kind: what stops the loading is what was to be found out.
         raise ReplayError(
             f"{directory} cannot be loaded by TensorFlow {tf.__version__}: {first_line(error)}"
         ) from error
     if not set(getattr(model, "signatures", model)) - {INITIAL}:
         raise ReplayError(
-            f"{directory} has no signatures, which answer requests. Use the export that it was "
-            "made from, or pass signatures to tf.saved_model.save."
+            f"{directory} has no signatures. Use the original export, or pass signatures to "
+            "tf.saved_model.save."
         )
     return model
 
 
 def read_samples(directory: str) -> list[Sample]:
-    """Reads the recorded questions and answers of an export, at least one, by the files' names."""
+    """Reads the recorded samples of an export, sorted by file name; at least one must exist."""
     samples = []
     for path in sorted(tf.io.gfile.glob(os.path.join(directory, "assets.extra/samples/*.json"))):
         try:
@@ -97,67 +99,66 @@ def read_samples(directory: str) -> list[Sample]:
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ReplayError(
-                f"{path} is no recorded sample: expected JSON with a signature_name, a request's "
-                f"inputs and a response's outputs, got {type(error).__name__}: {error}"
+                f"{path}: expected JSON with signature_name, request.inputs and response.outputs, "
+                f"got {type(error).__name__}: {error}"
             ) from error
     if not samples:
         raise ReplayError(
-            f"{directory} has no samples to ask: expected SIGNATURE.0.json and more in "
-            "assets.extra/samples, where an export records them."
+            f"{directory} has no samples. Expected SIGNATURE.0.json in assets.extra/samples; "
+            "export the model again."
         )
     return samples
 
 
 def ask(function: Any, inputs: Any) -> dict[str, np.ndarray]:
-    """Asks a loaded signature what a ``Sample`` does: the outputs by name."""
+    """Runs a loaded signature with the inputs of a ``Sample`` and returns the outputs by name."""
     specs = function.structured_input_signature[1]
     tensors = {name: tf.constant(to_array(inputs[name], spec)) for name, spec in specs.items()}
     return {name: value.numpy() for name, value in function(**tensors).items()}
 
 
 def to_array(values: list[Any], spec: tf.TensorSpec) -> np.ndarray:
-    """A request's values, texts and bytes alike, as an input takes them."""
+    """Converts the values of a request to an input array."""
     array = np.array(_decoded(values), spec.dtype.as_numpy_dtype)
-    # An empty list tells nothing of the dimensions within.
+    # Adds the dimensions that empty lists do not have.
     return array.reshape(array.shape + (0,) * (len(spec.shape) - array.ndim))
 
 
 def compare(recorded: Any, outputs: dict[str, np.ndarray], tolerance: float) -> Any:
-    """The largest difference of floats from a ``Sample``'s answers, and problems in sentences."""
+    """Returns the maximum difference from the recorded floats, and descriptions of mismatches."""
     if not isinstance(recorded, dict):
         recorded = dict.fromkeys(outputs, recorded) if len(outputs) == 1 else {"": recorded}
     if set(recorded) != set(outputs):
         return 0.0, [
-            f"the outputs are {', '.join(sorted(outputs))}, and "
-            f"{', '.join(sorted(recorded))} were recorded"
+            f"expected the outputs {', '.join(sorted(recorded))}, got {', '.join(sorted(outputs))}"
         ]
     largest, problems = 0.0, []
     for name in sorted(outputs):
         difference, problem = _compare_output(recorded[name], outputs[name], tolerance)
         largest = max(largest, difference)
         if problem:
-            problems.append(f"output {name} has {problem} was recorded")
+            problems.append(f"output {name}: {problem}")
     return largest, problems
 
 
 def _compare_output(recorded: Any, output: np.ndarray, tolerance: float) -> tuple[float, str]:
-    """The largest difference of floats, and in words the first value that differs, or ""."""
+    """Returns the maximum difference of floats, and the first mismatch or an empty string."""
     expected = np.array(recorded, object)
-    # Before it is a list, which takes many times the space.
+    # Checked before the conversion to lists, which takes many times the memory.
     if output.size and output.shape != expected.shape:
-        return 0.0, f"the shape {output.shape}, and {expected.shape}"
-    # As lists both: where nothing is inside, they tell nothing of the dimensions within.
+        return 0.0, f"expected the shape {expected.shape}, got {output.shape}"
+    # Both as lists, which do not contain the dimensions after an empty one.
     answer = np.array(output.tolist(), object)
     if answer.shape != expected.shape:
-        return 0.0, f"the shape {answer.shape}, and {expected.shape}"
+        return 0.0, f"expected the shape {expected.shape}, got {answer.shape}"
     difference = 0.0
     if np.issubdtype(output.dtype, np.floating):
         try:
-            # Of the output's own type: a float32 is recorded with no more digits than it has.
-            numbers = expected.astype(output.dtype).astype(np.float64)
+            # Rounded to the output's dtype, because the digits of a float32 are recorded.
+            floats = expected.astype(output.dtype).astype(np.float64)
         except (ValueError, TypeError):
-            return 0.0, "numbers, and something else"
-        differences = np.abs(answer.astype(np.float64) - numbers)
+            return 0.0, "the recorded values are not numbers"
+        differences = np.abs(answer.astype(np.float64) - floats)
         differences[np.isnan(differences)] = np.inf
         mismatches = np.argwhere(differences > tolerance)
         difference = float(np.max(differences, initial=0.0))
@@ -167,11 +168,11 @@ def _compare_output(recorded: Any, output: np.ndarray, tolerance: float) -> tupl
     if not len(mismatches):
         return difference, ""
     index = tuple(mismatches[0].tolist())
-    return difference, f"{answer[index]!r} at {list(index)}, and {expected[index]!r}"
+    return difference, f"expected {expected[index]!r} at {list(index)}, got {answer[index]!r}"
 
 
 def as_text(value: Any) -> Any:
-    """Values as REST has them: bytes as text, or as base64 where they are not UTF-8."""
+    """Converts values to the format of the REST API: bytes to strings, or base64 if not UTF-8."""
     if isinstance(value, list):
         return [as_text(item) for item in value]
     if not isinstance(value, bytes):
@@ -183,14 +184,14 @@ def as_text(value: Any) -> Any:
 
 
 def to_json(array: np.ndarray) -> Any:
-    """An array as REST spells it: a float32 has as many digits as tell it from its neighbours."""
+    """Converts an array to the format of the REST API, with the shortest digits of a float32."""
     if array.dtype == object:
         return as_text(array.tolist())
     return (array.astype(str).astype(float) if array.dtype.kind == "f" else array).tolist()
 
 
 def _decoded(value: Any) -> Any:
-    """A request's values with its strings as bytes."""
+    """Converts the strings of a request to bytes."""
     if isinstance(value, list):
         return [_decoded(item) for item in value]
     if isinstance(value, dict):
@@ -199,27 +200,27 @@ def _decoded(value: Any) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """Message of an error, without the nodes of the graph that TensorFlow adds."""
+    """Returns the first line of an error's message, without graph nodes."""
     text = str(getattr(error, "message", None) or error)
     lines = text.strip().splitlines()
     return (lines or [type(error).__name__])[0].split(" [[")[0][:500]
 
 
 def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[str, Any]]:
-    """Asks an export every recorded question: a row for each signature, sorted."""
+    """Runs all recorded samples of an export; returns a row per signature, sorted by name."""
     model = load(directory)
     rows: dict[str, dict[str, Any]] = {}
 
-    def row_of(name: str) -> dict[str, Any]:
+    def get_row(name: str) -> dict[str, Any]:
         row = {"name": name, "samples": 0, "largest_difference": 0.0, "problems": []}
         return rows.setdefault(name, row)
 
     for sample in read_samples(directory):
         name = sample.signature
-        row = row_of(name)
+        row = get_row(name)
         row["samples"] += 1
         if name not in model.signatures:
-            row["problems"].append(f"{sample.file}: the model has no signature {name}")
+            row["problems"].append(f"{sample.file}: no such signature: {name}")
             continue
         try:
             answer = ask(model.signatures[name], sample.inputs)
@@ -230,15 +231,15 @@ def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[st
         row["largest_difference"] = max(row["largest_difference"], difference)
         row["problems"] += [f"{sample.file}: {problem}" for problem in problems]
     for name in set(model.signatures) - set(rows):
-        row_of(name)["problems"].append("no sample asks it")
+        get_row(name)["problems"].append("no sample")
     return [rows[name] for name in sorted(rows)]
 
 
 def report(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> dict[str, Any]:
-    """Report that ``verification`` reads: the answers of ``replay``, versions and loaded modules.
+    """Returns the report for ``verification``: results of ``replay``, versions and modules.
 
-    ``error`` is the sentence of a ``ReplayError``, or ""; ``foreign`` are those of ``FOREIGN`` that
-    were loaded meanwhile.
+    ``error`` is the message of a ``ReplayError`` or empty; ``foreign`` lists the modules of
+    ``FOREIGN`` that were imported.
     """
     before = set(sys.modules)
     answers: dict[str, Any] = {"tensorflow": tf.__version__, "signatures": [], "error": ""}

@@ -1,4 +1,4 @@
-"""Sample requests to an export, and their answers."""
+"""Sample requests to an export and their responses."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -14,25 +14,32 @@ from .replay import to_array, to_json
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A request and its answer, arrays by name; strings are objects, ``bytes`` each."""
+    """Request to a signature and its response.
+
+    Attributes:
+        signature: Name of the signature.
+        number: Index among the samples of the signature.
+        inputs: Inputs by name. Strings are ``bytes`` in object arrays.
+        outputs: Outputs by name.
+    """
 
     signature: str
-    number: int  # among the signature's, from 0
+    number: int
     inputs: Mapping[str, np.ndarray]
     outputs: Mapping[str, np.ndarray]
 
     @property
     def batch_size(self) -> int:
-        """The rows of the request."""
+        """Number of rows of the request."""
         return len(next(iter(self.inputs.values())))
 
     def rest_request(self, rows: int | None = None) -> dict[str, Any]:
-        """The body of REST's request, by columns, of all rows or the first ``rows``."""
+        """Returns the body of the REST request in column format, for the first ``rows``."""
         inputs = {name: to_json(value[:rows]) for name, value in self.inputs.items()}
         return {"signature_name": self.signature, "inputs": inputs}
 
     def rest_response(self) -> dict[str, Any]:
-        """The body of the answer, without the name of a single output, as the server has it."""
+        """Returns the body of the REST response, in which a single output is not named."""
         outputs = {name: to_json(value) for name, value in self.outputs.items()}
         return {"outputs": outputs if len(outputs) > 1 else next(iter(outputs.values()))}
 
@@ -43,7 +50,7 @@ def run_samples(
     specs: Mapping[str, tf.TensorSpec],
     requests: Requests,
 ) -> list[Sample]:
-    """Asks a signature, or its loaded function, requests of its inputs' ``specs``."""
+    """Runs a signature with requests whose inputs have the given ``specs``."""
     samples = []
     for number, columns in enumerate(requests):
         inputs = {key: to_array(values, specs[key]) for key, values in columns.items()}
@@ -52,8 +59,8 @@ def run_samples(
         for key, value in outputs.items():
             if value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise ValueError(
-                    f"The output {key} of the signature {name} is not finite on its sample "
-                    f"{number}: the weights are damaged, or their training diverged."
+                    f"Output {key} of the signature {name} is not finite (sample {number}). The "
+                    "weights are damaged, or training diverged."
                 )
         samples.append(Sample(name, number, inputs, outputs))
     return samples

@@ -1,9 +1,9 @@
-"""The files of an export next to the SavedModel: samples, and what a server reads.
+"""Files in an export next to the SavedModel: samples and configuration of TensorFlow Serving.
 
-Samples show a client's author what to send, the server asks itself some before it takes a version
-into service, and ``verification`` asks them again elsewhere. Each is three files, N counted from 0:
-SIGNATURE.N.json has REST's bodies, SIGNATURE.N.request.pb and SIGNATURE.N.response.pb have the
-``PredictRequest`` and the ``PredictResponse``.
+Samples are examples for clients, warm-up requests of the server, and the input of
+``verification``. Each sample has three files: SIGNATURE.N.json with the REST bodies, and
+SIGNATURE.N.request.pb and SIGNATURE.N.response.pb with the ``PredictRequest`` and
+``PredictResponse``.
 """
 
 import json
@@ -20,45 +20,45 @@ from bert_tf.answering.signatures import Signature
 from .samples import Sample
 
 _BATCHING = """\
-# How TensorFlow Serving joins requests that arrive together into one batch. It reads this file
-# when it is started with
+# Batching configuration for TensorFlow Serving. Start the server with
 #   --enable_batching --enable_per_model_batching_parameters
-# or, with --enable_batching --batching_parameters_file=FILE, a copy of it for all its models.
+# or, to use a copy for all models, with --enable_batching --batching_parameters_file=FILE.
 
-# The most rows of a batch. A request of more rows is refused.
+# Maximum number of rows per batch. Larger requests are rejected.
 max_batch_size {{ value: {largest_batch} }}
 {allowed}
-# How long the first request of a batch waits for others, in microseconds: short beside the time
-# that a row takes. Longer fills batches better where requests are rare.
+# Maximum number of microseconds that the first request of a batch waits for others. It is short
+# compared with the time per row; a longer time fills batches better if requests are rare.
 batch_timeout_micros {{ value: 2000 }}
 
-# How many batches may wait; a request that finds the queue full fails at once (UNAVAILABLE).
+# Maximum number of waiting batches; further requests fail immediately (UNAVAILABLE).
 max_enqueued_batches {{ value: 100 }}
 
-# num_batch_threads, the batches that are run at once, is one for each processor by default. The
-# server has one pool for all its models, and takes it from --batching_parameters_file alone.
+# num_batch_threads, the number of parallel batches, is by default the number of CPU cores. All
+# models of a server share it, and it is only read from --batching_parameters_file.
 
-# enable_large_batch_splitting has to stay off: the parts of a split request are padded apart, to
-# different sizes, and the server could not join their answers.
+# Do not set enable_large_batch_splitting: the parts of a split request would be padded to different
+# sizes, and the server could not concatenate their outputs.
 
-# pad_variable_length_inputs has to stay off: it pads with the first number of a tensor, which for
-# input_mask is 1, the mark of a real token.
+# Do not set pad_variable_length_inputs: it pads with the first value of a tensor, which for
+# input_mask is 1, the value of real tokens.
 {inputs}"""
 _ALLOWED = """
-# The sizes that batches are padded to, by copies of a row, whose answers nobody gets.
+# Batch sizes. Smaller batches are padded with copies of a row, whose outputs are dropped.
 """
-_INPUTS_OF_ONE_SIZE = "# Every input is one string a row, so any requests can share a batch.\n"
-_INPUTS_OF_SEVERAL_SIZES = """\
+_STRING_INPUTS = "# All inputs are one string per row, so any requests can share a batch.\n"
+_TENSOR_INPUTS = """\
 #
-# So with batching on, requests that share a batch need equal sizes in all other dimensions, or all
-# of them fail (FAILED_PRECONDITION). That concerns {names}:
-# their clients pad to one size. Inputs of one string a row share batches with any.
+# With batching, requests in a batch need equal sizes in all other dimensions; otherwise all of them
+# fail (FAILED_PRECONDITION). Clients must pad these inputs to one size:
+# {names}.
+# Inputs of one string per row can share a batch with any other request.
 """
 
-# A ``ModelServerConfig`` of one model, by its name.
+# ``ModelServerConfig`` template for one model.
 MODEL_CONFIG = """\
-# For tensorflow_model_server --model_config_file=FILE. base_path is the directory above the
-# versions' numbered ones, as the server sees it: in a container, where it was mounted.
+# For tensorflow_model_server --model_config_file=FILE. base_path is the parent directory of the
+# versions, as seen by the server (in a container, the mount point).
 model_config_list {{
   config {{
     name: "{name}"
@@ -70,16 +70,16 @@ model_config_list {{
 
 
 def batching_parameters(signatures: Mapping[str, Signature], options: ExportOptions) -> str:
-    """The text of ``BatchingParameters``, commented."""
+    """Returns ``BatchingParameters`` in text format with comments."""
     variable_inputs = [
         f"`{key}` of `{name}`"
         for name, signature in signatures.items()
         for key, spec in signature.inputs.items()
         if len(spec.shape) > 1
     ]
-    inputs = _INPUTS_OF_ONE_SIZE
+    inputs = _STRING_INPUTS
     if variable_inputs:
-        inputs = _INPUTS_OF_SEVERAL_SIZES.format(names=",\n# ".join(variable_inputs))
+        inputs = _TENSOR_INPUTS.format(names=",\n# ".join(variable_inputs))
     allowed = [f"allowed_batch_sizes: {size}\n" for size in options.allowed_batch_sizes]
     return _BATCHING.format(
         largest_batch=options.largest_batch,
@@ -89,17 +89,17 @@ def batching_parameters(signatures: Mapping[str, Signature], options: ExportOpti
 
 
 def limits(options: ExportOptions) -> str:
-    """The limits of requests, for the model card; "" where there are none."""
+    """Describes the limits on requests for the model card, or returns an empty string."""
     limits_by_unit = {
-        "rows in a request": options.max_rows,
-        "bytes in a row's strings": options.max_bytes,
+        "rows per request": options.max_rows,
+        "bytes of strings per row": options.max_bytes,
     }
-    stated = [f"{limit:,} {unit}" for unit, limit in limits_by_unit.items() if limit is not None]
-    if not stated:
+    parts = [f"{limit:,} {unit}" for unit, limit in limits_by_unit.items() if limit is not None]
+    if not parts:
         return ""
     return (
-        f"Takes at most {', '.join(stated)}, and refuses more (INVALID_ARGUMENT). A request beyond "
-        "a limit fails all requests that the server has joined with it into a batch."
+        f"Limits: {', '.join(parts)}. Larger requests fail (INVALID_ARGUMENT), together with all "
+        "requests in their batch."
     )
 
 
@@ -130,10 +130,10 @@ def write_samples(folder: str, samples: Iterable[Sample], model_name: str) -> No
 def write_warm_up(
     path: str, samples: Iterable[Sample], model_name: str, largest_batch: int
 ) -> None:
-    """Writes the requests that the server asks itself, TFRecords of ``PredictionLog``.
+    """Writes the warm-up requests of TensorFlow Serving, TFRecords of ``PredictionLog``.
 
-    They are each signature's first sample, as long ones would delay every start. A server that
-    batches refuses a version over a sample of no rows, or of more than a batch has.
+    Only the first sample of each signature is written, because others would delay every start, and
+    only if a server with batching accepts its number of rows.
     """
     with tf.io.TFRecordWriter(path) as writer:
         for sample in samples:
@@ -145,19 +145,19 @@ def write_warm_up(
 def predict_request(
     model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]
 ) -> bytes:
-    """A ``PredictRequest``, as clients send it over gRPC; strings are objects, ``bytes`` each."""
+    """Encodes a ``PredictRequest`` of the gRPC API; strings are ``bytes`` in object arrays."""
     return _field(1, _model_spec(model_name, signature_name)) + _tensors(2, inputs)
 
 
 def predict_response(
     model_name: str, signature_name: str, outputs: Mapping[str, np.ndarray]
 ) -> bytes:
-    """A ``PredictResponse``, as the server answers; arguments as ``predict_request``'s."""
+    """Encodes a ``PredictResponse`` of the gRPC API."""
     return _tensors(1, outputs) + _field(2, _model_spec(model_name, signature_name))
 
 
 def prediction_log(request: bytes) -> bytes:
-    """A ``PredictionLog`` of a ``PredictRequest``: a record of warm-up requests."""
+    """Encodes a ``PredictionLog`` with a ``PredictRequest``, a warm-up record."""
     return _field(6, _field(1, request))
 
 
@@ -166,7 +166,7 @@ def _model_spec(model_name: str, signature_name: str) -> bytes:
 
 
 def _tensors(number: int, tensors: Mapping[str, np.ndarray]) -> bytes:
-    """A field of type ``map<string, TensorProto>``, as entries, whose form this message has."""
+    """Encodes a field of type ``map<string, TensorProto>``."""
     entries = []
     for name, array in sorted(tensors.items()):
         proto = tf.make_tensor_proto(array, tf.dtypes.as_dtype(array.dtype), array.shape)
@@ -175,11 +175,11 @@ def _tensors(number: int, tensors: Mapping[str, np.ndarray]) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of strings or messages, whose wire type is 2."""
+    """Encodes a field of strings or messages (wire type 2)."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; all bytes but the last have the eighth set."""
+    """Encodes an integer as a varint."""
     low_bits, rest = value & 0x7F, value >> 7
     return bytes([low_bits | 0x80]) + _varint(rest) if rest else bytes([low_bits])

@@ -1,4 +1,4 @@
-"""Verifies an export outside this library: another process, of TensorFlow alone, asks it."""
+"""Verification of exports in a separate process that does not import bert_tf or Keras."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from bert_tf.io.wording import listed, one_line
 
 from . import replay
 
-# Where TensorFlow Serving looks at nothing but its warm-up requests.
+# TensorFlow Serving reads only the warm-up requests in this directory.
 HASHES = "assets.extra/sha256.json"
 _FORMAT_VERSION = 1
 _TIMEOUT_S = 1800
@@ -24,31 +24,46 @@ _MAX_PROBLEM_LENGTH = 500
 
 @dataclasses.dataclass(frozen=True)
 class VerifiedSignature:
-    """Result for the recorded samples of one signature."""
+    """Result for the recorded samples of one signature.
+
+    Attributes:
+        name: Name of the signature.
+        samples: Number of samples.
+        largest_difference: Maximum absolute difference of a float from the recorded one.
+        problems: Descriptions of mismatches.
+    """
 
     name: str
     samples: int
-    largest_difference: float  # of a float from the recorded one, absolute
-    problems: tuple[str, ...]  # sentences on what differs
+    largest_difference: float
+    problems: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """Result for an export's recorded samples."""
+    """Result of ``verify``.
+
+    Attributes:
+        directory: Directory of the export.
+        tensorflow: Version of TensorFlow that ran the samples.
+        tensorflow_text: Version of tensorflow-text.
+        signatures: Results by signature.
+        has_hashes: Whether the export has hashes, which the files were compared with.
+    """
 
     directory: str
-    tensorflow: str  # the version that answered
-    tensorflow_text: str  # the version whose operations it used
+    tensorflow: str
+    tensorflow_text: str
     signatures: tuple[VerifiedSignature, ...]
-    has_hashes: bool = True  # whether there were any to compare the files with
+    has_hashes: bool = True
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Problems of all signatures, behind the signatures' names."""
+        """Problems of all signatures, prefixed with the signature's name."""
         return tuple(f"{row.name}: {text}" for row in self.signatures for text in row.problems)
 
     def table(self) -> str:
-        """Table of the samples and results, a line for each signature.
+        """Returns a table of the results with a line per signature.
 
         >>> row = VerifiedSignature("tokens", 2, 1.5e-7, ())
         >>> print(Verification("exports/1", "2.21.0", "2.21.1", (row,)).table())
@@ -68,30 +83,28 @@ class Verification:
 def verify(
     directory: str, *, python: str | None = None, tolerance: float | None = None
 ) -> Verification:
-    """Has a fresh process ask an export its recorded samples.
+    """Runs the recorded samples of an export in a new process and compares the outputs.
 
-    The process runs ``replay.py``, and imports neither this library nor Keras. Before that, the
-    export's files are compared with their hashes.
+    The files are first compared with their hashes. The process imports neither bert_tf nor Keras.
 
     Args:
-        directory: the version's directory, on any TensorFlow file system.
-        python: the interpreter, by default this one. Its environment needs ``tensorflow`` and
-            ``tensorflow_text``, of any version that can read the export, and nothing else.
-        tolerance: the most that a float may differ from the recorded one, absolute; by default
-            1e-4. Answers of an export that computes in bfloat16 differ more from one machine to
-            the next.
+        directory: Directory of the version, on any TensorFlow file system.
+        python: Python interpreter, by default the current one. Its environment needs only
+            ``tensorflow`` and ``tensorflow_text``, of any version that can load the export.
+        tolerance: Maximum absolute difference of a float from the recorded one, by default 1e-4.
+            Exports in bfloat16 may need a larger value on other machines.
 
     Returns:
-        What came of it: an answer that differs is one of its ``problems``, and no error.
+        The results. Outputs that differ are listed in ``problems`` and do not raise an error.
 
     Raises:
-        ValueError: ``directory`` is no export, is damaged or has no samples; the interpreter
-            cannot be started, has no TensorFlow or takes longer than half an hour; or the process
-            loaded this library or Keras.
+        ValueError: If ``directory`` is not an export, is damaged or has no samples; if the
+            interpreter cannot be started, has no TensorFlow or takes longer than 30 minutes; or if
+            the process imported bert_tf or Keras.
     """
     has_hashes = check_hashes(directory)
-    # Both keep the script's own folder from the modules it finds. This interpreter may have its
-    # TensorFlow from PYTHONPATH; -P, which heeds that, is unknown to Python 3.10.
+    # Both options remove the script's directory from sys.path. -P respects PYTHONPATH, from which
+    # this interpreter may import TensorFlow, but Python 3.10 does not support it.
     isolated = "-P" if python is None else "-I"
     command = [python or sys.executable, isolated, os.path.abspath(replay.__file__), directory]
     if tolerance is not None:
@@ -100,25 +113,26 @@ def verify(
         completed = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise ValueError(
-            f"{directory} did not answer its samples within {_TIMEOUT_S:,} seconds and was stopped."
+            f"{directory}: the samples did not finish within {_TIMEOUT_S:,} seconds."
         ) from error
     except OSError as error:
         raise ValueError(
-            f"{python} cannot be started: expected a Python interpreter, got {error.strerror}."
+            f"python={python}: expected a Python interpreter, got {error.strerror}."
         ) from error
     try:
         report = parse_json_object(completed.stdout.strip().splitlines()[-1], "its report")
     except (IndexError, ValueError) as error:
         last_line = (completed.stderr.strip().splitlines() or ["nothing"])[-1]
         raise ValueError(
-            f"{command[0]} ended with status {completed.returncode} before it could report on "
-            f"{directory}; its last words: {one_line(last_line, _MAX_PROBLEM_LENGTH)}"
+            f"{command[0]} failed with status {completed.returncode} while verifying {directory}: "
+            f"{one_line(last_line, _MAX_PROBLEM_LENGTH)}"
         ) from error
     if report["error"]:
         raise ValueError(report["error"])
     if report["foreign"]:
         raise ValueError(
-            f"{directory} does not stand alone: loading it loaded {listed(report['foreign'])}."
+            f"{directory} depends on other libraries: loading it imported "
+            f"{listed(report['foreign'])}."
         )
     return Verification(
         directory,
@@ -141,7 +155,7 @@ def verify(
 
 
 def write_hashes(folder: str) -> None:
-    """Writes the hashes of all files of an export."""
+    """Writes the hashes of all files in an export."""
     paths = [
         os.path.join(folder_path, name)
         for folder_path, _, names in tf.io.gfile.walk(folder)
@@ -152,20 +166,20 @@ def write_hashes(folder: str) -> None:
 
 
 def check_hashes(folder: str) -> bool:
-    """Checks an export's files against their hashes; returns whether there are any."""
+    """Compares the files of an export with their hashes; returns whether it has hashes."""
     path = os.path.join(folder, HASHES)
-    if not tf.io.gfile.exists(path):  # as a user who changed the export was told
+    if not tf.io.gfile.exists(path):
         return False
     for name, expected in _read(path).items():
         file = os.path.join(folder, name)
         if not tf.io.gfile.exists(file) or tf.io.gfile.isdir(file):
             raise ValueError(
-                f"{folder} has no {one_line(name)}, which was exported: fetch it again."
+                f"{folder} is incomplete: {one_line(name)} is missing. Download it again."
             )
         if fingerprint_change(file, expected):
             raise ValueError(
-                f"{file} is not what was exported: its SHA-256 differs; fetch it again, or export "
-                f"anew. If the change is yours, delete {path}, and nothing is compared."
+                f"{file} has changed since the export (SHA-256). Download it again or, for an "
+                f"intended change, remove {path}."
             )
     return True
 
@@ -175,13 +189,13 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
         content = file.read(MAX_JSON_BYTES)
     values = parse_json_object(content, path)
     files = values.get("files")
-    # As it was written to the last blank: a bit of this file, too, may have turned.
+    # Compared byte by byte, because this file may also be damaged.
     is_unchanged = content == (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
     expected = {"format_version": _FORMAT_VERSION, "files": files}
     if not is_unchanged or values != expected or not isinstance(files, dict):
-        raise ValueError(f"{path} is damaged, or of another version of this library.")
+        raise ValueError(f"{path} is damaged, or from another version of bert_tf.")
     if any(os.path.isabs(name) or ".." in name.split("/") or "://" in name for name in files):
-        raise ValueError(f"{path} names a file outside of the export.")
+        raise ValueError(f"{path} contains a path outside the export.")
     try:
         check_fingerprints(files)
     except ValueError as error:

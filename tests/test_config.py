@@ -93,7 +93,7 @@ def test_errors(values, message):
         (None, r"Cannot read .*bad\.json: No such file or directory"),
         ("{", "is not JSON: Expecting property name enclosed in double quotes"),
         ("[1]" + " " * (32 << 20), "expected a config of at most 33,554,432 bytes"),
-        ("[1]", "expected a JSON object, got a list"),
+        ("[1]", "expected a JSON object, got list"),
         ('{"hidden_size": 8}', "expected the keys of .*, such as vocab_size, got hidden_size"),
         ('{"vocab_size": 8, "hidden_size": 7}',
          "hidden_size=7: expected a multiple of num_attention_heads=12"),

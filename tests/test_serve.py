@@ -45,9 +45,9 @@ def test_refusals(tmp_path, monkeypatch):
         ValueError, match="--model is missing: serve needs a run, an export or a checkpoint"
     ):
         run()
-    with pytest.raises(ValueError, match="There is no checkpoint at .*/nowhere"):
+    with pytest.raises(ValueError, match="No such checkpoint: .*/nowhere"):
         run(f"--model={tmp_path}/nowhere")
-    with pytest.raises(ValueError, match="The name is 'my model'"):
+    with pytest.raises(ValueError, match="name='my model': "):
         run("--model=tiny", "--name=my model")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

@@ -1,9 +1,8 @@
-"""``Checkpoint``, which every format's reader returns and every format's writer takes.
+"""``Checkpoint``: the result of every format's reader and the input of every format's writer.
 
-A reader opens a path no further than names, shapes and configuration; the tensors are read one by
-one when they are wanted, so that a conversion never holds a model. Tensors go by the library's own
-names, which are the variables' paths below the model's name, with the fused attention kernel taken
-apart into query, key and value:
+Readers read names, shapes and the config. Tensors are read individually on access, so that a
+conversion never loads a complete model. Tensor names are the variables' paths without the model's
+name; the fused attention kernel is split into query, key and value:
 
 | name                                                         | shape              |
 |--------------------------------------------------------------|--------------------|
@@ -17,14 +16,15 @@ apart into query, key and value:
 | next_sentence/dense/{kernel,bias}, span/{kernel,bias}        | (H, 2), (2,)       |
 | {classifier,token_classifier}/{kernel,bias}                  | (H, C), (C,)       |
 | {regressor,choice}/{kernel,bias}                             | (H, 1), (1,)       |
-| sentence_dense/{kernel,bias}, of a ``BertEncoder``            | (H, D), (D,)       |
-| mixture/{logits,scale}, of a ``BertFeatureTagger``            | (L,), ()           |
+| sentence_dense/{kernel,bias}, in a ``BertEncoder``            | (H, D), (D,)       |
+| mixture/{logits,scale}, in a ``BertFeatureTagger``            | (L,), ()           |
 | bilstm_I/{forward,backward}_lstm/lstm_cell/{kernel,bias}     | (X, 4U), (4U,)     |
 | bilstm_I/{forward,backward}_lstm/lstm_cell/recurrent_kernel  | (U, 4U)            |
 | tags/{kernel,bias}                                           | (2U, C), (C,)      |
 
-Letters: V vocabulary, P positions, T segment types, H hidden, F feed-forward, C classes, L hidden
-states of a token, D numbers of a sentence's vector, U units of an LSTM, X its inputs.
+V is the vocabulary size, P the number of positions, T of segment types, H the hidden size, F the
+intermediate size, C the number of classes, L of hidden states per token, D the size of a sentence
+embedding, U the number of LSTM units and X of LSTM inputs.
 """
 
 import dataclasses
@@ -48,92 +48,97 @@ from .config_keys import IS_OBJECT, IS_SWITCH, Check, check_value
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a file, in this library's layout once it is read: kernels are (inputs, outputs).
+    """Tensor in a file.
 
-    Each ``read`` reads it again, or raises ``ValueError`` where the file cannot be read.
+    Attributes:
+        name: Name in the file.
+        shape: Shape of the array that ``read`` returns.
+        dtype: Stored dtype, a name of NumPy or ml_dtypes.
+        read: Reads the tensor from the file on every call. Raises ``ValueError`` if the file
+            cannot be read.
     """
 
-    name: str  # of the source
-    shape: tuple[int, ...]  # as it will be read
-    dtype: str  # as stored, NumPy's or ml_dtypes' name
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
     read: Callable[[], np.ndarray]
 
     def transform(
         self, shape: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
     ) -> "StoredTensor":
-        """The tensor of another shape that a change makes of this one, once it is read."""
+        """Returns a tensor of a new shape that applies ``change`` when it is read."""
         return dataclasses.replace(self, shape=shape, read=lambda: change(self.read()))
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokenization:
-    """Tokenizer of a source: the pieces by id, whether it is uncased, and its other rules."""
+    """Settings of a source's tokenizer."""
 
-    vocabulary: tuple[str, ...]
+    vocabulary: tuple[str, ...]  # the tokens by id
     do_lower_case: bool
-    # Not part of what fingerprints are made of, which are older.
+    # Excluded from ``repr``, because fingerprints contain it and are older than this field.
     rules: TextRules = dataclasses.field(default=AS_GOOGLE, repr=False)
 
     @classmethod
     def from_tokenizer(cls, tokenizer: BertTokenizer) -> "Tokenization":
-        """That of a tokenizer in memory."""
+        """Returns the settings of a tokenizer in memory."""
         return cls(tuple(tokenizer.vocab), tokenizer.do_lower_case, tokenizer.rules)
 
     def to_tokenizer(self) -> BertTokenizer:
-        """The tokenizer."""
+        """Creates the tokenizer."""
         return BertTokenizer(self.vocabulary, self.do_lower_case, self.rules)
 
     def with_special_tokens(self, found: bool | None) -> "Tokenization":
-        """The tokenizer that finds special tokens in texts, or parts them; ``None``: as it is."""
+        """Sets whether special tokens in texts are found or split; ``None`` changes nothing."""
         rules = self.rules.with_special_tokens(self.vocabulary, found)
         return dataclasses.replace(self, rules=rules)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSpec:
-    """A checkpoint's model: the class, and its arguments besides config, name, dtype."""
+    """Class of a checkpoint's model, and its arguments except config, name and dtype."""
 
     model_class: type[BertModel]
     arguments: Mapping[str, Any]
 
     @property
     def class_name(self) -> str:
-        """The name of the class."""
+        """Name of the class."""
         return self.model_class.__name__
 
     @property
     def has_pooler(self) -> bool:
-        """True if the model's encoder has a pooler."""
+        """Whether the model's encoder has a pooler."""
         return self.model_class.has_pooler(self.arguments)
 
     @property
     def pooling(self) -> str:
-        """Pooling that the head reads; by default ``cls``, by way of the pooler."""
+        """Pooling of the head's input; by default ``cls``, through the pooler."""
         return str(self.arguments.get("pooling", "cls"))
 
     @property
     def has_portable_format(self) -> bool:
-        """True if other libraries' formats have a place for the model."""
+        """Whether the formats of other libraries can represent the model."""
         return self.model_class.has_portable_format and self.pooling == "cls"
 
     def pools_last_token(self, config: BertConfig) -> bool:
-        """True if a pooler reads the last token, where other libraries' reads the first."""
+        """Whether the pooler reads the last token. In other libraries it reads the first."""
         return config.summary_token == "last" and self.has_pooler
 
     def head_shapes(self, config: BertConfig) -> dict[str, tuple[int, ...]]:
-        """The shapes of the weights outside the encoder."""
+        """Returns the shapes of the weights outside the encoder."""
         return self.model_class.head_shapes(config, self.arguments)
 
 
 def unused_names(stored: Iterable[str], tensors: Mapping[str, StoredTensor]) -> tuple[str, ...]:
-    """The names in a file that no weight comes from, sorted."""
+    """Returns the stored names that no tensor is read from, sorted."""
     return tuple(sorted(set(stored) - {tensor.name for tensor in tensors.values()}))
 
 
-def make_spec(model_class: type[BertModel], **known: Any) -> ModelSpec:
-    """A model of a class, with those arguments that the class takes and that are not ``None``."""
-    checks = model_class.argument_checks
-    arguments = {key: value for key, value in known.items() if key in checks and value is not None}
+def make_spec(model_class: type[BertModel], **arguments: Any) -> ModelSpec:
+    """Creates a spec without arguments that are ``None`` or unknown to the class."""
+    names = model_class.argument_checks
+    arguments = {k: value for k, value in arguments.items() if k in names and value is not None}
     return ModelSpec(model_class, arguments)
 
 
@@ -141,9 +146,10 @@ def make_pretrained_spec(
     names: Collection[str],
     prefixes: tuple[str, str, str] = ("masked_lm/", "next_sentence/", "pooler/"),
 ) -> ModelSpec:
-    """The pretrainer with the heads that names of weights are of; where there is none, the encoder.
+    """Returns the spec of a pretrainer with the heads in ``names``, or of an encoder without any.
 
-    ``prefixes`` are what the names of masked LM, of next sentence and of the pooler begin with.
+    ``prefixes`` are the prefixes of the weights of the masked-LM head, the next-sentence head and
+    the pooler.
     """
     masked_lm, next_sentence, pooler = (
         any(name.startswith(prefix) for name in names) for prefix in prefixes
@@ -156,46 +162,59 @@ def make_pretrained_spec(
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Contents of a path."""
+    """Checkpoint of any format, without tensor values.
 
-    path: str  # the directory or file that was opened
-    format: str  # a name of ``checkpoint_formats.FORMATS``
+    Attributes:
+        path: Directory or file that was opened.
+        format: Name of a format in ``checkpoint_formats.FORMATS``.
+        config: Config of the encoder.
+        model: Class and arguments of the model, derived from the source's heads.
+        tensors: Weights by name.
+        unused: Names of stored tensors that are not weights of the model, such as optimizer slots.
+        tokenization: Tokenizer settings, or ``None`` without a vocabulary.
+        labels: Names of the classes in the order of their ids.
+        multi_label: Whether a text can have several classes.
+        thresholds: Thresholds from fine-tuning by name, such as ``null`` (no answer).
+        task: Contents of ``task.json`` from fine-tuning, not validated.
+        activation: As in ``BertModel``.
+        problem_type: As in ``BertModel``.
+        max_seq_length: As in ``BertModel``.
+        sentence_embedding: Pooling and prompts of a sentence-transformers directory.
+        unsupported_modules: Description of the modules of a sentence-transformers directory that
+            are not supported, without a final period.
+        unread_head_note: Warning about a head in a file that is never read.
+        notes: Warnings about settings that are handled differently, and about assumptions.
+    """
+
+    path: str
+    format: str
     config: BertConfig
-    model: ModelSpec  # the model that the source's heads name
-    # The weights, by the library's names.
+    model: ModelSpec
     tensors: Mapping[str, StoredTensor] = dataclasses.field(default_factory=dict)
-    # Names of stored tensors that are no weight of the model: optimizer slots, position ids.
     unused: tuple[str, ...] = ()
-    tokenization: Tokenization | None = None  # where the source has a vocabulary
-    labels: tuple[str, ...] = ()  # the classes' names in the order of their ids
-    multi_label: bool = False  # whether several classes may hold at once
-    # Decided in fine-tuning, by name, such as ``null``, that of no answer.
+    tokenization: Tokenization | None = None
+    labels: tuple[str, ...] = ()
+    multi_label: bool = False
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    task: Mapping[str, Any] | None = None  # what fine-tuning's ``task.json`` says, unread
-    # As the attributes of ``BertModel`` of these names.
+    task: Mapping[str, Any] | None = None
     activation: str = ""
     problem_type: str | None = ""
     max_seq_length: int | None = None
-    # How texts become vectors, of a directory of sentence-transformers, and what it makes of the
-    # model's states that this library does not compute: a sentence without its end.
     sentence_embedding: SentenceEmbedding | None = None
     unsupported_modules: str = ""
-    unread_head_note: str = (
-        ""  # where a file beside it has a head that is never read: a sentence on it
-    )
-    # To be told: what is done otherwise than the source says, or was assumed where it is silent.
+    unread_head_note: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def pooling(self) -> str:
-        """Pooling for the head of a new task, from this model's head or its sentence embedding."""
+        """Pooling for a new head, taken from the model's head or its sentence embedding."""
         pooling, embedding = self.model.pooling, self.sentence_embedding
         if embedding is not None and "pooling" not in self.model.model_class.argument_checks:
             pooling = embedding.pooling
         return pooling if pooling in HEAD_POOLINGS else "cls"
 
     def fingerprint(self) -> str:
-        """Hexadecimal digits that stand for the model, its vocabulary and every weight."""
+        """Returns a hash of the model, its vocabulary and all weights in hexadecimal."""
         model = (self.model.class_name, sorted(self.model.arguments.items()), self.labels)
         digest = hashlib.sha256(repr((self.config.to_dict(), model, self.tokenization)).encode())
         for name, tensor in sorted(self.tensors.items()):
@@ -204,15 +223,15 @@ class Checkpoint:
         return digest.hexdigest()[:32]
 
 
-# === The JSON object of a model ===
+# === JSON description of a model ===
 
 SIGMOID = "sigmoid"
 _FORMAT_VERSION = 1
-_MAX_LENGTH = 10**6  # tokens of a text; no BERT has as many positions
+_MAX_LENGTH = 10**6  # tokens of a text, or characters of a string
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The JSON object of a checkpoint's model."""
+    """Returns the JSON object that describes a checkpoint's model."""
     tokenization, embedding = checkpoint.tokenization, checkpoint.sentence_embedding
     values: dict[str, Any] = {
         "format_version": _FORMAT_VERSION,
@@ -238,23 +257,23 @@ def _are_thresholds(value: Any) -> bool:
 
 _IS_LENGTH: Check = (
     lambda value: type(value) is int and 0 < value <= _MAX_LENGTH,
-    "a positive whole number, of a million at most",
+    "a positive integer, at most 1,000,000",
 )
 _IS_TEXT: Check = (
     lambda value: isinstance(value, str) and len(value) <= _MAX_LENGTH,
-    "a text of a million characters at most",
+    "a string of at most 1,000,000 characters",
 )
 _CHECKS: dict[str, Check] = {
     "format_version": (
         lambda value: value == _FORMAT_VERSION,
-        f"{_FORMAT_VERSION}: it was written by another version of this library",
+        f"{_FORMAT_VERSION}, the format of this version of bert_tf",
     ),
-    "labels": (lambda value: isinstance(value, list), "a list of names"),
+    "labels": (lambda value: isinstance(value, list), "a list of strings"),
     "multi_label": IS_SWITCH,
     "do_lower_case": (lambda value: isinstance(value, bool | None), "true, false or null"),
     "thresholds": (_are_thresholds, "an object of numbers by name"),
     "activation": (lambda value: value in ("", SIGMOID), f'"" or "{SIGMOID}"'),
-    "problem_type": (optional(_IS_TEXT[0]), "a text or null"),
+    "problem_type": (optional(_IS_TEXT[0]), "a string or null"),
     "max_seq_length": (optional(_IS_LENGTH[0]), f"{_IS_LENGTH[1]}, or null"),
 }
 _EMBEDDING_CHECKS: dict[str, Check] = {
@@ -278,20 +297,19 @@ DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding", "
 
 
 def parse_description(values: Any, source: str) -> tuple[dict[str, Any], bool | None]:
-    """Reads the JSON object of a model that is in ``source``, every value checked.
+    """Parses and validates the JSON description of a model; ``source`` names it in errors.
 
-    Returned: the fields of a ``Checkpoint``, and the casing, ``None`` without a tokenizer.
+    Returns:
+        The fields of a ``Checkpoint``, and ``do_lower_case``, ``None`` without a tokenizer.
     """
     if not isinstance(values, Mapping):
-        raise ValueError(
-            f"{source}: expected an object that describes a model, got {quote(values)}."
-        )
+        raise ValueError(f"{source}: expected a model description, got {quote(values)}.")
     values = {**_DEFAULTS, **values}
     for key, check in _CHECKS.items():
         check_value(values.get(key), check, f"{source}: {key}")
     model = check_model(values.get("class_name"), values.get("arguments"), source)
     labels, classes = values["labels"], model.arguments.get("num_classes")
-    fits: Check = (lambda names: len(names) in (0, classes), f"a list of {classes or 'no'} names")
+    fits: Check = (lambda names: len(names) in (0, classes), f"a list of {classes or 0} names")
     check_value(labels, fits, f"{source}: labels")
     fields = {
         "model": model,
@@ -305,15 +323,15 @@ def parse_description(values: Any, source: str) -> tuple[dict[str, Any], bool | 
 
 
 def check_sentence_embedding(values: Any, source: str) -> SentenceEmbedding | None:
-    """A sentence embedding as a stranger's file gives it, checked; ``None`` where it gives none."""
+    """Validates a sentence embedding from an untrusted file; ``None`` is returned unchanged."""
     if values is None:
         return None
     if isinstance(values, Mapping):
         values = {"rescale": True, **values}
     if not isinstance(values, Mapping) or values.keys() != _EMBEDDING_CHECKS.keys():
         raise ValueError(
-            f"{source}: sentence_embedding is {quote(values)}, expected an object with "
-            f"{', '.join(_EMBEDDING_CHECKS)}."
+            f"{source}: sentence_embedding: expected an object with "
+            f"{', '.join(_EMBEDDING_CHECKS)}, got {quote(values)}."
         )
     for key, check in _EMBEDDING_CHECKS.items():
         check_value(values[key], check, f"{source}: {key}")
@@ -321,18 +339,18 @@ def check_sentence_embedding(values: Any, source: str) -> SentenceEmbedding | No
 
 
 def check_labels(labels: Iterable[Any], source: str) -> tuple[str, ...]:
-    """The names of classes, as a stranger's file gives them: texts, or numbers as text."""
+    """Validates the class names from an untrusted file and converts numbers to strings."""
     names = tuple(labels)
     for name in names:
         if not isinstance(name, str | int | float):
-            raise ValueError(f"{source}: the label {quote(name)} is not a text.")
+            raise ValueError(f"{source}: labels: expected strings, got {quote(name)}.")
     if len({*map(str, names)}) < len(names):
-        raise ValueError(f"{source}: two classes have one name among {listed(names)}: name each.")
+        raise ValueError(f"{source}: labels: expected unique names, got {listed(names)}.")
     return tuple(map(str, names))
 
 
 def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
-    """A model's class and arguments, as a stranger's file gives them, checked."""
+    """Validates a model's class and arguments from an untrusted file."""
     is_class: Check = ([*MODEL_CLASSES].__contains__, f"one of {', '.join(MODEL_CLASSES)}")
     check_value(name, is_class, f"{source}: class_name")
     check_value(arguments, IS_OBJECT, f"{source}: arguments")
@@ -340,7 +358,7 @@ def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
     for key, value in arguments.items():
         if key not in checks or not checks[key](value):
             argument = f"{one_line(key)}={quote(value)}"
-            raise ValueError(f"{source}: {name} cannot be made with {argument}.")
+            raise ValueError(f"{source}: {argument} is not a valid argument of {name}.")
     if "num_classes" in checks and "num_classes" not in arguments:
-        raise ValueError(f"{source}: {name} needs num_classes among its arguments.")
+        raise ValueError(f"{source}: arguments of {name}: expected num_classes.")
     return ModelSpec(MODEL_CLASSES[name], arguments)

@@ -1,4 +1,4 @@
-"""A checkpoint of one format to another: tensor by tensor, then both run and compared."""
+"""Conversion of checkpoints between formats, verified by comparing the models' outputs."""
 
 import dataclasses
 import importlib
@@ -19,17 +19,18 @@ from .checkpoint import Checkpoint
 from .load import check_tensors, open_checkpoint
 from .weights import assign, build_model, expected_shapes
 
-# Both sides compute in the same way, so most often nothing differs at all.
-TOLERANCE = 1e-5
-_SEED = 20181011  # the paper's date
+TOLERANCE = 1e-5  # maximum absolute difference of an output
+_SEED = 20181011
 _BATCH, _MAX_TOKENS, _CHOICES = 2, 16, 3
 
 
 def compare(first: Checkpoint, second: Checkpoint) -> dict[str, float]:
-    """Compares the weights, then the outputs on the same random tokens.
+    """Compares the weights of two checkpoints, and their outputs for the same random tokens.
 
-    ``second`` may lack weights that its format has no place for. Returned: by name, the largest
-    absolute difference of each output.
+    ``second`` may lack weights that its format cannot store.
+
+    Returns:
+        The maximum absolute difference of each output by name.
     """
     changed = [
         name
@@ -38,35 +39,34 @@ def compare(first: Checkpoint, second: Checkpoint) -> dict[str, float]:
         or not np.array_equal(tensor.read(), first.tensors[name].read())
     ]
     if changed:
-        raise ValueError(f"The conversion of {first.path} has other weights: {listed(changed, 8)}.")
+        raise ValueError(f"The conversion of {first.path} changed weights: {listed(changed, 8)}.")
     outputs, others = _run(first), _run(second)
     differences = {
         key: float(np.max(np.abs(value - others.get(key, np.inf)), initial=0.0))
         for key, value in outputs.items()
     }
-    bad = {key: value for key, value in differences.items() if not value <= TOLERANCE}
-    if bad:
-        shown = ", ".join(f"{key} by {value:.2g}" for key, value in bad.items())
+    large = [f"{key} by {x:.2g}" for key, x in differences.items() if not x <= TOLERANCE]
+    if large:
         raise ValueError(
-            f"The conversion of {first.path} gives other outputs: they differ in {shown}, where at "
-            f"most {TOLERANCE:g} was expected."
+            f"The conversion of {first.path} changed outputs: {', '.join(large)} (expected at most "
+            f"{TOLERANCE:g})."
         )
     return differences
 
 
 def _run(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """The outputs of a checkpoint's model by name."""
+    """Returns the outputs of a checkpoint's model by name."""
     model = build_model(checkpoint.config, checkpoint.model, dtype="float32")
     assign(model, checkpoint.tensors)
     outputs = model(_random_inputs(model), training=False)
     if not isinstance(outputs, Mapping):
         outputs = {"logits": outputs}
-    # encoder_outputs is a list of every layer's.
+    # np.array also converts encoder_outputs, a list with one tensor per layer.
     return {key: np.array(value) for key, value in outputs.items()}
 
 
 def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
-    """Token ids, some of them padding, of two segments; every position is asked for predictions."""
+    """Creates inputs with padding and two segments, with predictions at every position."""
     random = np.random.default_rng(_SEED)
     config = model.config
     length = min(_MAX_TOKENS, config.max_position_embeddings)
@@ -85,28 +85,34 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
 
 
 class Conversion(NamedTuple):
-    """Result of a conversion."""
+    """Result of a conversion.
 
-    checkpoint: Checkpoint  # what was read
-    left_out: tuple[str, ...]  # weights that the other format's model has no place for
-    differences: Mapping[str, float]  # the largest absolute difference of each output
-    notes: tuple[str, ...]  # on what was assumed of the source, and on using the result
+    Attributes:
+        checkpoint: The source.
+        left_out: Weights that the target format cannot store.
+        differences: Maximum absolute difference of each output by name.
+        notes: Warnings about the source and the result.
+    """
+
+    checkpoint: Checkpoint
+    left_out: tuple[str, ...]
+    differences: Mapping[str, float]
+    notes: tuple[str, ...]
 
 
 def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) -> Conversion:
-    """Writes a checkpoint in another format, which ``convert --to`` names, and compares the two.
+    """Converts a checkpoint to a format of ``WRITTEN`` and verifies the result.
 
-    The target appears whole, and only when it is the source's model.
+    The target is written atomically, after the verification.
     """
     files.check_not_exists(target)
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
     model = checkpoint.model
     if not model.has_portable_format and form != "bert_tf":
-        has_pooling = model.pooling != "cls"
-        detail = f" whose head reads the {model.pooling} over all tokens" if has_pooling else ""
+        detail = f" with {model.pooling} pooling" if model.pooling != "cls" else ""
         raise ValueError(
-            f"{checkpoint.path} holds a {model.class_name}{detail}, which {form} has no place for: "
-            "expected --format=bert_tf."
+            f"--format={form}: cannot store the {model.class_name}{detail} in {checkpoint.path}. "
+            "Use --format=bert_tf."
         )
     if form != "bert_tf":
         checkpoint = _to_portable(checkpoint)
@@ -118,12 +124,11 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         notes = (*checkpoint.notes, *notes)
         if checkpoint.task is not None and form != "bert_tf":
             notes += (
-                f"{form} has no place for task.json, the lengths and options that "
-                f"{checkpoint.path} was fine-tuned with: commands that read the result take their "
-                "own defaults.",
+                f"{form} cannot store the lengths and options in task.json of {checkpoint.path}. "
+                "Commands that read the result use their defaults.",
             )
         if checkpoint.unsupported_modules:
-            notes += (f"{checkpoint.unsupported_modules}; what was written is its BERT alone.",)
+            notes += (f"{checkpoint.unsupported_modules}. Only the BERT encoder was written.",)
         model_card.write_converted(checkpoint, folder, form, notes)
     left_out = tuple(name for name in checkpoint.tensors if name not in written.tensors)
     warn(notes)
@@ -131,7 +136,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
 
 
 def _to_portable(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with the temperature in its head, and the length that ``task.json`` says."""
+    """Applies the temperature to the head, and takes ``max_seq_length`` from ``task.json``."""
     thresholds = dict(checkpoint.thresholds)
     temperature = thresholds.pop(features.TEMPERATURE, 1.0)
 
@@ -151,20 +156,20 @@ def _to_portable(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def write(checkpoint: Checkpoint, path: str, form: str) -> tuple[str, ...]:
-    """Writes a checkpoint into a directory; gives sentences on the use of what was written."""
+    """Writes a checkpoint into a directory and returns warnings about using it."""
     writer = importlib.import_module(f"{__package__}.{WRITTEN[form].writer}")
     notes: tuple[str, ...] = writer.write(checkpoint, path)
     return notes
 
 
 def _complete(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint, its tensors in the order of the model's weights, each found and fitting."""
+    """Checks that a checkpoint has all weights, and sorts them in the order of the model."""
     expected = expected_shapes(checkpoint.config, checkpoint.model)
     missing = [name for name in expected if name not in checkpoint.tensors]
     if missing:
         raise ValueError(
-            f"{checkpoint.path} lacks {listed(missing, 8)}, so there is no whole "
-            f"{checkpoint.model.class_name} to convert."
+            f"{checkpoint.path}: missing weights of a {checkpoint.model.class_name}: "
+            f"{listed(missing, 8)}. Only complete models can be converted."
         )
     tensors = {name: checkpoint.tensors[name] for name in expected}
     check_tensors(checkpoint.path, tensors, expected)

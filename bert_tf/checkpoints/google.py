@@ -31,8 +31,7 @@ from .tensor_files import RELEASED, Bundle, find_prefix, write_bundle
 from .tokenizer_files import VOCABULARY, read_vocabulary
 from .weights import Names, expected_shapes, is_in_encoder
 
-# The key of bert_config.json under which this library keeps what Google's format has no word for.
-# Google's BertConfig takes any key.
+# Key in bert_config.json for settings without a Google equivalent. Google's BertConfig ignores it.
 _DESCRIPTION = "bert_tf"
 
 _ENCODER_NAMES = Names(
@@ -70,13 +69,13 @@ _HEAD_NAMES = Names(
 
 
 def _names_for(name: str) -> Names:
-    """The table that has a weight."""
+    """Returns the table that contains a weight."""
     in_graph = is_in_encoder(name) or name.startswith("masked_lm/")
     return _ENCODER_NAMES if in_graph else _HEAD_NAMES
 
 
 def source_name(name: str) -> str:
-    """Google's name of a weight."""
+    """Returns Google's name of a weight."""
     return _names_for(name).source_name(name)
 
 
@@ -84,13 +83,13 @@ def source_name(name: str) -> str:
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Opens a directory or prefix that was released, or that Google's scripts saved."""
+    """Opens a directory or prefix released by Google or saved by Google's scripts."""
     bundle = Bundle(find_prefix(path) or path)
     folder, name = os.path.split(bundle.prefix)
     config_path = os.path.join(folder, SIZES)
     if not tf.io.gfile.exists(config_path):
         raise ValueError(
-            f"{config_path} is missing: put the {SIZES} of the model beside its checkpoint, {name}."
+            f"No such file: {config_path}. Add the {SIZES} of the model next to {name}."
         )
     values = read_json_object(config_path)
     config = BertConfig.from_dict(values, config_path)
@@ -121,7 +120,7 @@ def read_checkpoint(path: str) -> Checkpoint:
 
 
 def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
-    """The model of a checkpoint, by the head that one of Google's scripts gave it."""
+    """Returns the model for the head that one of Google's scripts trained."""
     if source_name("span/kernel") in shapes:
         return ModelSpec(BertSpanPredictor, {"pooler": True})
     if source_name("classifier/kernel") in shapes:
@@ -132,7 +131,7 @@ def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
 
 
 def _casing(folder: str) -> bool | None:
-    """Casing by the name of a released model's directory, as in Google's scripts."""
+    """Returns ``do_lower_case`` by the name of the directory, as Google's scripts do."""
     name = os.path.basename(os.path.abspath(folder)).lower()
     if "uncased" in name or re.match(r"(chinese|multilingual)_l-12", name):
         return True
@@ -143,23 +142,23 @@ def _casing(folder: str) -> bool | None:
 
 
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
-    """Writes a directory as the released ones are; sentences on its use."""
+    """Writes a directory like Google's releases and returns warnings about using it."""
     config = checkpoint.config
     if config.is_distilbert or config.is_decoder:
-        kind = "DistilBERT's" if config.is_distilbert else "causal"
+        kind = "DistilBERT" if config.is_distilbert else "causal"
         raise ValueError(
-            f"{checkpoint.path} holds a {kind} {checkpoint.model.class_name}, and google_tf1 "
-            "cannot say that: expected bert_tf or huggingface."
+            f"--format=google_tf1: cannot store the {kind} {checkpoint.model.class_name} in "
+            f"{checkpoint.path}. Use bert_tf or huggingface."
         )
     values = {**checkpoint.config.to_dict(), _DESCRIPTION: describe(checkpoint)}
     write_json(os.path.join(path, SIZES), values)
     if checkpoint.tokenization is not None:
         save_vocabulary(os.path.join(path, VOCABULARY), checkpoint.tokenization.vocabulary)
     converted = (_names_for(n).to_source(n, tensor) for n, tensor in checkpoint.tensors.items())
-    # TensorFlow 1 restores a float32 from a float32 alone.
+    # TensorFlow 1 restores float32 variables only from float32 tensors.
     as_float32 = operator.methodcaller("astype", np.float32, copy=False)
     stored = (tensor.transform(tensor.shape, as_float32) for tensor in converted)
     write_bundle(os.path.join(path, RELEASED), stored)
     if (read := checkpoint.tokenization) is not None and read.rules.to_json():
-        return ("Google's scripts read text by their own rules, and find no added tokens in it.",)
+        return ("Google's scripts ignore the tokenization rules and the added tokens.",)
     return ()

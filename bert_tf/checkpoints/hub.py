@@ -1,10 +1,10 @@
-"""``hf://OWNER/NAME[@REVISION]``: a model of the Hugging Face hub, as a directory of its files.
+"""Download of ``hf://OWNER/NAME[@REVISION]`` models from the Hugging Face Hub.
 
-The package ``huggingface_hub`` finds the directory in the machine's cache of the hub, which other
-programs share. What the cache has is taken as it is there, without asking the hub.
+Models are stored in the cache of ``huggingface_hub``, which other programs share. A cached model is
+used without a request to the hub.
 
-No file is fetched but JSON, the vocabulary and the weights, of these the form that is safest to
-read and what the config names; never code, and a pickle only where it is asked for.
+Only JSON files, the vocabulary and the weights are downloaded: the weights in the safest format,
+and files that the config names. Code is never downloaded, a pickle only with ``allow_pickle``.
 """
 
 import contextlib
@@ -23,45 +23,46 @@ from bert_tf.io.wording import quote, reason
 from . import hugging_face, sentence_transformers, tokenizer_files
 from .tensor_files import pickle_remedy
 
-# What says how texts are read and what becomes of the states: the known first, then the rest.
+# Settings and vocabulary, known files first.
 _TEXT_FILES = (CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES, "*.json")
 _MAX_FILES, _MAX_BYTES = 50, 64 << 20
-# The forms of the weights, the safest to read first: a file, its index, its shards.
+# Weights files, safest format first.
 _FORMS = (hugging_face.WEIGHTS, hugging_face.TF_WEIGHTS, hugging_face.PICKLED)
-# Files that change what a model computes, of which the cache has to know whether the hub has them.
+# Optional files that change the outputs. The cache must know whether the hub has them.
 _OPTIONAL_FILES = {sentence_transformers.MODULES, hugging_face.ADAPTER, *SETFIT}
 _TIMEOUT_S = 10
-_FOLDER = "[0-9]_[^/]*"  # of a module of sentence-transformers
+_FOLDER = "[0-9]_[^/]*"  # the directory of a sentence-transformers module
 
 
 def is_hub_path(path: str) -> bool:
-    """True if a path is the name of a model on the hub."""
+    """Whether a path is the name of a model on the hub."""
     return path.startswith(HUB_SCHEME)
 
 
 def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collection[str]]:
-    """The directory of a model's files on this machine, fetched where they are not there yet.
+    """Returns the local directory of a model, downloading missing files.
 
-    Also the names of the files that the hub has, where it was asked.
+    Returns:
+        The directory, and the names of all files of the model, empty if the hub was not queried.
     """
     match = HUB_NAME.fullmatch(path.removeprefix(HUB_SCHEME).rstrip("/"))
     if match is None or ".." in path or "--" in match[1] or "//" in (match[2] or ""):
         raise ValueError(
-            f"{quote(path)} names no model of the Hugging Face hub: expected hf://OWNER/NAME or "
-            "hf://OWNER/NAME@REVISION, such as hf://google-bert/bert-base-uncased."
+            f"{quote(path)}: expected hf://OWNER/NAME or hf://OWNER/NAME@REVISION, such as "
+            "hf://google-bert/bert-base-uncased."
         )
     name, revision = match[1], match[2] or "main"
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     manual_remedy = (
-        f"or bring the files of {endpoint}/{name} ({CONFIG}, {hugging_face.WEIGHTS}, "
-        f"{tokenizer_files.VOCABULARY}, tokenizer*.json) into a directory, and name the directory."
+        f"or download {CONFIG}, {hugging_face.WEIGHTS}, {tokenizer_files.VOCABULARY} and "
+        f"tokenizer*.json from {endpoint}/{name} into a directory and pass the directory."
     )
     try:
         hub: Any = importlib.import_module("huggingface_hub")
     except ImportError as error:
         raise ValueError(
-            f"{path} is found and fetched by huggingface_hub, which is not installed: "
-            f"pip install 'bert_tf[hub]', {manual_remedy}"
+            f"{path}: huggingface_hub is not installed. Run pip install 'bert_tf[hub]', "
+            f"{manual_remedy}"
         ) from error
     snapshot = None
     with contextlib.suppress(OSError, ValueError):
@@ -69,35 +70,35 @@ def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collecti
             name, revision=revision, local_files_only=True, allow_patterns=CONFIG
         )
     if snapshot is not None and _is_complete(snapshot, allow_pickle):
-        # Another program's may be without the files that make a sentence's embedding.
+        # Other programs may not have downloaded the optional files.
         commit = os.path.basename(snapshot)
         known = (
             hub.try_to_load_from_cache(name, pattern, revision=commit)
             for pattern in _OPTIONAL_FILES
         )
         if all(cached is not None for cached in known):
-            return snapshot, ()  # they are there, or known to be nowhere
-        revision = commit  # of the weights that are there
+            return snapshot, ()
+        revision = commit  # Matches the cached weights.
     try:
         fetched, names = _fetch(hub, name, revision, allow_pickle)
-    except Exception as error:  # of the network, in a version's own classes
-        # Weights without a vocabulary, or a pickle: their reader says what is to be said.
+    except Exception as error:  # The exception classes depend on the version of huggingface_hub.
+        # For weights without a vocabulary, or a pickle, the reader reports the problem.
         if snapshot is not None and hugging_face.is_directory(snapshot):
             return snapshot, ()
         raise ValueError(
-            f"{path} is not in {hub.constants.HF_HUB_CACHE}, and cannot be fetched "
-            f"({_describe_error(error)}): try again, {manual_remedy}"
+            f"{path} is not in {hub.constants.HF_HUB_CACHE} and cannot be downloaded: "
+            f"{_describe_error(error)}. Try again, {manual_remedy}"
         ) from error
     if fetched is None:
         form = next((form for form in FORMATS if matches(form, "", names)), None)
         if form is not None and form.name != "huggingface":
             raise ValueError(
-                f"{path} has {form.files}, which is not fetched: hf download {name} --local-dir "
-                "DIR, and name DIR."
+                f"{path} has {form.files}, which is not downloaded. Run hf download {name} "
+                "--local-dir DIR and pass DIR."
             )
         raise ValueError(
-            f"{path} has no {CONFIG} with {hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS} "
-            f"beside it{hint(path, names)}; of {hugging_face.PICKLED}, {pickle_remedy(path)}."
+            f"{path} has no {CONFIG} with {hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS}"
+            f"{hint(path, names)}. For {hugging_face.PICKLED}: {pickle_remedy(path)}."
         )
     return fetched, names
 
@@ -105,9 +106,10 @@ def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collecti
 def _fetch(
     hub: Any, name: str, revision: str, allow_pickle: bool
 ) -> tuple[str | None, Collection[str]]:
-    """Brings the files that are read into the cache; gives their snapshot, ``None`` without any.
+    """Downloads the files of a model into the cache.
 
-    Also the names of all the files.
+    Returns:
+        The directory, ``None`` if the model has no supported weights, and the names of all files.
     """
     info = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
@@ -123,7 +125,7 @@ def _fetch(
         remaining_bytes -= sizes[text_file]
         text_files += [text_file] if remaining_bytes >= 0 else []
     configs = [text_file for text_file in text_files if os.path.basename(text_file) == CONFIG]
-    # By the revision's own name, so that the cache knows which commit it is.
+    # Using the revision's name, so that the cache records its commit.
     snapshot = fetch(text_files, revision)
     commit = os.path.basename(snapshot)
     for config in configs:
@@ -132,7 +134,7 @@ def _fetch(
     if not weights:
         return None, sizes.keys()
     fetch(weights, commit)
-    # The cache learns what the hub has not.
+    # A failed download records in the cache that the hub does not have the file.
     for file in _OPTIONAL_FILES - sizes.keys():
         with contextlib.suppress(hub.errors.EntryNotFoundError):
             hub.hf_hub_download(name, file, revision=commit)
@@ -140,14 +142,14 @@ def _fetch(
 
 
 def _weight_patterns(file: str) -> tuple[str, ...]:
-    """Patterns of a file of weights, its index and its shards."""
+    """Returns patterns for a weights file, its index and its shards."""
     stem, ending = os.path.splitext(file.removesuffix(hugging_face.INDEX))
     stem = glob.escape(stem)
     return f"{stem}{ending}*", f"{stem}-?????-of-?????{ending}"
 
 
 def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """The names of files at the top, or in a module's folder, in the order of the patterns."""
+    """Returns the files at the top level or in a module's directory, in the order of patterns."""
     candidates = [name for name in names if re.fullmatch(rf"({_FOLDER}/)?[^/]+", name)]
     found = (
         n
@@ -159,9 +161,9 @@ def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
 
 
 def _is_complete(path: str, allow_pickle: bool) -> bool:
-    """True if a snapshot has config, weights that may be read, and a vocabulary beside them.
+    """Whether a cached directory has a config, readable weights and a vocabulary.
 
-    Other programs put into it what they read themselves, such as the tokenizer alone.
+    Other programs may have downloaded only some files, such as the tokenizer.
     """
     folders = [path, *(entry for entry in os.listdir(path) if re.fullmatch(_FOLDER, entry))]
     folders = [os.path.join(path, folder) for folder in folders]
@@ -177,12 +179,12 @@ def _is_complete(path: str, allow_pickle: bool) -> bool:
 
 
 def _describe_error(error: Exception) -> str:
-    """Reason for an error of huggingface_hub in a few words; its own may be a page long."""
+    """Summarizes an error of huggingface_hub, whose message may be a page long."""
     kind = type(error).__name__
     if kind in ("RepositoryNotFoundError", "GatedRepoError"):
-        return "there is no such model, or access to it is restricted: hf auth login"
+        return "the model does not exist, or is restricted (run hf auth login)"
     if kind == "RevisionNotFoundError":
-        return "it has no such revision"
+        return "the revision does not exist"
     if kind == "OfflineModeIsEnabled":
         return "HF_HUB_OFFLINE is set"
     return f"{kind}: {reason(error, 300)}".rstrip(".")

@@ -1,11 +1,11 @@
-"""Hugging Face's checkpoints: config, weights (safetensors, ``tf_model.h5``, a pickle), tokenizer.
+"""Hugging Face checkpoints: config, weights (safetensors, ``tf_model.h5`` or a pickle), tokenizer.
 
-Old files say ``gamma`` and ``beta`` for ``weight`` and ``bias`` of a normalisation, some names
-begin with ``bert.`` and some do not; both are read. Matrices are (outputs, inputs) there.
+Kernels are (outputs, inputs). Older files contain ``gamma`` and ``beta`` instead of ``weight`` and
+``bias`` of a normalization, and the prefix ``bert.`` is optional.
 
-An HDF5 file is one, too, that ``save_weights("a.h5")`` or ``save("a.h5")`` of a user's own Keras 2
-model wrote around a BERT of transformers' TensorFlow classes. It does not say a BERT's sizes: they
-are in a config beside it, or the caller's.
+This module also reads HDF5 files that ``save_weights("a.h5")`` or ``save("a.h5")`` of a Keras 2
+model wrote, if the model contains a BERT of transformers' TensorFlow classes. Their config is in
+the same directory, or passed by the caller.
 """
 
 import dataclasses
@@ -43,9 +43,9 @@ from .weights import Names, expected_shapes, is_in_encoder
 
 WEIGHTS, TF_WEIGHTS, PICKLED = "model.safetensors", "tf_model.h5", "pytorch_model.bin"
 INDEX = ".index.json"
-# The form that is safest to read first.
+# Safest format first.
 _FILES = tuple(name + suffix for name in (WEIGHTS, TF_WEIGHTS, PICKLED) for suffix in ("", INDEX))
-_WEIGHTS_KEY = "transformers_weights"  # the key of config.json that names the weights' file
+_WEIGHTS_KEY = "transformers_weights"  # the key in config.json for the name of the weights file
 ADAPTER = "adapter_config.json"
 
 _NAMES = Names(
@@ -74,21 +74,21 @@ _NAMES = Names(
     transposed=True,
 )
 _PREFIX = "bert."
-# In front of all names, DataParallel's and a user's own module's; within names, torch.compile's.
+# Prefixes that DataParallel and users' wrapper modules add; torch.compile's is within names.
 _WRAPPERS, _COMPILED = ("module.", "model."), "_orig_mod."
-# What the name of a tensor says that no BERT has.
+# Patterns of tensor names that a BERT does not have, and error messages.
 _UNSUPPORTED_TENSORS = {
-    r"Wqkv|qkv_proj|in_proj|gated_layer|\.(gate|up|down)_proj|\.fc1[12]\.|rotary": "it is a model "
-    "with code of its own (fused attention, gates, other positions), and only BERT as published "
-    "can be built",
-    r"[.:](SCB|qdata|qweight|qzeros|absmax|quant_map|quant_state\b.*|weight_scale|scales)$": "it "
-    "belongs to quantised weights, which are not read: save the model dequantised",
-    r"\.(lora_[AB]|base_layer|modules_to_save)\.": "it is of an adapter, which is to be merged "
-    "into the weights: merge_and_unload() and save_pretrained it with peft",
+    r"Wqkv|qkv_proj|in_proj|gated_layer|\.(gate|up|down)_proj|\.fc1[12]\.|rotary": "models with "
+    "custom code (fused attention, gates, other position embeddings) are not supported",
+    r"[.:](SCB|qdata|qweight|qzeros|absmax|quant_map|quant_state\b.*|weight_scale|scales)$": (
+        "quantized weights are not supported. Save the model dequantized"
+    ),
+    r"\.(lora_[AB]|base_layer|modules_to_save)\.": "adapters are not supported. Merge it with "
+    "peft: merge_and_unload(), then save_pretrained",
 }
 _OLD_LEAVES = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 _DISTILBERT_PREFIX = "distilbert."
-# Parts of the names in DistilBERT's files, and in a BERT's.
+# Parts of names in DistilBERT's files, and in BERT's.
 _DISTILBERT_PARTS = (
     ("transformer.layer.", "encoder.layer."),
     (".attention.q_lin.", ".attention.self.query."),
@@ -105,25 +105,24 @@ _DISTILBERT_PARTS = (
     ("vocab_projector.weight", "cls.predictions.decoder.weight"),
     ("vocab_projector.bias", "cls.predictions.bias"),
 )
-# The masked-LM head's matrix and bias, stored twice in old files.
+# Copies of the masked-LM head's kernel and bias in older files.
 _DECODER = {
     "cls.predictions.decoder.weight": "embeddings/word_embeddings",
     "cls.predictions.decoder.bias": "masked_lm/output_bias",
 }
 
-# Arguments of KerasHub's masked-LM head.
+# Arguments of KerasHub's masked-LM head, without an equivalent here.
 _KERAS_HUB_HEAD_ARGUMENTS = ("mlm_activation", "mlm_layer_norm_eps")
 _WITHOUT_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering")
 
-# Variables in HDF5: a layer's number by name, a layer of Keras 3, and one of no class here.
+# HDF5 names: a block's index, Keras 3 variables, and variables of TensorFlow classes without names.
 _LAYER = re.compile(r"(?:bert\.encoder|distilbert\.transformer)\.layer\.(\d+)\..+")
 _KERAS_3 = re.compile(r"(?:.*/)?vars/\d+")
 _NUMBERED = re.compile(r".*/attention/(?:dense_output/dense|q_lin)/vars/\d+")
 
-# Names that every BERT has below its main layer.
+# A variable of every BERT, relative to its main layer.
 _TF_WORDS = "/embeddings/word_embeddings/weight"
-# The last of the scopes that stand for a module of the model: whoever built it inside a model of
-# their own has more of them in front.
+# The last scope that belongs to a module of the model. Models that contain it add outer scopes.
 _TF_HEADS = r"classifier|pre_classifier|qa_outputs|vocab_transform|vocab_layer_norm|vocab_projector"
 _TF_MODULE = re.compile(rf"(?:.*/)?(?:(bert|distilbert)|[^/]*___(cls)|({_TF_HEADS}))/(.+)")
 _TF_LAYER = re.compile(r"\blayer_\._(\d+)\b")
@@ -131,55 +130,53 @@ _TF_LEAVES = {"kernel": "weight", "embeddings": "weight"}
 
 
 def is_directory(path: str) -> bool:
-    """True if a path is a directory of Hugging Face's."""
+    """Whether a path is a Hugging Face directory."""
     return tf.io.gfile.exists(os.path.join(path, CONFIG)) and find_weights_file(path) is not None
 
 
 def read_weights_name(path: str) -> str | None:
-    """The name of the weights' file, or of its index, where a directory's config says one."""
+    """Reads the name of the weights file or index from a directory's config, if it has one."""
     config = os.path.join(path, CONFIG)
     name = read_json_object(config).get(_WEIGHTS_KEY) if is_file(config) else None
     if name is not None:
         is_plain = isinstance(name, str) and tensor_files.is_plain_name(name)
         if not is_plain or not name.removesuffix(INDEX).endswith(".safetensors"):
             raise ValueError(
-                f"{config}: {_WEIGHTS_KEY} is {quote(name)}, expected the plain name of a "
-                f".safetensors file, or of its .safetensors{INDEX}."
+                f"{config}: {_WEIGHTS_KEY}={quote(name)}: expected the name of a .safetensors or "
+                f".safetensors{INDEX} file, without a directory."
             )
     return name
 
 
 def find_weights_file(path: str) -> str | None:
-    """The file of the weights, or their index: the config's, or the one that is safest to read."""
+    """Returns the weights file or index that the config names, else the safest existing one."""
     name = read_weights_name(path)
     candidates = (os.path.join(path, name) for name in ([name] if name else _FILES))
     return next(filter(tf.io.gfile.exists, candidates), None)
 
 
 def is_keras_3_file(path: str) -> bool:
-    """True if a file is HDF5 with the variables of a layer by their numbers, without names."""
+    """Whether a file is an HDF5 file of Keras 3, with numbered variables."""
     return starts_with(path, HDF5) and any(map(_KERAS_3.fullmatch, _open_hdf5(path)))
 
 
 def _open_hdf5(path: str) -> dict[str, StoredTensor]:
-    """The datasets of a file of Keras 3, or of Keras 2 where their names say what they are."""
+    """Opens the datasets of an HDF5 file of Keras 2 or 3."""
     datasets = tensor_files.open_hdf5(path)
     if any(map(_NUMBERED.fullmatch, datasets)):
         raise ValueError(
-            f"{path} has the variables of transformers' TensorFlow classes by their numbers, as "
-            "Keras 2 writes a name that ends with .weights.h5: expected their names; where it was "
-            'written, load_weights it and save_weights("bert.h5").'
+            f"{path}: expected the variables' names, got numbers, as Keras 2 writes to .weights.h5 "
+            'files. Load it where it was written, then save_weights("bert.h5").'
         )
     return datasets
 
 
 def _check_pooled_token(path: str, config: BertConfig, spec: ModelSpec) -> None:
-    """Refuses what would read another token there than here."""
+    """Checks that a pooler reads the same token here and in transformers."""
     if spec.pools_last_token(config):
         raise ValueError(
-            f"{path} holds a causal {spec.class_name} (is_decoder) with a pooler, which reads the "
-            "last token in this library and the first one, which sees no other, in Hugging Face's: "
-            "expected a model without one, such as a BertLMHeadModel."
+            f"{path}: a causal {spec.class_name} with a pooler is not supported: it reads the last "
+            "token here, the first in transformers. Use a model without a pooler (BertLMHeadModel)."
         )
 
 
@@ -189,17 +186,20 @@ def _check_pooled_token(path: str, config: BertConfig, spec: ModelSpec) -> None:
 def read_checkpoint(
     path: str, allow_pickle: bool = False, settings: Mapping[str, Any] | None = None
 ) -> Checkpoint:
-    """Opens a directory that ``save_pretrained`` made, or an HDF5 file.
+    """Opens a directory of ``save_pretrained``, or an HDF5 file.
 
-    ``settings`` are the HDF5 file's ``config.json``, by default of the file beside it; of a
-    directory they go before the keys of its own.
+    Args:
+        path: The directory or file.
+        allow_pickle: Whether a pickle may be read.
+        settings: Keys that override the directory's ``config.json``, or the complete config of an
+            HDF5 file, by default ``config.json`` in the same directory.
     """
     if is_file(path):
         return _open_keras_2(path, settings)
     if tf.io.gfile.exists(os.path.join(path, ADAPTER)):
         raise ValueError(
-            f"{path} has more than weights{hint(path, [ADAPTER])}; or move the adapter's files "
-            "away, for the weights without it."
+            f"{path} is not a supported checkpoint{hint(path, [ADAPTER])}, or remove the adapter's "
+            "files to load the base weights."
         )
     source = os.path.join(path, CONFIG)
     values = {**read_json_object(source), **(settings or {})}
@@ -211,9 +211,8 @@ def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
     names = [name for name, _ in variables]
     if not _find_main_layers(names):
         raise ValueError(
-            f"{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
-            f"NAME{_TF_WORDS} among {listed(sorted(names), 5) if names else 'none'}"
-            f"{hint(path, None)}; docs/guides/weights.md says where released weights are."
+            f"{path}: expected a variable NAME{_TF_WORDS}, got {listed(sorted(names), 5)}"
+            f"{hint(path, None)}. See docs/guides/weights.md."
         )
     folder, source = os.path.dirname(path), path
     if values is None:
@@ -221,9 +220,7 @@ def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
         config_file = next(filter(is_file, files), None)
         if config_file is None:
             raise ValueError(
-                f"{path} holds a BERT of transformers' TensorFlow classes, and nothing that says "
-                f"its sizes: expected {CONFIG} or {SIZES} in {folder or '.'}; put the model's "
-                "there, or read the weights into a model of the same sizes: "
+                f"{path}: expected {CONFIG} or {SIZES} in {folder or '.'}. Add it, or call "
                 f"bert_tf.transformers.TFBertModel(config).load_weights({path!r})."
             )
         source, values = config_file, read_json_object(config_file)
@@ -233,8 +230,8 @@ def _open_keras_2(path: str, values: Mapping[str, Any] | None) -> Checkpoint:
     last = max((int(match[1]) for match in layers if match), default=-1)
     if last >= expected:
         raise ValueError(
-            f"{path} holds a BERT of {last + 1} layers, expected {expected} as the config says: it "
-            "belongs to another model."
+            f"{path} has {last + 1} layers, expected {expected} (num_hidden_layers). Use the "
+            "config of this model."
         )
     return checkpoint
 
@@ -246,9 +243,10 @@ def _make_checkpoint(
     source: str,
     folder: str,
 ) -> Checkpoint:
-    """The checkpoint at ``path`` of tensors by their names in a PyTorch file.
+    """Creates a checkpoint from tensors by their PyTorch names.
 
-    ``values`` are those of the ``config.json`` ``source``; the tokenizer is in ``folder``.
+    ``values`` are the contents of ``config.json``, which ``source`` names in errors; the tokenizer
+    is in ``folder``.
     """
     config = read_config(values, source)
     entries, unwrapped = _unwrap(entries, path)
@@ -260,7 +258,7 @@ def _make_checkpoint(
     tensors = _NAMES.read(expected, stored)
     if any(name.startswith("masked_lm/") for name in spec.head_shapes(config)):
         _merge_decoder(path, stored, tensors)
-    # 0, 1, 2, ...: a buffer that older releases of transformers wrote, and no weight.
+    # position_ids is a buffer that older releases of transformers saved.
     names = (e.name for e in stored.values() if not e.name.endswith("embeddings.position_ids"))
     unused = unused_names(names, tensors)
     if expected.keys() - tensors.keys():
@@ -270,7 +268,7 @@ def _make_checkpoint(
     activation, activation_notes = read_activation(values, spec, source)
     problem = values.get("problem_type")
     if not isinstance(problem, str | None):
-        raise ValueError(f"{source}: problem_type is {quote(problem)}, expected a text or null.")
+        raise ValueError(f"{source}: problem_type={quote(problem)}: expected a string or null.")
     form = f"{CONFIG} of a DistilBERT" if config.is_distilbert else CONFIG
     key_notes = config_keys.messages(form, values, source)
     return Checkpoint(
@@ -293,7 +291,7 @@ def _make_checkpoint(
 def _unwrap(
     entries: Mapping[str, StoredTensor], path: str
 ) -> tuple[Mapping[str, StoredTensor], tuple[str, ...]]:
-    """The tensors by their names below the modules that the model was wrapped in, and a note."""
+    """Removes the names of wrapper modules from tensor names, with a warning."""
     names = {name.replace(_COMPILED, ""): entry for name, entry in entries.items()}
     if not names or len(names) < len(entries):
         return entries, ()
@@ -301,14 +299,14 @@ def _unwrap(
         names = {name.removeprefix(prefix): entry for name, entry in names.items()}
     wrapped = next(filter(lambda name: name not in names, entries), None)
     note = (
-        f"{path} was saved of a module around the model, with names such as {quote(wrapped)}: the "
-        f"parts {', '.join((*_WRAPPERS, _COMPILED))} are left out of them."
+        f"{path} was saved from a wrapper module: {', '.join((*_WRAPPERS, _COMPILED))} are removed "
+        f"from names such as {quote(wrapped)}."
     )
     return names, () if wrapped is None else (note,)
 
 
 def _check_supported_tensors(path: str, unused: Iterable[str]) -> None:
-    """Refuses, by a tensor that is left over, what is no BERT's though it says so."""
+    """Checks that no unused tensor belongs to an unsupported architecture."""
     for name in unused:
         for pattern, problem in _UNSUPPORTED_TENSORS.items():
             if re.search(pattern, name):
@@ -316,16 +314,13 @@ def _check_supported_tensors(path: str, unused: Iterable[str]) -> None:
 
 
 def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
-    """The tensors of a directory by their names there."""
+    """Opens the tensors of a directory by their stored names."""
     file = find_weights_file(path)
     if file is None:
         weights_name = read_weights_name(path)
-        missing = (
-            f"{weights_name}, which its {CONFIG} names ({_WEIGHTS_KEY})"
-            if weights_name
-            else "weights that are read"
-        )
-        raise ValueError(f"{path} has no {missing}{hint(path, tf.io.gfile.listdir(path))}.")
+        if weights_name is not None:
+            raise ValueError(f"{path} has no {weights_name} ({_WEIGHTS_KEY} in {CONFIG}).")
+        raise ValueError(f"{path} has no weights{hint(path, tf.io.gfile.listdir(path))}.")
     name = os.path.basename(file)
     if name == TF_WEIGHTS:
         return _by_pytorch_names(_named_variables(tensor_files.open_hdf5(file)), file)
@@ -335,7 +330,7 @@ def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
     if name.startswith(TF_WEIGHTS):
         open_file = tensor_files.open_hdf5
     tensors = tensor_files.open_shards(file, open_file) if name.endswith(INDEX) else open_file(file)
-    # Of TensorFlow's classes, too; these files have no layer of Keras in front of a name.
+    # TensorFlow classes also write other formats, without the name of the Keras layer.
     if tensors and all(name.endswith(tensor_files.VARIABLE) for name in tensors):
         suffix = tensor_files.VARIABLE
         return _by_pytorch_names([(n.removesuffix(suffix), t) for n, t in tensors.items()], file)
@@ -345,7 +340,7 @@ def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
 def _normalize_names(
     entries: Mapping[str, StoredTensor], path: str, is_distilbert: bool
 ) -> dict[str, StoredTensor]:
-    """The tensors by their names of today in a BERT's files, without ``bert.``."""
+    """Converts old and DistilBERT tensor names to BERT's current names without ``bert.``."""
     prefix = _DISTILBERT_PREFIX if is_distilbert else _PREFIX
     renamed = (*(_DISTILBERT_PARTS if is_distilbert else ()), *_OLD_LEAVES)
     stored: dict[str, StoredTensor] = {}
@@ -355,8 +350,8 @@ def _normalize_names(
             name = name.replace(old, new)
         if name in stored:
             raise ValueError(
-                f"{path} has both {quote(stored[name].name)} and {quote(entry.name)}, which mean "
-                "the same weight: remove one of them."
+                f"{path}: {quote(stored[name].name)} and {quote(entry.name)} are the same weight. "
+                "Remove one of them."
             )
         stored[name] = entry
     return stored
@@ -365,29 +360,29 @@ def _normalize_names(
 def _merge_decoder(
     path: str, stored: dict[str, StoredTensor], tensors: dict[str, StoredTensor]
 ) -> None:
-    """Takes the decoder's copies of the embeddings and of the bias, which must be equal."""
+    """Checks that copies of the decoder's kernel and bias are equal, and adds missing originals."""
     for decoder, name in _DECODER.items():
         if decoder in stored and not tensor_files.add_copy(tensors, name, stored.pop(decoder)):
             raise ValueError(
-                f"{path}: {decoder} differs from {tensors[name].name}: in BERT as published the "
-                "masked-LM head multiplies by the word embeddings, so it cannot be built."
+                f"{path}: {decoder} differs from {tensors[name].name}. Only masked-LM heads with "
+                "tied word embeddings are supported."
             )
 
 
-# === Variables of transformers' TFBert classes, in tf_model.h5 or a user's own HDF5 ===
+# === Variables of transformers' TFBert classes, in tf_model.h5 or other HDF5 files ===
 
-# A variable's name is the scopes that it was made in, and a dataset's path in HDF5 is the Keras
-# layer that owns the variable, its name, and ``:0``:
+# A variable's name contains its scopes. A dataset's path in HDF5 is the Keras layer that owns the
+# variable, the variable's name, and ``:0``:
 #
 #     bert/tf_bert_for_masked_lm/bert/encoder/layer_._0/attention/self/query/kernel:0
 #     mlm___cls/tf_bert_for_masked_lm/mlm___cls/predictions/bias:0
 #
-# The masked-LM head owns the embedding tables too, so the file has them twice. Kernels are (inputs,
-# outputs). Transformers 5 has neither these classes nor a reader of the file.
+# The masked-LM head also owns the word embeddings, so they are stored twice. Kernels are (inputs,
+# outputs). Transformers 5 removed these classes.
 
 
 def _named_variables(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, StoredTensor]]:
-    """The variables in HDF5 by their names: those of a whole model without its optimizer."""
+    """Returns the names and tensors of HDF5 variables, without those of an optimizer."""
     full_model_prefix = "model_weights/"
     prefix = (
         full_model_prefix if any(name.startswith(full_model_prefix) for name in datasets) else ""
@@ -400,11 +395,11 @@ def _named_variables(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, St
 
 
 def _find_main_layers(names: Iterable[str]) -> list[str]:
-    """The names of the main layers whose variables these are, but for an optimizer's copies."""
+    """Returns the names of the BERT main layers among variables, without optimizer slots."""
     layers = {
         f"/{name}".removesuffix(_TF_WORDS) for name in names if f"/{name}".endswith(_TF_WORDS)
     }
-    # An optimizer's slots have the whole name of their variable behind its own.
+    # The name of an optimizer slot ends with the complete name of its variable.
     return sorted(
         layer[1:]
         for layer in layers
@@ -415,13 +410,12 @@ def _find_main_layers(names: Iterable[str]) -> list[str]:
 def _by_pytorch_names(
     variables: Sequence[tuple[str, StoredTensor]], path: str
 ) -> dict[str, StoredTensor]:
-    """Variables by their names in a PyTorch file, in that layout; those of one BERT, or none."""
+    """Converts the variables of at most one BERT to PyTorch names and layout."""
     layers = _find_main_layers(name for name, _ in variables)
     if len(layers) > 1:
         raise ValueError(
-            f"{path} holds {len(layers)} BERTs, {quote(layers[0])} and {quote(layers[1])} among "
-            "them, and nothing says which to take: expected one; save the model that you want by "
-            "itself."
+            f"{path}: expected one BERT, got {len(layers)}, such as {quote(layers[0])} and "
+            f"{quote(layers[1])}. Save one of them separately."
         )
     scope = f"{layers[0]}/" if layers else "/"
     is_distilbert = any(name.startswith(f"{scope}transformer/") for name, _ in variables)
@@ -432,18 +426,18 @@ def _by_pytorch_names(
         name, tensor = entry.name, entry
         if not scopes:
             name, tensor = _to_pytorch_name_and_layout(f"{kind}/{inner_name}", entry)
-        elif not separator:  # an optimizer's copy has both
+        elif not separator:  # Optimizer slots have scopes and the separator.
             name, tensor = _to_pytorch_name_and_layout(variable, entry)
         if not tensor_files.add_copy(tensors, name, tensor):
             raise ValueError(
-                f"{path}: {quote(tensors[name].name)} and {quote(entry.name)} mean the same weight "
-                "and differ: expected one, or copies of it; save the model again."
+                f"{path}: {quote(tensors[name].name)} and {quote(entry.name)} are the same weight "
+                "but differ. Save the model again."
             )
     return tensors
 
 
 def _to_pytorch_name_and_layout(variable: str, entry: StoredTensor) -> tuple[str, StoredTensor]:
-    """Renames, say, ``bert/pooler/dense/kernel`` to ``bert.pooler.dense.weight``; transposes it."""
+    """Converts, for example, ``bert/pooler/dense/kernel`` to ``bert.pooler.dense.weight``."""
     match = _TF_MODULE.fullmatch(variable)
     if match is None:
         return entry.name, entry
@@ -452,7 +446,7 @@ def _to_pytorch_name_and_layout(variable: str, entry: StoredTensor) -> tuple[str
     name = ".".join((*modules, *inner, _TF_LEAVES.get(leaf, leaf)))
     if leaf != "kernel":
         return name, entry
-    # A view: whoever wants (inputs, outputs) turns it back, and nothing was copied.
+    # np.transpose returns a view, so transposing it again does not copy.
     return name, entry.transform(entry.shape[::-1], np.transpose)
 
 
@@ -460,9 +454,9 @@ def _to_pytorch_name_and_layout(variable: str, entry: StoredTensor) -> tuple[str
 
 
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
-    """Writes a directory that ``from_pretrained`` loads with nothing missing or unexpected.
+    """Writes a directory that ``from_pretrained`` loads without missing or unexpected weights.
 
-    A weight that Hugging Face's class has no place for stays out: a token classifier's pooler.
+    Weights that the Hugging Face class does not have are left out: a token classifier's pooler.
     """
     config, spec = checkpoint.config, checkpoint.model
     _check_pooled_token(checkpoint.path, config, spec)
@@ -470,9 +464,9 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     custom = [key for key in _KERAS_HUB_HEAD_ARGUMENTS if spec.arguments.get(key) is not None]
     if custom:
         raise ValueError(
-            f"{checkpoint.path} cannot become Hugging Face's: its masked-LM head has "
-            f"{' and '.join(f'{key}={spec.arguments[key]}' for key in custom)} of its own, and "
-            "there it has the encoder's; load it, and convert the encoder alone."
+            f"--format=huggingface: cannot store the masked-LM head in {checkpoint.path} with "
+            f"{' and '.join(f'{key}={spec.arguments[key]}' for key in custom)}. Load a BertEncoder "
+            "and save it, then convert that."
         )
     write_json(os.path.join(path, CONFIG), config_values(checkpoint))
     notes: list[str] = []
@@ -495,25 +489,22 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     tensor_files.write_safetensors(os.path.join(path, WEIGHTS), entries)
     if spec.model_class is BertEncoder and not spec.has_pooler:
         notes.append(
-            "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "
-            "add_pooling_layer=False."
+            "The encoder has no pooler. Load it with BertModel.from_pretrained(DIR, "
+            "add_pooling_layer=False); otherwise the pooler is randomly initialized."
         )
     if checkpoint.thresholds:
         values = ", ".join(f"{name}={value:g}" for name, value in checkpoint.thresholds.items())
-        notes.append(f"Hugging Face has no place for the thresholds {values}.")
+        notes.append(f"Hugging Face directories cannot store the thresholds {values}.")
     return tuple(notes)
 
 
 def _target_name(class_name: str, name: str) -> str:
-    """A weight's name in the files of a class."""
+    """Returns the name of a weight in the files of a Hugging Face class."""
     target_name = _NAMES.source_name(name)
     has_prefix = is_in_encoder(name) and not class_name.endswith("BertModel")
     if not class_name.startswith(DISTIL):
         return f"{_PREFIX}{target_name}" if has_prefix else target_name
     for distilbert_part, bert_part in _DISTILBERT_PARTS:
         target_name = target_name.replace(bert_part, distilbert_part)
-    return (
-        target_name
-        if name.startswith("pooler/") or not has_prefix
-        else f"{_DISTILBERT_PREFIX}{target_name}"
-    )
+    has_prefix = has_prefix and not name.startswith("pooler/")
+    return f"{_DISTILBERT_PREFIX}{target_name}" if has_prefix else target_name

@@ -1,8 +1,7 @@
-"""Hugging Face's ``config.json``, of a BERT and of a DistilBERT: sizes, class of model, labels.
+"""Hugging Face's ``config.json`` for BERT and DistilBERT: sizes, model class and labels.
 
-DistilBERT (Sanh et al. 2019) is a BERT without token types and without next-sentence prediction, so
-without a pooler; what a classifier has in the pooler's place is a layer with a ReLU.
-``BertConfig`` says it by ``type_vocab_size=0``.
+DistilBERT (Sanh et al. 2019) is a BERT without token types, next-sentence prediction and pooler;
+classifiers have a dense layer with ReLU instead. In ``BertConfig`` it has ``type_vocab_size=0``.
 """
 
 from collections.abc import Mapping
@@ -32,34 +31,34 @@ from .checkpoint import (
 )
 from .config_keys import DISTILBERT_FIELDS
 
-# Values of problem_type of two kinds of classifiers.
+# Values of problem_type.
 REGRESSION = "regression"
 SEVERAL_CLASSES = "multi_label_classification"
 
 _LABELS = ("id2label", "label2id")
-# Functions of a cross-encoder's number, by their names in PyTorch.
+# PyTorch classes of a cross-encoder's activation.
 ACTIVATIONS = {
     "": "torch.nn.modules.linear.Identity",
     SIGMOID: "torch.nn.modules.activation.Sigmoid",
 }
 
-# Names of activations that Hugging Face spells in another way.
+# Hugging Face's names of activations, if different.
 _ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
 
 _DISTILBERT = "distilbert"
-DISTIL = "Distil"  # before the name of a class
+DISTIL = "Distil"  # the prefix of class names
 _DISTILBERT_ALIASES = ("hidden_size", "num_attention_heads", "num_hidden_layers")
-_DISTILBERT_DEFAULTS = {"n_layers": 6, "seq_classif_dropout": 0.2}  # transformers'
+_DISTILBERT_DEFAULTS = {"n_layers": 6, "seq_classif_dropout": 0.2}  # from transformers
 _DROPOUT, _DISTILBERT_DROPOUT = "classifier_dropout", "seq_classif_dropout"
-# Heads that read next-sentence prediction's pooler, or the next token.
-_NOT_DISTILLED = ("BertForPreTraining", "BertForNextSentencePrediction", "BertLMHeadModel")
+# Classes without a DistilBERT equivalent.
+_BERT_ONLY = ("BertForPreTraining", "BertForNextSentencePrediction", "BertLMHeadModel")
 
 
 # === Reading ===
 
 
 def read_config(values: Mapping[str, Any], source: str) -> BertConfig:
-    """The sizes that a ``config.json`` says."""
+    """Reads the sizes in a ``config.json``."""
     if _is_distilbert(values):
         filled = {**_DISTILBERT_DEFAULTS, **values}
         sizes = {name: filled[key] for key, name in DISTILBERT_FIELDS.items() if key in filled}
@@ -75,9 +74,15 @@ def _is_distilbert(values: Mapping[str, Any]) -> bool:
 def model_spec(
     values: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], source: str
 ) -> tuple[ModelSpec, tuple[str, ...]]:
-    """The model, by its tensors, and by the architecture's name where they leave it open.
+    """Determines the model from its tensors and, for classifiers, from the architecture.
 
-    ``shapes`` are the tensors', by their names without ``bert.``. Also returned: notes.
+    Args:
+        values: The contents of ``config.json``.
+        shapes: Shapes of the tensors by name without ``bert.``.
+        source: The path of ``config.json``, for errors.
+
+    Returns:
+        The model, and warnings.
     """
     pooler = "pooler.dense.weight" in shapes
     if "qa_outputs.weight" in shapes:
@@ -95,7 +100,7 @@ def model_spec(
 def _classifier(
     values: Mapping[str, Any], classes: int, pooler: bool, source: str
 ) -> tuple[type[BertModel], tuple[str, ...]]:
-    """Class of model that ``classifier`` belongs to (sequences, tokens, choices), and notes."""
+    """Determines the class of a model with a layer ``classifier``, with warnings."""
     notes: tuple[str, ...] = ()
     architectures = values.get("architectures")
     architecture = architectures[0] if isinstance(architectures, list) and architectures else None
@@ -104,8 +109,7 @@ def _classifier(
     if architecture not in [cls.hugging_face for cls in MODEL_CLASSES.values() if cls.hugging_face]:
         kind = (BertClassifier if pooler else BertTokenClassifier).hugging_face
         notes = (
-            f"{source} names the architecture {quote(architecture)}, which does not say what the "
-            f"classifier classifies: it is taken as {kind}'s.",
+            f"{source}: architectures: {quote(architecture)} is not known; {kind} is assumed.",
         )
         architecture = kind
     for model_class in (BertTokenClassifier, BertMultipleChoice):
@@ -115,52 +119,48 @@ def _classifier(
     is_regressor = classes == 1 and problem in (None, REGRESSION)
     if problem == REGRESSION and not is_regressor:
         notes += (
-            f"{source} says that its {classes} outputs are numbers (problem_type), and here they "
-            "are the logits of classes: read the logits alone.",
+            f"{source}: problem_type={REGRESSION!r} is not supported for {classes} outputs; they "
+            "are read as the logits of classes. Use only the logits.",
         )
     return BertRegressor if is_regressor else BertClassifier, notes
 
 
 def head_dropout(values: Mapping[str, Any], model_class: type[BertModel]) -> float | None:
-    """The rate in front of a head that a ``config.json`` says; ``None``: the encoder's."""
+    """Returns the dropout rate of a head, ``None`` for the encoder's rate."""
     rate: float | None = values.get(_DROPOUT)
     if _is_distilbert(values):
-        own = values.get(_DISTILBERT_DROPOUT)
-        own = _DISTILBERT_DEFAULTS[_DISTILBERT_DROPOUT] if own is None else own
-        rate = None if model_class is BertTokenClassifier else own  # which check_model judges
+        rate = values.get(_DISTILBERT_DROPOUT)
+        rate = _DISTILBERT_DEFAULTS[_DISTILBERT_DROPOUT] if rate is None else rate
+        rate = None if model_class is BertTokenClassifier else rate
     return rate
 
 
 def read_labels(
     values: Mapping[str, Any], spec: ModelSpec, source: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the classes, () where they are the ones made up by default; and notes."""
+    """Returns the names of the classes, ``()`` for default names, and warnings."""
     classes, names, ids = spec.arguments.get("num_classes"), *map(values.get, _LABELS)
     if classes is None:
         return (), ()
     named = dict(enumerate(names)) if isinstance(names, list) else names
     by_id = {str(at): name for at, name in named.items()} if isinstance(named, Mapping) else {}
     inverse = {str(at): name for name, at in ids.items()} if isinstance(ids, Mapping) else {}
-    made_up = {str(at): label for at, label in enumerate(_default_labels(classes))}
-    if by_id.items() <= made_up.items() and inverse.items() <= made_up.items():
+    defaults = {str(at): label for at, label in enumerate(_default_labels(classes))}
+    if by_id.items() <= defaults.items() and inverse.items() <= defaults.items():
         return (), ()
+    note = ""
     if by_id and inverse and {at: str(name) for at, name in by_id.items()} != inverse:
-        note = f"{source}: label2id says otherwise than id2label, which counts: look at the labels."
-    else:
-        note = ""
-    stated = by_id or inverse
+        note = f"{source}: label2id differs from id2label, which is used. Check the labels."
+    labels_by_id = by_id or inverse
     if not by_id:
+        note = f"{source}: no id2label; label2id is used (transformers uses LABEL_0, ...)."
+    if labels_by_id.keys() != defaults.keys():
         note = (
-            f"{source}: there is no id2label, and label2id names the classes; transformers calls "
-            "them LABEL_0 and so on."
-        )
-    if stated.keys() != made_up.keys():
-        note = (
-            f"{source}: {_LABELS[not by_id]} names the classes {listed(stated)}, and the model has "
-            f"the classes 0 to {classes - 1}: the labels are these numbers."
+            f"{source}: {_LABELS[not by_id]}: expected the ids 0 to {classes - 1}, got "
+            f"{listed(labels_by_id)}. The ids are used as labels."
         )
         return (), (note,)
-    labels = check_labels((stated[at] for at in made_up), source)
+    labels = check_labels((labels_by_id[at] for at in defaults), source)
     return () if labels == _default_labels(classes) else labels, (note,) if note else ()
 
 
@@ -171,25 +171,24 @@ def _default_labels(classes: int) -> tuple[str, ...]:
 def read_activation(
     values: Mapping[str, Any], spec: ModelSpec, source: str
 ) -> tuple[str, list[str]]:
-    """The function of a regressor's number, and notes.
+    """Returns the activation of a regressor's output, and warnings.
 
-    It is the one that an older cross-encoder's file names; else a sigmoid, as cross-encoders and
-    transformers' pipeline take it, unless ``problem_type`` says that the number is meant.
+    Without an activation in the config it is a sigmoid, as in cross-encoders and in transformers'
+    pipelines, unless ``problem_type`` is regression.
     """
-    own = values.get("sentence_transformers")
-    own = own.get("activation_fn") if isinstance(own, Mapping) else None
-    name = own or values.get("sbert_ce_default_activation_function")
-    is_number = spec.model_class is BertRegressor
-    known = [ACTIVATIONS[each] for each in (ACTIVATIONS if is_number else ("",))]
-    notes = [f"{source}: activation_fn is {quote(name)}, which is not applied."]
-    notes = [] if name is None or name in known else notes
-    if not is_number:
+    settings = values.get("sentence_transformers")
+    name = settings.get("activation_fn") if isinstance(settings, Mapping) else None
+    name = name or values.get("sbert_ce_default_activation_function")
+    is_regressor = spec.model_class is BertRegressor
+    supported = [*ACTIVATIONS.values()] if is_regressor else [ACTIVATIONS[""]]
+    notes = [f"{source}: activation_fn={quote(name)} is not supported and not applied."]
+    notes = [] if name is None or name in supported else notes
+    if not is_regressor:
         return "", notes
     if name is None and values.get("problem_type") == REGRESSION:
         note = (
-            f"{source}: problem_type is 'regression', so predictions are logits, as in "
-            "transformers; CrossEncoder of sentence-transformers returns their sigmoid. Set "
-            "sentence_transformers.activation_fn."
+            f"{source}: problem_type={REGRESSION!r}: predictions are logits; CrossEncoder of "
+            "sentence-transformers applies a sigmoid. Set sentence_transformers.activation_fn."
         )
         return "", [*notes, note]
     if name is None:
@@ -201,7 +200,7 @@ def read_activation(
 
 
 def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The ``config.json`` of a checkpoint."""
+    """Returns the contents of ``config.json`` for a checkpoint."""
     config, spec = checkpoint.config, checkpoint.model
     sizes = config.to_dict()
     sizes["hidden_act"] = _ACTIVATIONS.get(config.hidden_act, config.hidden_act)
@@ -226,7 +225,7 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
     if spec.model_class is BertRegressor:
         classes = 1
         values["problem_type"] = REGRESSION
-        # What sentence-transformers would take the number for otherwise.
+        # Otherwise sentence-transformers applies a sigmoid.
         if not checkpoint.activation:
             values["sentence_transformers"] = {"activation_fn": ACTIVATIONS[""]}
     elif checkpoint.multi_label:
@@ -245,14 +244,18 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def architecture(checkpoint: Checkpoint) -> str:
-    """The name of Hugging Face's class; an error where a DistilBERT has no such head."""
+    """Returns the name of the Hugging Face class.
+
+    Raises:
+        ValueError: If DistilBERT does not have the class.
+    """
     config, spec = checkpoint.config, checkpoint.model
     name = spec.model_class.hugging_face_class(config, spec.arguments)
     if not config.is_distilbert:
         return name
-    if name in _NOT_DISTILLED or (name == "BertModel" and spec.has_pooler):
+    if name in _BERT_ONLY or (name == "BertModel" and spec.has_pooler):
         raise ValueError(
-            f"{checkpoint.path} holds a DistilBERT that would be Hugging Face's {name}, a "
-            "class that exists for BERT alone: convert the encoder without its pooler."
+            f"{checkpoint.path}: Hugging Face has no {name} for DistilBERT. Convert the encoder "
+            "without its pooler."
         )
     return f"{DISTIL}{name}"

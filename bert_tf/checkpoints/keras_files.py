@@ -1,7 +1,7 @@
-"""``.keras`` files of this library's models, as ``model.save`` writes them.
+"""``.keras`` files of bert_tf models, as ``model.save`` writes them.
 
-The model is made here, of the class and the sizes in the file's ``config.json``, and Keras reads
-its weights: nothing is deserialised, no layer of a stranger's is made.
+The model is built from the validated ``config.json``, and Keras loads its weights. No Keras object
+of an untrusted file is deserialized.
 """
 
 import dataclasses
@@ -25,11 +25,11 @@ from .weights import build_model, expected_shapes, to_checkpoint
 _CONFIG = "config.json"
 _WEIGHTS = "model.weights.h5"
 _PACKAGE = "bert_tf"
-# Keras does not compress, and numbers hardly can be: what grows more when it is unpacked is a bomb.
+# Keras does not compress the files. A larger ratio indicates a decompression bomb.
 _MAX_GROWTH = 2
 _SPARE_BYTES = 1 << 20
 _MAX_TEXT_BYTES = 64 << 20
-_SMALLEST_NUMBER = 2  # bytes
+_MIN_ITEM_SIZE = 2  # bytes
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -42,7 +42,7 @@ _UNREADABLE = (
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Opens a ``.keras`` file of one of this library's models."""
+    """Opens a ``.keras`` file of a bert_tf model."""
     check_readable(path)
     with tempfile.TemporaryDirectory(prefix="bert_tf-") as folder:
         try:
@@ -53,44 +53,43 @@ def read_checkpoint(path: str) -> Checkpoint:
                 unpacked = archive.extract(_WEIGHTS, folder)
         except _UNREADABLE as error:
             raise ValueError(
-                f"{path} is not a .keras file that can be read: {reason(error, 120)}."
+                f"{path} cannot be read as a .keras file: {reason(error, 120)}."
             ) from error
-        numbers = sum(map(math.prod, expected_shapes(config, spec).values()))
-        if numbers * _SMALLEST_NUMBER > os.path.getsize(unpacked):
+        size = sum(map(math.prod, expected_shapes(config, spec).values()))
+        if size * _MIN_ITEM_SIZE > os.path.getsize(unpacked):
             raise ValueError(
-                f"{path} says that it holds {numbers:,} numbers, more than its {_WEIGHTS} has."
+                f"{path}: {_WEIGHTS} is too small for the {size:,} weights of {_CONFIG}."
             )
         model = build_model(config, spec, dtype="float32")
         try:
-            open_hdf5(unpacked)  # refuses what is larger than the file
+            open_hdf5(unpacked)  # Rejects datasets that are larger than the file.
             model.load_weights(unpacked)
         except (ValueError, KeyError, OSError) as error:
             raise ValueError(
-                f"{path} has other weights than a {spec.class_name} of its sizes: "
+                f"{path}: the weights do not match a {spec.class_name} of this config: "
                 f"{reason(error, 300).replace(unpacked, _WEIGHTS)}"
             ) from error
     note = (
-        f"{path} has neither vocabulary nor labels, as Keras keeps none: no preprocessor is made; "
-        "bert_tf.save writes a directory that keeps them."
+        f"{path} has no vocabulary and no labels, so the model has no preprocessor. Save with "
+        "bert_tf.save to include them."
     )
     return dataclasses.replace(to_checkpoint(model), path=path, format="keras", notes=(note,))
 
 
 def _read_model(archive: zipfile.ZipFile, path: str) -> tuple[BertConfig, ModelSpec]:
-    """The config and the class, checked: nothing else of ``config.json`` is used."""
+    """Reads and validates the model's config and class in ``config.json``."""
     _check_size(archive, _CONFIG, _MAX_TEXT_BYTES, path)
-    values = parse_json_object(archive.read(_CONFIG), f"{path}: {_CONFIG} in it")
-    # By the name that Keras goes by.
+    values = parse_json_object(archive.read(_CONFIG), f"{path}: {_CONFIG}")
     registered = values.get("registered_name")
     if registered not in [f"{_PACKAGE}>{name}" for name in MODEL_CLASSES]:
         raise ValueError(
-            f"{path} holds a {quote(registered or values.get('class_name'))}, expected a model of "
-            f"this library: {', '.join(MODEL_CLASSES)}."
+            f"{path}: expected a model of bert_tf ({', '.join(MODEL_CLASSES)}), got "
+            f"{quote(registered or values.get('class_name'))}."
         )
     name = registered.removeprefix(f"{_PACKAGE}>")
     constructor = values.get("config")
     if not isinstance(constructor, dict) or not isinstance(constructor.get("config"), dict):
-        raise ValueError(f"{path}: {_CONFIG} has no sizes of a BERT under config.")
+        raise ValueError(f"{path}: {_CONFIG}: expected a BERT's config in config.config.")
     known = ("config", "name", "dtype", "trainable")
     arguments = {key: value for key, value in constructor.items() if key not in known}
     spec = check_model(name, arguments, f"{path}, {_CONFIG}")
@@ -101,5 +100,5 @@ def _check_size(archive: zipfile.ZipFile, name: str, limit: int, path: str) -> N
     size = archive.getinfo(name).file_size
     if size > limit:
         raise ValueError(
-            f"{path}: {name} in it would unpack to {size:,} bytes, expected at most {limit:,}."
+            f"{path}: {name}: expected at most {limit:,} bytes when unpacked, got {size:,}."
         )

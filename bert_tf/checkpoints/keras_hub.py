@@ -1,9 +1,9 @@
-"""KerasHub presets: JSON of each object, ``*.weights.h5``, ``assets/tokenizer``.
+"""KerasHub presets: JSON files, ``*.weights.h5`` and ``assets/tokenizer``.
 
-A preset says nothing of activation and epsilon, which KerasHub's classes fix: tanh GELU and 1e-12
-in ``BertBackbone``, the GELU by the error function and 1e-5 in its masked-LM head. Kernels are
-(inputs, outputs) as here, those of attention divided into heads. Source: keras-hub
-``models/bert/bert_backbone.py``, ``layers/modeling/masked_lm_head.py``, ``utils/preset_utils.py``.
+Presets do not contain the activation and epsilon, which are constants in KerasHub: tanh GELU and
+1e-12 in ``BertBackbone``, exact GELU and 1e-5 in the masked-LM head. Kernels are (inputs, outputs),
+in attention layers split into heads. Source: keras-hub ``models/bert/bert_backbone.py``,
+``layers/modeling/masked_lm_head.py``, ``utils/preset_utils.py``.
 """
 
 import dataclasses
@@ -45,11 +45,11 @@ _MASKED_LM_ARGUMENTS = {
     "mlm_activation": "gelu",
     "mlm_layer_norm_eps": 1e-5,
 }
-_CLASSIFIERS = ("BertTextClassifier", "BertClassifier")  # the second is its older name
+_CLASSIFIERS = ("BertTextClassifier", "BertClassifier")  # the current name and the old one
 
 _BLOCK = "layers/transformer_encoder_{}"
 _HEAD = "task/layers/masked_lm_head"
-# Places in the weights' files, as ``_normalize_path`` has them: 0 and 1 are a layer's variables.
+# Paths in the weights files, as returned by ``_normalize_path``. 0 and 1 are a layer's variables.
 _NAMES = Names(
     {
         "embeddings/word_embeddings": "layers/reversible_embedding/vars/0",
@@ -76,11 +76,10 @@ _NAMES = Names(
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Opens a directory that ``save_to_preset`` made, of a backbone or of a task.
+    """Opens a directory of ``save_to_preset`` with a backbone or a task.
 
     ``BertMaskedLM`` becomes a ``BertPretrainer`` without next-sentence head, ``BertTextClassifier``
-    a ``BertClassifier``, anything else the encoder. Nothing is deserialised: the JSON files are
-    read as JSON, the weights as arrays.
+    a ``BertClassifier``, and any other task a ``BertEncoder``. No Keras object is deserialized.
     """
     source = os.path.join(path, CONFIG)
     config, key_notes = _read_config(source)
@@ -95,7 +94,8 @@ def read_checkpoint(path: str) -> Checkpoint:
             continue
         if name in tensors:
             raise ValueError(
-                f"{path}: {tensors[name].name} and {stored_name} are both {name}: expected one."
+                f"{path}: {tensors[name].name} and {stored_name} are the same weight, {name}. "
+                "Remove one of them."
             )
         tensor = dataclasses.replace(entry, name=stored_name)
         tensors[name] = merge_heads(name, tensor, config.num_attention_heads, source)
@@ -118,11 +118,11 @@ def read_checkpoint(path: str) -> Checkpoint:
 
 
 def _read_config(source: str) -> tuple[BertConfig, tuple[str, ...]]:
-    """The sizes, with what KerasHub's class fixes, and what is to be told."""
+    """Reads the config, adds KerasHub's constants, and returns warnings."""
     values = _serialized(source, "BertBackbone")
     missing = [key for key in (*KERAS_HUB_SIZES, "dropout") if key not in values]
     if missing:
-        raise ValueError(f"{source} has no {', '.join(missing)} in its config.")
+        raise ValueError(f"{source}: missing keys in config: {', '.join(missing)}.")
     sizes = {name: values[key] for key, name in KERAS_HUB_SIZES.items()}
     rest = {
         "hidden_act": "gelu_new",
@@ -135,7 +135,7 @@ def _read_config(source: str) -> tuple[BertConfig, tuple[str, ...]]:
 
 
 def _read_task(path: str, config: BertConfig) -> tuple[ModelSpec, tuple[str, ...]]:
-    """The model, and notes."""
+    """Reads the model's class and arguments, and returns warnings."""
     source = os.path.join(path, _TASK)
     encoder = ModelSpec(BertEncoder, {"pooler": True})
     if not tf.io.gfile.exists(source):
@@ -144,7 +144,7 @@ def _read_task(path: str, config: BertConfig) -> tuple[ModelSpec, tuple[str, ...
     if task == _MASKED_LM:
         return ModelSpec(BertPretrainer, _MASKED_LM_ARGUMENTS), ()
     if task not in _CLASSIFIERS:
-        return encoder, (f"{source} describes a {quote(task)}; its encoder alone is taken.",)
+        return encoder, (f"{source}: {quote(task)} is not supported; only its encoder is loaded.",)
     values = _serialized(source, task)
     dropout = values.get("dropout", config.hidden_dropout_prob)
     arguments = {"num_classes": values.get("num_classes"), "dropout": dropout}
@@ -153,16 +153,15 @@ def _read_task(path: str, config: BertConfig) -> tuple[ModelSpec, tuple[str, ...
 
 
 def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
-    """The configuration of the object that a JSON file describes; no object is made."""
+    """Reads the config of a serialized object of the given class."""
     values = read_json_object(source)
     if values.get("class_name") != class_name:
         raise ValueError(
-            f"{source}: class_name is {quote(values.get('class_name'))}, expected {class_name!r}, "
-            "as in a preset of KerasHub."
+            f"{source}: class_name={quote(values.get('class_name'))}: expected {class_name!r}."
         )
     config = values.get("config")
     if not isinstance(config, Mapping):
-        raise ValueError(f"{source}: expected config to be an object, got {quote(config)}.")
+        raise ValueError(f"{source}: config: expected an object, got {quote(config)}.")
     return config
 
 
@@ -170,14 +169,14 @@ def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
 
 
 def _entries(path: str) -> Iterator[tuple[str, StoredTensor]]:
-    """Every dataset of the preset by its file and its place in it."""
+    """Yields the datasets of all weights files of a preset with their names, FILE/PATH."""
     index = os.path.join(path, _SHARDED)
     if tf.io.gfile.exists(os.path.join(path, _WEIGHTS)):
         files = [_WEIGHTS]
     elif tf.io.gfile.exists(index):
         files = sorted(set(itertools.chain(*read_weight_map(index).values())))
     else:
-        raise ValueError(f"{path} has no {_WEIGHTS}, and no {_SHARDED} that names its parts.")
+        raise ValueError(f"{path} has no {_WEIGHTS} and no {_SHARDED}.")
     if tf.io.gfile.exists(os.path.join(path, _TASK_WEIGHTS)):
         files.append(_TASK_WEIGHTS)
     for file in files:
@@ -186,8 +185,8 @@ def _entries(path: str) -> Iterator[tuple[str, StoredTensor]]:
 
 
 def _normalize_path(stored: str) -> str:
-    """The place of a dataset by the names of today, the first block's with a number."""
-    # Keras has called the same layer by an attribute and by a property: _query_dense, query_dense.
+    """Converts a dataset's name to its path in current files, with an index for every block."""
+    # Keras versions save the same layer by attribute or by property: _query_dense, query_dense.
     file, *parts = (part.removeprefix("_") for part in stored.split("/"))
     name_in_file = "/".join(parts).replace("/transformer_encoder/", "/transformer_encoder_0/")
     name_in_file = re.sub("^layer_checkpoint_dependencies/", "layers/", name_in_file)  # Keras 2's
@@ -198,7 +197,7 @@ def _normalize_path(stored: str) -> str:
 
 
 def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]:
-    """The tokenizer; ``None`` and the reason where there is none that this library has, too."""
+    """Reads the tokenizer, ``None`` if it is not supported, and returns warnings."""
     source = os.path.join(path, _TOKENIZER)
     if not tf.io.gfile.exists(source):
         return None, (f"{NO_PREPROCESSOR}{path} has no {_TOKENIZER}.",)
@@ -209,27 +208,27 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
     try:
         notes = (*config_keys.messages(f"{_TOKENIZER}{_FILE_SUFFIX}", values, source),)
         if strip and not lowercase:
-            raise ValueError(f"{source} has strip_accents=True without lowercase.")
+            raise ValueError(f"{source}: strip_accents=True is not supported without lowercase.")
         for preprocessor_source, preprocessor in _preprocessors(path):
             tokenizer = _nested_config(preprocessor, "tokenizer")
             for key in sorted(tokenizer.keys() & values.keys() - config_keys.KERAS_KEYS.keys()):
                 if tokenizer[key] != values[key]:
                     raise ValueError(
-                        f"{source} and {preprocessor_source} have two values of {key}."
+                        f"{source} and {preprocessor_source} have different values of {key}."
                     )
     except ValueError as error:
         return None, (f"{NO_PREPROCESSOR}{error}",)
     vocabulary = load_vocabulary(os.path.join(path, _VOCABULARY))
     if lowercase and not strip:
         notes += (
-            f"{source} lower-cases text and keeps its accents; here they are stripped, too, as "
-            "when Google's uncased models were trained.",
+            f"{source}: strip_accents=False with lowercase: accents are stripped, as in Google's "
+            "uncased models.",
         )
     return Tokenization(tuple(vocabulary), lowercase), notes
 
 
 def _read_length(path: str) -> tuple[int | None, tuple[str, ...]]:
-    """The most tokens of a row that a preprocessor makes, the task's own first; and notes."""
+    """Reads the sequence length of the task's preprocessor or of its own file, with warnings."""
     for source, values in _preprocessors(path):
         length = values.get("sequence_length")
         if length is not None:
@@ -239,7 +238,7 @@ def _read_length(path: str) -> tuple[int | None, tuple[str, ...]]:
 
 
 def _preprocessors(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The configurations of preprocessors: that of the task, which its class takes, and its own."""
+    """Yields the source and config of the preprocessors in ``task.json`` and its own file."""
     for name, keys in ((_TASK, ("preprocessor",)), (_PREPROCESSOR, ())):
         source = os.path.join(path, name)
         if values := _nested_config({"": config_keys.read(source)}, "", *keys):
@@ -247,7 +246,7 @@ def _preprocessors(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _nested_config(values: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """The configuration of an object within others; {} where there is none."""
+    """Returns the config of a nested object, ``{}`` if it does not exist."""
     for key in keys:
         inner = values.get(key)
         config = inner.get("config") if isinstance(inner, Mapping) else None

@@ -1,4 +1,4 @@
-"""``bert_tf.load``: a checkpoint of any format, opened, and made a model."""
+"""``bert_tf.load``: loading models from checkpoints of any format."""
 
 import collections
 import contextlib
@@ -30,7 +30,7 @@ from .weights import assign, build_model, expected_shapes
 
 _LOGGER = logging.getLogger("bert_tf")
 _NATIVE_FORMATS = ("bert_tf", "saved_model")
-_VOCABULARY_PADDING = 128  # tables of embeddings are filled up to round sizes
+_VOCABULARY_PADDING = 128  # Embeddings are often padded to a multiple of 128.
 _MAX_SEQ_LENGTH = 128
 _MAX_LISTED = 8
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -44,17 +44,22 @@ def open_checkpoint(
     allow_pickle: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
-    """Opens a checkpoint of any format that this library reads, no further than names and shapes.
+    """Opens a checkpoint of any format without reading tensor values.
 
-    The path and ``allow_pickle`` are ``bert_tf.load``'s. It may also be an HDF5 file of Keras 2
-    that holds a BERT of transformers', whose ``config.json`` is beside it, or is ``settings``.
-    Reading a tensor raises ``ValueError`` where the file is damaged, or a value is infinite or no
-    number.
+    Reading a tensor later raises ``ValueError`` if the file is damaged or a value is not finite.
+
+    Args:
+        path: As in ``load``, or a Keras 2 HDF5 file with a BERT of transformers.
+        allow_pickle: As in ``load``.
+        settings: The ``config.json`` of an HDF5 file, by default of the same directory.
+
+    Raises:
+        ValueError: If the path is not a supported checkpoint, or if its config is invalid.
     """
     if not isinstance(path, str | os.PathLike):
         raise ValueError(
-            f"The model is of the type {type(path).__name__}: expected a path, hf://OWNER/NAME of "
-            "the Hugging Face hub, or a model of bert_tf."
+            f"model: expected a path, hf://OWNER/NAME or a bert_tf model, got a "
+            f"{type(path).__name__}."
         )
     path = os.fspath(path)
     hub_names: Collection[str] = ()
@@ -80,29 +85,28 @@ def open_checkpoint(
 
 @contextlib.contextmanager
 def _path_in_errors(path: str) -> Iterator[None]:
-    """Names the checkpoint in errors that name no file."""
+    """Adds the path to errors that do not contain it."""
     try:
         yield
     except (ValueError, MemoryError) as error:
         if path in str(error):
             raise
-        raise ValueError(f"{path} cannot be read: {reason(error)}") from error
+        raise ValueError(f"Cannot read {path}: {reason(error)}") from error
 
 
 def _with_setfit_note(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
-    """The checkpoint, with a sentence on setfit's classifier where its files say there is one."""
+    """Adds a warning if the directory has a classifier of setfit."""
     if not {*names} & {*SETFIT}:
         return checkpoint
     head = (
-        f"{checkpoint.path} has setfit's classifier in model_head.pkl, a pickle, which is never "
-        "read: this is the body alone, which makes its vectors; train a head on it by "
-        f"bert_tf.finetune --init_checkpoint={checkpoint.path}."
+        f"{checkpoint.path}: the setfit classifier in model_head.pkl is not read; only the encoder "
+        f"is loaded. Train a new head: bert_tf.finetune --init_checkpoint={checkpoint.path}."
     )
     return dataclasses.replace(checkpoint, unread_head_note=head, notes=(*checkpoint.notes, head))
 
 
 def _with_checks(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint, with checks of its tensors' values, and no vocabulary that does not fit."""
+    """Adds checks of tensor values, and removes a vocabulary that does not match the model."""
     path, tokenization = checkpoint.path, checkpoint.tokenization
 
     def with_finite_check(tensor: StoredTensor) -> StoredTensor:
@@ -111,8 +115,8 @@ def _with_checks(checkpoint: Checkpoint) -> Checkpoint:
                 array = tensor.read()
             if not np.isfinite(array).all():
                 raise ValueError(
-                    f"{path}: {one_line(tensor.name)} has a value that is infinite or no number "
-                    "(NaN): the training that saved it diverged; take a checkpoint from before."
+                    f"{path}: {one_line(tensor.name)} contains NaN or infinity, so training "
+                    "diverged. Use an earlier checkpoint."
                 )
             return array
 
@@ -122,7 +126,7 @@ def _with_checks(checkpoint: Checkpoint) -> Checkpoint:
     notes = checkpoint.notes
     try:
         pieces = tokenization.vocabulary if tokenization else ()
-        # What was trained here with a vocabulary keeps it.
+        # Vocabularies of models trained with bert_tf are not checked.
         if checkpoint.format not in _NATIVE_FORMATS:
             check_is_wordpiece(pieces, path)
         check_vocabulary_fits(pieces, checkpoint.config.vocab_size, path)
@@ -135,23 +139,32 @@ def _with_checks(checkpoint: Checkpoint) -> Checkpoint:
 
 
 class LoadReport(NamedTuple):
-    """Report of the tensors that were read from a checkpoint."""
+    """Report on loading a checkpoint.
+
+    Attributes:
+        format: Format of the checkpoint.
+        loaded: Names of the loaded weights.
+        new: Names of the randomly initialized weights, which the checkpoint does not have.
+        unused: Stored names of the tensors that the model does not use.
+        notes: Warnings about settings that are handled differently, and about assumptions.
+    """
 
     format: str
-    loaded: tuple[str, ...]  # the model's weights that came from it, by the library's names
-    new: tuple[str, ...]  # the model's weights that it lacks, which start anew
-    unused: tuple[str, ...]  # what it has and the model does not use, by its own names
-    notes: tuple[str, ...]  # to be told: what is done otherwise than it says, or was assumed
+    loaded: tuple[str, ...]
+    new: tuple[str, ...]
+    unused: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def messages(self, path: str) -> list[str]:
-        """Sentences on what started anew and what is left over; [] if all is one to one."""
+        """Returns warnings about new weights and unused tensors."""
         messages = []
         if self.new:
             messages.append(
-                f"Not in {path}, and new (train before use): {listed(self.new, _MAX_LISTED)}."
+                f"Weights not in {path}, randomly initialized (train before use): "
+                f"{listed(self.new, _MAX_LISTED)}."
             )
         if self.unused:
-            messages.append(f"In {path} and not used: {listed(self.unused, _MAX_LISTED)}.")
+            messages.append(f"Unused tensors in {path}: {listed(self.unused, _MAX_LISTED)}.")
         return messages
 
 
@@ -168,42 +181,39 @@ def load(
 ) -> BertModel:
     """Loads a model from a checkpoint of any format.
 
-    What the source says and is done otherwise is told by ``bert_tf.DifferenceWarning``. Weights
-    that start anew, and tensors that are not used, are logged as warnings.
+    Issues a ``bert_tf.DifferenceWarning`` for each setting of the source that is handled
+    differently. Randomly initialized weights and unused tensors are logged as warnings.
 
     Args:
-        path: a directory of this library, of Hugging Face, of sentence-transformers, of
-            google-research/bert, of TensorFlow Model Garden, or a KerasHub preset; an export, or
-            the directory of its versions, whose graph is not run; the prefix of a TensorFlow
-            checkpoint; a ``.keras`` file; ``hf://OWNER/NAME[@REVISION]``, a model of the
-            Hugging Face hub; ``tiny``, a small model that this library ships, where nothing of
-            that name lies in the working directory; or what ``open_checkpoint`` gave, which is
-            not opened, and hashed, again.
-        model_class: the model to make of it; by default the one that the source's heads name.
-            Asked for by name, a head that the source lacks starts anew.
-        max_seq_length: of the preprocessor; by default what a fine-tuned model was trained with or
-            a model of sentence embeddings says, elsewhere 128, or what the tokenizer's file says,
-            or the positions, where these are fewer.
-        dtype: a Keras dtype policy; the global one by default.
-        new_head: whether the head starts anew though the source has one, as for other classes.
-        allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
+        path: A directory of bert_tf, Hugging Face, sentence-transformers, google-research/bert or
+            TensorFlow Model Garden, or a KerasHub preset; an export, or the directory of its
+            versions; the prefix of a TensorFlow checkpoint; a ``.keras`` file;
+            ``hf://OWNER/NAME[@REVISION]``, a model of the Hugging Face Hub; ``tiny``, a small
+            model that bert_tf includes; or the result of ``open_checkpoint``.
+        model_class: The class of the model; by default determined by the heads of the source. A
+            head that the source does not have is randomly initialized.
+        max_seq_length: Maximum number of tokens per text. Defaults to the length of fine-tuning or
+            of a sentence-transformers directory; otherwise to 128, or less if the tokenizer or the
+            position embeddings limit it.
+        dtype: A Keras dtype policy; by default the global policy.
+        new_head: Whether to randomly initialize the head although the source has one.
+        allow_pickle: Whether to read ``pytorch_model.bin``. A pickle from an untrusted source can
             run any code.
-        special_tokens_in_texts: whether the preprocessor finds special tokens that are written in
-            a text, such as ``[SEP]``, as one token each, or parts them like other text; by default
-            as the source does it.
-        **arguments: of the model's constructor, ``num_classes`` for example. A new head's
-            ``pooling`` is the source's: a sentence-transformers directory may say the mean.
+        special_tokens_in_texts: Whether special tokens in texts, such as ``[SEP]``, become one
+            token instead of being split like other text; by default as in the source.
+        **arguments: Arguments of the model's constructor, such as ``num_classes``. The default
+            ``pooling`` of a new head is the source's.
 
     Returns:
-        The model. Its ``preprocessor`` is made from the source's vocabulary and casing, ``None``
-        where it has none, and cuts long texts as the model's fine-tuning did (of
-        ``--long_text=windows`` it gives the first window); its ``labels``, ``multi_label``,
-        ``thresholds``, ``task``, ``activation`` and ``sentence_embedding`` are the source's.
+        The model. Its ``preprocessor`` has the source's vocabulary and tokenizer settings, or is
+        ``None`` without a vocabulary, and truncates long texts as in fine-tuning (for
+        ``--long_text=windows``, to the first window). The attributes ``labels``, ``multi_label``,
+        ``thresholds``, ``task``, ``activation`` and ``sentence_embedding`` come from the source.
 
     Raises:
-        ValueError: nothing is there, a file is damaged or refused, a weight has another shape, or
-            is missing and was not asked for; or no ``model_class`` is named, and the source makes
-            vectors by modules of sentence-transformers that are not computed here.
+        ValueError: If the path is not a supported checkpoint, if a weight is missing or has a
+            wrong shape, or if the source has unsupported modules of sentence-transformers and
+            ``model_class`` is not given.
     """
     model, report = load_with_report(
         path,
@@ -233,18 +243,18 @@ def load_with_report(
     special_tokens_in_texts: bool | None = None,
     **arguments: Any,
 ) -> tuple[Any, LoadReport]:
-    """As ``load``, and gives the report instead of logging it."""
+    """Loads a model like ``load``, and returns the report instead of logging it."""
     checkpoint = path if isinstance(path, Checkpoint) else open_checkpoint(path, allow_pickle)
     if (tokenization := checkpoint.tokenization) is not None:
         tokenization = tokenization.with_special_tokens(special_tokens_in_texts)
         checkpoint = dataclasses.replace(checkpoint, tokenization=tokenization)
     if model_class is None and checkpoint.unsupported_modules:
         raise ValueError(
-            f"{checkpoint.unsupported_modules}; for its BERT alone pass model_class=BertEncoder, "
-            "or convert it first (python -m bert_tf.convert)."
+            f"{checkpoint.unsupported_modules}. To load only the BERT encoder, pass "
+            "model_class=BertEncoder, or convert the directory first."
         )
     spec = _requested_spec(checkpoint, model_class, arguments)
-    # Before anything is built: what does not fit may claim any size.
+    # Checked before the model is built, because an invalid config can request any amount of memory.
     tensors, report = select(
         checkpoint,
         spec,
@@ -255,7 +265,7 @@ def load_with_report(
     has_loaded_head = spec.model_class is checkpoint.model.model_class and not report.new
     task = (checkpoint.task if has_loaded_head else None) or {}
     preprocessor, notes = make_preprocessor(checkpoint, max_seq_length, task)
-    # Weights that are new are drawn as those of any Keras layer.
+    # New weights are initialized like those of any Keras layer.
     model = build_model(checkpoint.config, spec, dtype, random if report.new else None)
     assign(model, tensors)
     model.preprocessor = preprocessor
@@ -276,11 +286,20 @@ def select(
     new_head: bool = False,
     head_option: str = "",
 ) -> tuple[dict[str, StoredTensor], LoadReport]:
-    """Finds the weights of a model, of the checkpoint's config, in a checkpoint; none is read yet.
+    """Selects the weights of a model in a checkpoint without reading them.
 
-    Returned: the weights that ``weights.assign`` takes, and what became of the rest. A head, or the
-    pooler, that the checkpoint lacks is an error unless it ``may_be_new``. ``head_option`` is the
-    caller's own name of ``new_head``, for an error.
+    Args:
+        checkpoint: The checkpoint.
+        spec: The model.
+        may_be_new: Whether the head and the pooler may be missing.
+        new_head: Whether to ignore the head of the checkpoint.
+        head_option: The caller's option for a new head, for an error message.
+
+    Returns:
+        The weights for ``weights.assign``, and a report.
+
+    Raises:
+        ValueError: If a weight is missing or has a wrong shape or dtype.
     """
     expected = expected_shapes(checkpoint.config, spec)
     head_names = {name.split("/")[0] for name in spec.head_shapes(checkpoint.config)}
@@ -302,7 +321,7 @@ def select(
     )
 
 
-# === Which model ===
+# === Class of the model ===
 
 
 def _requested_spec(
@@ -312,18 +331,18 @@ def _requested_spec(
     if model_class is None:
         if arguments:
             raise ValueError(
-                f"{', '.join(arguments)} would be an argument of a model that is not named: pass "
-                f"model_class too; {checkpoint.path} holds a {source.class_name}."
+                f"{', '.join(arguments)}: arguments require model_class. Pass model_class; "
+                f"{checkpoint.path} contains a {source.class_name}."
             )
         return source
     if model_class not in MODEL_CLASSES.values():
         raise ValueError(
-            f"model_class is {model_class!r}, expected one of {', '.join(MODEL_CLASSES)}."
+            f"model_class={model_class!r}: expected one of {', '.join(MODEL_CLASSES)}."
         )
     if model_class is source.model_class:
         merged = {**source.arguments, **arguments}
         if merged.get("nsp") and "pooler" not in arguments:
-            merged.pop("pooler", None)  # the head asked for brings its own
+            merged.pop("pooler", None)  # The next-sentence head includes a pooler.
         return ModelSpec(model_class, merged)
     if model_class is BertEncoder:
         arguments = {"pooler": source.has_pooler, **arguments}
@@ -331,13 +350,13 @@ def _requested_spec(
         arguments = {"pooling": checkpoint.pooling, **arguments}
     if "num_classes" in model_class.argument_checks and "num_classes" not in arguments:
         raise ValueError(
-            f"{checkpoint.path} holds a {source.class_name}, which does not say how many classes a "
-            f"{model_class.__name__} has: pass num_classes."
+            f"{checkpoint.path} contains a {source.class_name} without the number of classes of a "
+            f"{model_class.__name__}. Pass num_classes."
         )
     return ModelSpec(model_class, arguments)
 
 
-# === Fit of tensors and variables ===
+# === Checks of tensors ===
 
 
 def check_tensors(
@@ -346,25 +365,24 @@ def check_tensors(
     expected: Mapping[str, tuple[int, ...]],
     head_option: str = "",
 ) -> None:
-    """Checks the shapes of stored tensors, and that they are floats; see ``select``."""
+    """Checks the shapes and dtypes of stored tensors; ``head_option`` is as in ``select``."""
     for tensor in tensors.values():
         if tensor.dtype not in _DTYPES:
             raise ValueError(
-                f"{path}: {one_line(tensor.name)} is stored as {tensor.dtype}, "
-                f"expected one of {', '.join(_DTYPES)}: quantised weights are not read."
+                f"{path}: {one_line(tensor.name)}: expected one of {', '.join(_DTYPES)}, got "
+                f"{tensor.dtype}. Quantized weights are not supported."
             )
     problems = [
-        f"{one_line(tensor.name)} is {tensor.shape}, expected {expected[name]}"
+        f"{one_line(tensor.name)}: expected {expected[name]}, got {tensor.shape}"
         for name, tensor in tensors.items()
         if tensor.shape != expected[name]
     ]
     if problems:
         more = f", and {len(problems) - _MAX_LISTED} more" if len(problems) > _MAX_LISTED else ""
-        option = f", or pass {head_option} for a new head of another size" if head_option else ""
+        option = f", or pass {head_option} to replace the head" if head_option else ""
         raise ValueError(
-            f"{path} does not fit its config, or the arguments given (shapes in this library's "
-            f"layout, inputs first): {'; '.join(problems[:_MAX_LISTED])}{more}. Mend the config"
-            f"{option}."
+            f"{path} has tensors whose shapes do not match its config or the arguments: "
+            f"{'; '.join(problems[:_MAX_LISTED])}{more}. Fix the config{option}."
         )
 
 
@@ -374,23 +392,20 @@ def _check_missing(
     expected: Iterable[str],
     may_be_new: Collection[str],
 ) -> None:
-    """Only a whole part that the caller asked for may be missing: a head, or the pooler."""
+    """Checks that only complete parts in ``may_be_new``, a head or the pooler, are missing."""
     needed = collections.Counter(name.split("/")[0] for name in expected)
-    lacking = collections.Counter(name.split("/")[0] for name in missing)
-    new = {part for part in may_be_new if lacking[part] == needed[part]}
-    missing_names = [name for name in missing if name.split("/")[0] not in new]
-    if missing_names:
-        available = (
-            f" (it has {listed(checkpoint.unused, _MAX_LISTED)})" if checkpoint.unused else ""
-        )
+    counts = collections.Counter(name.split("/")[0] for name in missing)
+    new = {part for part in may_be_new if counts[part] == needed[part]}
+    names = [name for name in missing if name.split("/")[0] not in new]
+    if names:
+        unused = listed(checkpoint.unused, _MAX_LISTED)
         raise ValueError(
-            f"{checkpoint.path} lacks {listed(missing_names, _MAX_LISTED)}{available}, which "
-            "the model needs that its files describe or that you asked for: take a whole "
-            "checkpoint, or a model without them."
+            f"{checkpoint.path} lacks weights of the model: {listed(names, _MAX_LISTED)} (unused: "
+            f"{unused}). Use a complete checkpoint, or a model without them."
         )
 
 
-# === Text to the model's inputs ===
+# === Preprocessor ===
 
 
 def make_preprocessor(
@@ -398,15 +413,21 @@ def make_preprocessor(
     max_seq_length: int | None = None,
     task: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[BertPreprocessor | None, tuple[str, ...]]:
-    """The preprocessor of a checkpoint's vocabulary and casing; or ``None``, and why.
+    """Creates the preprocessor of a checkpoint.
 
-    ``task`` is the ``task.json`` of a model that is used for what it was fine-tuned for, unread.
+    Args:
+        checkpoint: The checkpoint.
+        max_seq_length: As in ``load``.
+        task: The ``task.json`` of a model that is used for its fine-tuned task, not validated.
+
+    Returns:
+        The preprocessor, ``None`` without a supported vocabulary, and warnings.
     """
     positions = checkpoint.config.max_position_embeddings
     if max_seq_length is not None and max_seq_length > positions:
         raise ValueError(
-            f"max_seq_length is {max_seq_length}, and {checkpoint.path} has {positions} positions "
-            "(max_position_embeddings): pass no more than that."
+            f"max_seq_length={max_seq_length}: expected at most {positions} "
+            f"(max_position_embeddings of {checkpoint.path})."
         )
     if checkpoint.tokenization is None:
         return None, ()
@@ -423,8 +444,8 @@ def make_preprocessor(
     long_text = "head_tail" if cuts_middle else "head"
     size = checkpoint.config.vocab_size
     note = (
-        f"{checkpoint.path} has {len(vocabulary):,} pieces in its vocabulary and {size:,} "
-        "embeddings: the vocabulary may be cut short."
+        f"{checkpoint.path} has {len(vocabulary):,} tokens in its vocabulary but {size:,} "
+        "embeddings. The vocabulary may be truncated."
     )
     notes = (note,) if len(vocabulary) <= size - _VOCABULARY_PADDING else ()
     try:

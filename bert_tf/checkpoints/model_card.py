@@ -1,8 +1,7 @@
-"""Model cards: the ``README.md`` of a run, of a conversion and of an export.
+"""Model cards: ``README.md`` of runs, conversions and exports.
 
-The texts are the templates in ``cards/``, which are Markdown. That of a model that a hub may hold
-begins with the header that hubs read, whose keys are those of the Hugging Face hub's documentation,
-"Model Cards".
+The Markdown templates are in ``cards/``. Cards for a model hub start with a metadata header, as
+described in the documentation of the Hugging Face Hub, "Model Cards".
 """
 
 import importlib.resources
@@ -25,7 +24,7 @@ from .checkpoint import Checkpoint
 README = "README.md"
 _MAX_BYTES = 4 << 20
 _MAX_CLASSES = 50
-# Library that reads a directory, by its format; the other formats are not for a hub.
+# Libraries by format, for formats that can be uploaded to a hub.
 _LIBRARIES = {form.name: form.library for form in FORMATS if form.library}
 _SENTENCE_TRANSFORMERS = "sentence-transformers"
 _LIBRARY_NAME = re.compile(
@@ -38,7 +37,7 @@ _HEADER = re.compile(r"\A---\r?\n.*?^---\r?$", re.MULTILINE | re.DOTALL)
 
 
 def fill(template: str, **fields: Any) -> str:
-    """Fills a template of ``cards/``; a line with an empty field is left out."""
+    """Fills a template in ``cards/`` and drops lines with an empty field."""
     file = importlib.resources.files(__package__) / "cards" / template
     paragraphs = []
     for paragraph in file.read_text("utf-8").rstrip("\n").split("\n\n"):
@@ -53,19 +52,19 @@ def _filled(line: str, fields: Mapping[str, Any]) -> str:
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """A list, of the lines that are not empty."""
+    """Returns a Markdown list of the non-empty lines."""
     return "\n".join(f"- {line}" for line in lines if line)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; a cell may hold code, in which a bar would end it."""
+    """Returns a Markdown table, with ``|`` escaped in cells."""
     rule = ["---"] * len(head)
     cells = ([cell.replace("|", "\\|") for cell in row] for row in (head, rule, *rows))
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def header_value(value: Any) -> str:
-    """A value in YAML, which is JSON but for small numbers: ``1e-05`` would be a text.
+    """Encodes a value in YAML: JSON, except that ``1e-05`` would be a string.
 
     >>> header_value(["no", {"a": 1e-05}])
     '["no", {"a": 1.0e-05}]'
@@ -81,67 +80,66 @@ def header_value(value: Any) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """Writes a card where there is none; one that is there is somebody's, and stays."""
+    """Writes a card unless the file exists."""
     if not tf.io.gfile.exists(path):
         with atomic_write(path) as file:
             file.write(text.encode(errors="surrogateescape"))
 
 
-# === Of every model ===
+# === All models ===
 
 
 def pipeline_tag(checkpoint: Checkpoint) -> str:
-    """Name of the model's task on model hubs; "" if it has none."""
+    """Returns the name of the model's task on model hubs, or an empty string."""
     spec = checkpoint.model
     task = spec.model_class.get_hub_task(checkpoint.config, spec.arguments)
     return "sentence-similarity" if checkpoint.sentence_embedding else task
 
 
 def facts(checkpoint: Checkpoint) -> Iterator[str]:
-    """A model's sizes, its text's form and what it answers."""
+    """Yields descriptions of a model's sizes, tokenizer and outputs."""
     config, tokenization = checkpoint.config, checkpoint.tokenization
     yield (
-        f"Layers: {config.num_hidden_layers}; hidden size: {config.hidden_size}; heads of "
-        f"attention: {config.num_attention_heads}; positions: {config.max_position_embeddings}."
+        f"Layers: {config.num_hidden_layers}; hidden size: {config.hidden_size}; attention heads: "
+        f"{config.num_attention_heads}; maximum length: {config.max_position_embeddings}."
     )
     if tokenization is not None:
-        lower = tokenization.do_lower_case
-        case = "lower-cased, and accents are stripped" if lower else "cased"
-        yield f"A vocabulary of {len(tokenization.vocabulary):,} pieces; text is {case}."
+        casing = "uncased, without accents" if tokenization.do_lower_case else "cased"
+        yield f"Vocabulary: {len(tokenization.vocabulary):,} pieces, {casing}."
     if (pooling := checkpoint.model.pooling) != "cls":
-        yield f"The head reads the {pooling} over a text's tokens."
+        yield f"The head reads the {pooling} of the token embeddings."
     if (embedding := checkpoint.sentence_embedding) is not None:
-        scaled = ", scaled to length 1" if embedding.normalize else ""
-        cut = f", cut to {embedding.dims} numbers" if embedding.dims else ""
-        yield f"A text's vector is trained: pooling by {embedding.pooling}{cut}{scaled}."
+        scaled = ", normalized" if embedding.normalize else ""
+        cut = f", truncated to {embedding.dims} dimensions" if embedding.dims else ""
+        yield f"Trained sentence embeddings: {embedding.pooling} pooling{cut}{scaled}."
         prefixes = (embedding.query_prefix, embedding.document_prefix)
         if any(prefixes):
             codes = ", ".join(map(markdown_code, prefixes))
-            yield f"The prefixes of queries and of documents: {codes}."
+            yield f"Prefixes of queries and documents: {codes}."
     if labels := checkpoint.labels:
         left = len(labels) - _MAX_CLASSES
         more = f" and {left:,} more" if left > 0 else ""
-        several = ", any number of which may hold at once" if checkpoint.multi_label else ""
+        several = ", multi-label" if checkpoint.multi_label else ""
         codes = ", ".join(map(markdown_code, labels[:_MAX_CLASSES]))
         yield f"{len(labels):,} classes: {codes}{more}{several}."
 
 
 def differences(notes: Iterable[str], path: str) -> str:
-    """Section of what was told of the model at ``path``, which it does not name; "" of nothing."""
+    """Returns a section with the warnings about the model at ``path``, without the path."""
     lines = [note.replace(f"{path}/", "").replace(path, "the source") for note in notes]
     return f"## Differences from the source\n\n{bullets(lines)}" if lines else ""
 
 
 def use(checkpoint: Checkpoint) -> str:
-    """Section of the card that loads the model, in each form of its directory."""
+    """Returns the section of the card on loading the model."""
     spec, config, elsewhere = checkpoint.model, checkpoint.config, ""
     if spec.has_portable_format and not spec.pools_last_token(config):
         name = spec.model_class.hugging_face_class(config, spec.arguments)
         names = [*(("AutoTokenizer",) if checkpoint.tokenization else ()), name]
         calls = "\n".join(f'{name}.from_pretrained("path/of/this/directory")' for name in names)
         elsewhere = (
-            "In the form of Hugging Face, which `python -m bert_tf.convert --format=huggingface` "
-            f"writes:\n\n```python\nfrom transformers import {', '.join(names)}\n\n{calls}\n```"
+            "With transformers, after `python -m bert_tf.convert --format=huggingface`:\n\n"
+            f"```python\nfrom transformers import {', '.join(names)}\n\n{calls}\n```"
         )
     return fill("use.md", elsewhere=elsewhere).rstrip("\n")
 
@@ -152,10 +150,10 @@ def use(checkpoint: Checkpoint) -> str:
 def write_converted(
     checkpoint: Checkpoint, folder: str, form: str, notes: Sequence[str] = ()
 ) -> None:
-    """Writes the card of what was converted: the source's own, or what is known without one.
+    """Writes the card of a conversion.
 
-    A source's card is copied as it is, but for the library that reads the directory; what was told
-    of the conversion, ``notes``, stands at the end.
+    If the source has a card, it is copied with an updated library name; otherwise it is generated.
+    The warnings ``notes`` are appended.
     """
     if form not in _LIBRARIES:
         return
@@ -194,10 +192,16 @@ def export_card(
     example: Any,
     notes_section: str = "",
 ) -> str:
-    """The card of an export, which shows how ``serving_default`` is asked.
+    """Returns the card of an export, with a request to ``serving_default``.
 
-    ``signatures`` are ``answering.signatures``'s, ``traced`` their concrete functions, for the
-    outputs' shapes; ``example`` is a sample, ``notes_section`` the section of ``differences``.
+    Args:
+        checkpoint: The exported model.
+        name: Name of the model on the server.
+        limits: Further facts, such as limits on requests.
+        signatures: Signatures by name.
+        traced: Concrete functions of the signatures, for the shapes of the outputs.
+        example: Sample whose first row becomes the example request.
+        notes_section: Result of ``differences``.
     """
     return fill(
         "export.md",
@@ -218,7 +222,7 @@ def export_card(
 
 
 def _arguments(sample: Any) -> str:
-    """A call's arguments in Python, of a sample's first row."""
+    """Returns a sample's first row as the arguments of a Python call."""
     parts = []
     for name, value in sample.inputs.items():
         row = value[:1].tolist()
@@ -228,7 +232,7 @@ def _arguments(sample: Any) -> str:
 
 
 def _specs(specs: Mapping[str, tf.TensorSpec]) -> str:
-    """Tensors for people: the batch by its letter, other open sizes by a question mark."""
+    """Describes tensors by name, shape and dtype, with B for the batch and ? for unknown sizes."""
     texts = []
     for name, spec in specs.items():
         sizes = ["?" if size is None else str(size) for size in spec.shape.as_list()[1:]]

@@ -1,15 +1,15 @@
-"""This library's own directories, of runs, of ``bert_tf.save`` and of ``convert``, and its exports.
+"""bert_tf directories, written by runs, ``bert_tf.save`` and ``convert``, and exports.
 
-| path             | what                                                             |
-|------------------|------------------------------------------------------------------|
-| model.json       | the model's class, its arguments, its labels, the casing         |
-| bert_config.json | the sizes                                                        |
-| vocab.txt        | the vocabulary, one piece a line; not where a source had none    |
-| task.json        | of a fine-tuning: its kind, lengths and options                  |
-| checkpoints/     | ``step-.../``, each verified by its manifest; the newest counts  |
+| path             | contents                                                           |
+|------------------|--------------------------------------------------------------------|
+| model.json       | class and arguments of the model, labels, casing                   |
+| bert_config.json | config of the encoder                                              |
+| vocab.txt        | vocabulary, one token per line, if the source has one              |
+| task.json        | task type, lengths and options of fine-tuning                      |
+| checkpoints/     | ``step-.../``, each with a manifest of hashes; the newest is loaded |
 
-An export is a SavedModel: ``assets.extra/`` has all of these but the weights, ``variables/`` the
-model's variables; its graph is never run.
+In an export, a SavedModel, ``assets.extra/`` contains these files except the weights, which are in
+``variables/``. Its graph is never run.
 """
 
 import dataclasses
@@ -43,8 +43,8 @@ DESCRIPTION, TASK = "model.json", "task.json"
 CHECKPOINTS = "checkpoints"
 _MODEL = "model/"
 _ENCODER = "bert_encoder"
-_GRAPH, _EXTRA_ASSETS = "saved_model.pb", "assets.extra"  # of an export
-# TensorFlow's spelling of the values of a dict that is called "weights", "/" in its keys.
+_GRAPH, _EXTRA_ASSETS = "saved_model.pb", "assets.extra"  # in an export
+# Format of TensorFlow's names for the values of a dict attribute "weights" with "/" in its keys.
 _VARIABLE_PREFIX, _SLASH, _VARIABLE_SUFFIX = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -52,13 +52,13 @@ _VARIABLE_PREFIX, _SLASH, _VARIABLE_SUFFIX = "weights/", ".S", "/.ATTRIBUTES/VAR
 
 
 def read_description(path: str) -> Checkpoint:
-    """Reads everything but the weights."""
+    """Reads everything except the weights."""
     description_path, sizes_path = os.path.join(path, DESCRIPTION), os.path.join(path, SIZES)
     values = read_json_object(description_path)
     if not values.keys() <= DESCRIPTION_KEYS:
         raise ValueError(
-            f"{description_path}: expected the keys {', '.join(sorted(DESCRIPTION_KEYS))}, got "
-            f"{listed(sorted(values.keys() - DESCRIPTION_KEYS))} besides."
+            f"{description_path}: expected only the keys {', '.join(sorted(DESCRIPTION_KEYS))}, "
+            f"got {listed(sorted(values.keys() - DESCRIPTION_KEYS))}."
         )
     fields, do_lower_case = parse_description(values, description_path)
     tokenization, notes = read_vocabulary(path, do_lower_case, values.get("text_rules"))
@@ -82,11 +82,11 @@ def read_checkpoint(path: str) -> Checkpoint:
     state = saved_states.find_latest(os.path.join(path, CHECKPOINTS))
     if state is None:
         raise ValueError(
-            f"{path} has no checkpoint yet, as its run was stopped before the first: give the "
-            "run's command again, which continues it."
+            f"{path} has no checkpoint, because its run was interrupted early. Rerun its command "
+            "to resume it."
         )
     bundle = Bundle(os.path.join(state.path, saved_states.BUNDLE))
-    # The variables of an optimizer, which are none of the model's, are expected in a run.
+    # A run's checkpoint also contains the optimizer's variables, which are not reported as unused.
     names = [name for name in bundle.shapes if name.startswith(_MODEL)]
     stored = {name.removeprefix(_MODEL).split("/", 1)[-1]: bundle.tensor(name) for name in names}
     tensors = split_variables(described.config, described.model, stored, bundle.prefix)
@@ -95,7 +95,7 @@ def read_checkpoint(path: str) -> Checkpoint:
 
 
 def _open_export(path: str) -> Checkpoint:
-    """Opens the variables of an export, or of the newest in a directory of numbered versions."""
+    """Opens an export, or the newest version in a directory of numbered versions."""
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
     numbers = [name for name in names if name.isascii() and name.isdecimal()]
     versions = [os.path.join(path, name) for name in sorted(numbers, key=int, reverse=True)]
@@ -104,26 +104,21 @@ def _open_export(path: str) -> Checkpoint:
     description_path = os.path.join(folder, _EXTRA_ASSETS)
     if not is_file(os.path.join(description_path, DESCRIPTION)):
         raise ValueError(
-            f"{folder} has no {_GRAPH} with {_EXTRA_ASSETS}/{DESCRIPTION}, so nothing says which "
-            "model it holds: expected an export of this library, or name the model that it was "
-            "made from."
+            f"{folder}: expected an export of bert_tf, with {_GRAPH} and "
+            f"{_EXTRA_ASSETS}/{DESCRIPTION}. Use the model that it was exported from."
         )
     described = read_description(description_path)
     bundle = Bundle(os.path.join(folder, "variables", "variables"))
     stored = {}
     for name in bundle.shapes:
         if name.startswith(_VARIABLE_PREFIX) and name.endswith(_VARIABLE_SUFFIX):
-            variable = (
-                name.removeprefix(_VARIABLE_PREFIX)
-                .removesuffix(_VARIABLE_SUFFIX)
-                .replace(_SLASH, "/")
-            )
+            variable = name[len(_VARIABLE_PREFIX) : -len(_VARIABLE_SUFFIX)].replace(_SLASH, "/")
             tensor = dataclasses.replace(bundle.tensor(name), name=variable)
             stored[variable.split("/", 1)[-1]] = tensor
     if not stored:
         raise ValueError(
-            f"{folder} holds no variables of a model, its weights are constants of its graph: name "
-            "the model that it was made from."
+            f"{folder} has no variables, because its weights are constants in the graph. Use the "
+            "model that it was exported from."
         )
     tensors = split_variables(described.config, described.model, stored, bundle.prefix)
     return dataclasses.replace(
@@ -139,21 +134,22 @@ def _open_export(path: str) -> Checkpoint:
 
 
 def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
-    """Writes a model to a new directory, whole or not at all.
+    """Saves a model to a new directory atomically.
 
-    The directory has the weights, the sizes, and what ``bert_tf.load`` gave the model besides: the
-    vocabulary of its ``preprocessor``, its ``labels``, ``multi_label``, ``thresholds``, ``task``
-    and ``sentence_embedding``. So ``bert_tf.load`` and every command take it as they take what a
-    run left. Set ``model.labels`` of a classifier that you trained by ``fit``, for names in its
-    answers.
+    The directory contains the weights, the config, the vocabulary of ``model.preprocessor``, and
+    the attributes ``labels``, ``multi_label``, ``thresholds``, ``task`` and ``sentence_embedding``.
+    ``bert_tf.load`` and all commands read it like the directory of a run. After training a
+    classifier with ``fit``, set ``model.labels`` to return names in predictions.
 
     Args:
-        model: of one of this library's classes. What ``compile`` was given is not kept.
-        directory: nothing yet, or an empty directory.
+        model: A model of a bert_tf class. The optimizer and other arguments of ``compile`` are not
+            saved.
+        directory: Path of a directory that does not exist or is empty.
 
     Raises:
-        ValueError: something is there; the model has other weights than its class (as adapters
-            have, which are to be merged first) or another number of labels than of classes.
+        ValueError: If the directory is not empty, if the weights do not match the model's class
+            (as with adapters, which must be merged first), or if the number of labels does not
+            match the number of classes.
 
     >>> import os, tempfile, bert_tf
     >>> config = bert_tf.BertConfig.from_preset("bert-tiny", vocab_size=8)
@@ -172,8 +168,8 @@ def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
 
 
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
-    """Writes a directory of this library; there is nothing to say of its use."""
-    # The name that Keras gives to a model without a name.
+    """Writes a bert_tf directory; there are no warnings about using it."""
+    # The default name of the Keras model.
     parameters = inspect.signature(checkpoint.model.model_class.__init__).parameters
     head = parameters["name"].default
     values = {}
@@ -188,7 +184,7 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
 
 
 def write_description(checkpoint: Checkpoint, path: str) -> None:
-    """Writes everything but the weights."""
+    """Writes everything except the weights."""
     contents = {
         DESCRIPTION: encode_json(describe(checkpoint)),
         SIZES: checkpoint.config.to_json().encode(),

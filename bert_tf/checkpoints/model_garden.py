@@ -1,7 +1,7 @@
-"""TensorFlow Model Garden's object checkpoints: ``ckpt-N.index``, ``ckpt-N.data-...``.
+"""Object checkpoints of TensorFlow Model Garden: ``ckpt-N.index``, ``ckpt-N.data-...``.
 
-Kernels are (inputs, outputs) as here, those of attention divided into heads. The epsilon is 1e-12
-throughout, and ``gelu`` is the tanh approximation. Source: tensorflow/models
+Kernels are (inputs, outputs), in attention layers split into heads. The epsilon is always 1e-12,
+and ``gelu`` is the tanh approximation. Source: tensorflow/models
 ``official/nlp/modeling/networks/bert_encoder.py``, ``models/bert_pretrainer.py``.
 """
 
@@ -26,29 +26,27 @@ from .tokenizer_files import read_vocabulary
 from .weights import leaves, merge_heads
 
 _FIELDS = {field.name for field in dataclasses.fields(BertConfig)} - {"layer_norm_eps"}
-# Model Garden's "gelu" is the tanh approximation.
 _ACTIVATIONS = {"gelu": "gelu_new", "identity": "linear"}
 
 # === Variables by name ===
 
 _VALUE = "VARIABLE_VALUE"
-# An optimizer holds a slot or two for each variable, under names that end like the variable's.
+# Optimizers are skipped, because the names of their slots end like those of the variables.
 _OPTIMIZERS = ("optimizer", "_optimizer")
 
 
 def read_variables(bundle: Bundle) -> dict[str, str]:
-    """The names of the models' variables by their tensors' keys, no optimizer's.
+    """Returns the names of all variables except an optimizer's, by the keys of their tensors.
 
-    A TensorFlow 2 checkpoint's keys spell one path through the objects that were saved, whichever
-    came first; the graph next to them has each variable's own name.
+    The keys of a TensorFlow 2 checkpoint depend on the order in which objects were visited. The
+    object graph contains the names of the variables.
     """
     graph: Any = TrackableObjectGraph()
     try:
         graph.ParseFromString(bundle.read_string(OBJECT_GRAPH))
     except DecodeError as error:
         raise ValueError(
-            f"{bundle.prefix}: {OBJECT_GRAPH} is no object graph, the checkpoint is damaged "
-            f"({error})."
+            f"{bundle.prefix} is damaged: {OBJECT_GRAPH} is not an object graph ({error})."
         ) from error
     nodes = graph.nodes
     waiting = [0] if nodes else []
@@ -57,8 +55,8 @@ def read_variables(bundle: Bundle) -> dict[str, str]:
         for child in nodes[waiting.pop()].children:
             if not 0 <= child.node_id < len(nodes):
                 raise ValueError(
-                    f"{bundle.prefix}: {OBJECT_GRAPH} names the object {child.node_id} of "
-                    f"{len(nodes)}, the checkpoint is damaged."
+                    f"{bundle.prefix} is damaged: {OBJECT_GRAPH} refers to object {child.node_id} "
+                    f"of {len(nodes)}."
                 )
             if child.local_name not in _OPTIMIZERS and child.node_id not in reached:
                 reached.add(child.node_id)
@@ -71,7 +69,7 @@ def read_variables(bundle: Bundle) -> dict[str, str]:
     }
 
 
-# By the end of a variable's name, up to its last part.
+# By the end of a variable's name without its last component.
 _MODULES = {
     "word_embeddings": "embeddings/word_embeddings",
     "position_embedding": "embeddings/position_embeddings",
@@ -94,21 +92,21 @@ _BLOCK_MODULES = {
     "output": "output",
     "output_layer_norm": "output_layer_norm",
 }
-# The next-sentence head's own dense layer on the first token is the pooler: it is what was trained.
+# The dense layer of the next-sentence head is the pooler, because it was trained.
 _NEXT_SENTENCE_POOLER = re.compile(r"(?:.*/)?next_sentence/pooler_dense/(kernel|bias)")
-# The same head in the older BertPretrainer; heads of other tasks are called so, too.
+# The same head in older versions of BertPretrainer. Heads of other tasks have the same name.
 _OLD_HEAD = re.compile(r"predictions/transform/logits/(kernel|bias)")
 
 
 def find_weights(variables: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """The keys of an encoder's and a pretrainer's variables by this library's names."""
+    """Returns the keys of an encoder's and a pretrainer's variables by weight name."""
     weights: dict[str, str] = {}
     next_sentence_pooler, old_head = {}, {}
     for key, variable in variables.items():
         if "embedding_projection/" in variable:
             raise ValueError(
-                f"{prefix} has {quote(variable)}, embeddings of another width than the hidden "
-                "layers: only BERT as published can be built from it."
+                f"{prefix}: {quote(variable)}: embeddings of a different size than the hidden "
+                "layers are not supported."
             )
         if match := _NEXT_SENTENCE_POOLER.fullmatch(variable):
             next_sentence_pooler[f"pooler/dense/{match[1]}"] = key
@@ -117,30 +115,30 @@ def find_weights(variables: Mapping[str, str], prefix: str) -> dict[str, str]:
         name = _name(variable)
         if name in weights:
             raise ValueError(
-                f"{prefix} holds {quote(weights[name])} and {quote(key)}, both {name}: expected "
-                "one model."
+                f"{prefix}: expected one model, got two tensors for {name}: "
+                f"{quote(weights[name])} and {quote(key)}."
             )
         if name is not None:
             weights[name] = key
     if not any(name.startswith(("embeddings/", "layer_")) for name in weights):
         raise ValueError(
-            f"{prefix} holds no variable of a BERT of Model Garden, no word_embeddings/embeddings "
-            "for example."
+            f"{prefix}: expected variables of a Model Garden BERT, such as "
+            "word_embeddings/embeddings."
         )
     is_pretrainer = any(name.startswith("masked_lm/") for name in weights)
     return (old_head if is_pretrainer else {}) | weights | next_sentence_pooler
 
 
 def _name(variable: str) -> str | None:
-    """This library's name of an encoder's or a pretrainer's variable."""
+    """Returns the weight name of an encoder's or a pretrainer's variable, if any."""
     if f"/{variable}".endswith(f"/{_OUTPUT_BIAS}"):
         return "masked_lm/output_bias"
     path, _, leaf = variable.rpartition("/")
     if block := _BLOCK.fullmatch(path):
         module, before = _BLOCK_MODULES.get(block[2], ""), f"layer_{block[1]}/"
     else:
-        endings = (here for there, here in _MODULES.items() if f"/{path}".endswith(f"/{there}"))
-        module, before = next(endings, ""), ""
+        names = (name for end, name in _MODULES.items() if f"/{path}".endswith(f"/{end}"))
+        module, before = next(names, ""), ""
     leaf = "" if leaf == "embeddings" else f"/{leaf}"
     return f"{before}{module}{leaf}" if module and leaf in leaves(module) else None
 
@@ -149,7 +147,7 @@ def _name(variable: str) -> str | None:
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Opens a directory or prefix that was released, or that a trainer saved."""
+    """Opens a directory or prefix of a released checkpoint, or of a trainer."""
     bundle = Bundle(find_prefix(path) or path)
     prefix, folder = bundle.prefix, os.path.dirname(bundle.prefix)
     weights = find_weights(read_variables(bundle), prefix)
@@ -165,8 +163,8 @@ def read_checkpoint(path: str) -> Checkpoint:
     tokenization, notes = read_vocabulary(folder)
     if not has_config:
         notes = (
-            f"No {SIZES} lies beside {prefix}: sizes are the tensors', activation (tanh GELU) "
-            "and dropout are Model Garden's defaults.",
+            f"{prefix}: no {SIZES} in the directory; the sizes are taken from the tensors, the "
+            "activation (tanh GELU) and dropout are Model Garden's defaults.",
             *notes,
         )
     return Checkpoint(
@@ -175,7 +173,6 @@ def read_checkpoint(path: str) -> Checkpoint:
         config=config,
         model=make_pretrained_spec(tensors),
         tensors=tensors,
-        # The graph itself is no tensor of anything.
         unused=unused_names(bundle.shapes.keys() - {OBJECT_GRAPH}, tensors),
         tokenization=tokenization,
         notes=notes,
@@ -191,7 +188,7 @@ def _read_fields(path: str) -> dict[str, Any]:
     return fields
 
 
-# Where the tensors say a size: the tensor, and the axis.
+# Tensor and axis that determine each size.
 _SIZES = {
     "vocab_size": ("embeddings/word_embeddings", 0),
     "hidden_size": ("embeddings/word_embeddings", 1),
@@ -205,7 +202,7 @@ _SIZES = {
 def _config(
     stored: Mapping[str, StoredTensor], fields: Mapping[str, Any], source: str
 ) -> BertConfig:
-    """Config of the file beside the checkpoint; sizes that it lacks are the tensors'."""
+    """Creates the config from the fields of a file, and missing sizes from the tensors."""
     values: dict[str, Any] = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-12}
     for field, (name, axis) in _SIZES.items():
         if field in fields:
@@ -213,8 +210,7 @@ def _config(
         shape = stored[name].shape if name in stored else ()
         if len(shape) <= axis:
             raise ValueError(
-                f"{source}: there is no {name} from whose shape to read {field}, and no {SIZES} "
-                "that says it."
+                f"{source}: {field} is neither in {SIZES} nor in the shape of {name}. Add {SIZES}."
             )
         values[field] = shape[axis]
     layers = {name.split("/")[0] for name in stored if name.startswith("layer_")}

@@ -1,6 +1,6 @@
-"""Files of tensors by name: safetensors, HDF5, PyTorch's pickles, TensorFlow's bundles.
+"""Tensor files: safetensors, HDF5, PyTorch pickles and TensorFlow bundles.
 
-Opening a file reads names, shapes and dtypes; each tensor is read when it is wanted.
+Opening a file reads names, shapes and dtypes. Each tensor is read on access.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from .weights import to_tensor
 
 
 class LocalFile:
-    """A file on this machine; of another file system a copy, which goes with this object."""
+    """Local file, or a temporary local copy of a remote file, deleted with this object."""
 
     def __init__(self, path: str) -> None:
         local = local_path(path)
@@ -42,7 +42,7 @@ class LocalFile:
         self.path = local
 
 
-# What the libraries raise where a file is damaged.
+# Exceptions of the libraries for damaged files.
 _UNREADABLE = (
     *(safetensors.SafetensorError, OSError, RuntimeError, KeyError, TypeError),
     *(OverflowError, MemoryError),
@@ -51,33 +51,33 @@ _UNREADABLE = (
 
 @contextlib.contextmanager
 def _open(path: str, kind: str, open_file: Callable[[], Any]) -> Iterator[Any]:
-    """A library's open file, whose errors become a sentence."""
+    """Opens a file with a library and converts its errors to ``ValueError``."""
     try:
         with open_file() as file:
             yield file
     except _UNREADABLE as error:
         raise ValueError(
-            f"{path} is no {kind} file that can be read, it is damaged or cut off "
-            f"({one_line(reason(error).rstrip('.'))}): fetch it again."
+            f"{path} cannot be read as {kind} ({one_line(reason(error).rstrip('.'))}). Download it "
+            "again."
         ) from error
 
 
 # === Several files ===
 
-VARIABLE = ":0"  # the end of a TensorFlow variable's name
+VARIABLE = ":0"  # the suffix of a TensorFlow variable's name
 
 
 def open_shards(
     index_path: str, open_shard: Callable[[str], dict[str, StoredTensor]]
 ) -> dict[str, StoredTensor]:
-    """Opens a checkpoint of several files by its index, ``*.index.json``.
+    """Opens the files of an index, ``*.index.json``.
 
-    Each tensor must be in the file that the index' ``weight_map`` names for it. Another of its name
-    in a later file must equal it: transformers takes the last file's, whatever the index says.
-    The files' names must be plain, so that a stranger's index cannot lead out of its directory; the
-    file may be a symbolic link, as in the Hugging Face hub's cache: the directory's owner made it.
+    Each tensor must be in the file of ``weight_map``. Another tensor of the same name in a later
+    file must be equal, because transformers loads the last one. File names must not contain a
+    directory, so that an untrusted index cannot read other files. Symbolic links are followed, as
+    in the cache of the Hugging Face Hub.
     """
-    # TensorFlow's have the scope of the model's class in front, of which the files know nothing.
+    # In TensorFlow's indexes the names start with the scope of the model, unlike in the files.
     weight_map = {
         name.partition("/")[2] if name.endswith(VARIABLE) else name: files
         for name, files in read_weight_map(index_path).items()
@@ -87,27 +87,28 @@ def open_shards(
         path = os.path.join(os.path.dirname(index_path), shard)
         if not tf.io.gfile.exists(path):
             raise ValueError(
-                f"{index_path} names {quote(shard)}, which is not there: put the file beside it."
+                f"No such file: {path}, listed in {index_path}. Add it to the directory."
             )
         opened = open_shard(path)
-        expected = {name for name, places in weight_map.items() if shard in places}
+        expected = {name for name, files in weight_map.items() if shard in files}
         for name in sorted((opened.keys() - weight_map.keys()) | (expected - opened.keys())):
             raise ValueError(
-                f"{index_path} gives {quote(name)} to {listed(weight_map.get(name, ()))}, and "
-                f"{path} {'holds' if name in opened else 'lacks'} it: they do not belong together."
+                f"{index_path}: expected {quote(name)} in {listed(weight_map.get(name, ()))}, but "
+                f"{path} {'contains' if name in opened else 'lacks'} it. Use the index of these "
+                "files."
             )
         for name in sorted(opened.keys() - expected):
             if not add_copy(tensors, name, opened.pop(name)):
                 raise ValueError(
-                    f"{index_path} gives {quote(name)} to {listed(weight_map[name])}, and {path} "
-                    "holds another of that name: remove the one that is not meant."
+                    f"{index_path}: expected {quote(name)} in {listed(weight_map[name])}, but "
+                    f"{path} contains a different one. Remove one of them."
                 )
         tensors |= opened
     return tensors
 
 
 def add_copy(tensors: dict[str, StoredTensor], name: str, tensor: StoredTensor) -> bool:
-    """Adds a tensor that is not there yet; false where another one has the name."""
+    """Adds a tensor unless it exists; returns whether the existing tensor is equal."""
     first = tensors.setdefault(name, tensor)
     return first is tensor or (
         first.shape == tensor.shape and np.array_equal(first.read(), tensor.read())
@@ -115,25 +116,24 @@ def add_copy(tensors: dict[str, StoredTensor], name: str, tensor: StoredTensor) 
 
 
 def read_weight_map(index_path: str) -> dict[str, list[str]]:
-    """The files of each name in an index: one, or those that Keras lists."""
+    """Reads the files of each tensor in an index; Keras may list several."""
     weight_map = read_json_object(index_path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError(
-            f"{index_path}: expected weight_map, an object of tensors' and files' names, got "
+            f"{index_path}: weight_map: expected an object of file names by tensor, got "
             f"{quote(weight_map)}."
         )
     files = {name: at if isinstance(at, list) else [at] for name, at in weight_map.items()}
     for shard in itertools.chain(*files.values()):
         if not isinstance(shard, str) or not is_plain_name(shard):
             raise ValueError(
-                f"{index_path} names the file {quote(shard)}: expected a plain file name, "
-                "without a folder."
+                f"{index_path}: expected file names without a directory, got {quote(shard)}."
             )
     return files
 
 
 def is_plain_name(name: str) -> bool:
-    """True if a file name says the same everywhere and stays in its folder."""
+    """Whether a file name is printable and does not contain a directory."""
     return name not in ("", ".", "..") and name.isprintable() and not set(name) & set("/\\:")
 
 
@@ -157,17 +157,17 @@ _DTYPES: dict[str, np.dtype] = {
 
 
 def open_safetensors(path: str) -> dict[str, StoredTensor]:
-    """A safetensors file's tensors by name."""
+    """Opens the tensors of a safetensors file by name."""
     local = LocalFile(path)
     tensors = {}
     with _safetensors(path, local) as file:
-        for name in file.keys():  # noqa: SIM118 - it is no mapping
+        for name in file.keys():  # noqa: SIM118 - The file is not a mapping.
             header = file.get_slice(name)
             code, shape = header.get_dtype(), tuple(header.get_shape())
             if code not in _DTYPES:
                 raise ValueError(
-                    f"{path}: tensor {quote(name)} has the dtype {quote(code)}: expected one of "
-                    f"{', '.join(_DTYPES)}; convert the file to one of these."
+                    f"{path}: dtype of {quote(name)}: expected one of {', '.join(_DTYPES)}, got "
+                    f"{quote(code)}. Convert the file to one of these."
                 )
             read = functools.partial(_read_safetensors, path, local, name)
             tensors[name] = StoredTensor(name, shape, _DTYPES[code].name, read)
@@ -175,7 +175,7 @@ def open_safetensors(path: str) -> dict[str, StoredTensor]:
 
 
 def _read_safetensors(path: str, local: LocalFile, name: str) -> np.ndarray:
-    # Opened anew for each tensor: what is mapped counts as the process' memory from then on.
+    # Opened for each tensor, because mapped pages count as memory of the process.
     with _safetensors(path, local) as file:
         array: np.ndarray = file.get_tensor(name)
     return array
@@ -186,32 +186,32 @@ def _safetensors(path: str, local: LocalFile) -> contextlib.AbstractContextManag
 
 
 def write_safetensors(path: str, tensors: Iterable[StoredTensor]) -> None:
-    """Writes a safetensors file, which appears whole or not at all."""
+    """Writes a safetensors file atomically."""
     arrays = {tensor.name: np.asarray(tensor.read(), order="C") for tensor in tensors}
-    metadata = {"format": "pt"}  # without it transformers does not read the file
+    metadata = {"format": "pt"}  # Required by transformers.
     with atomic_path(path) as temporary:
         local = local_path(temporary)
         if local is not None:
             try:
                 safetensors.numpy.save_file(arrays, local, metadata)
-            except safetensors.SafetensorError as error:  # a full disk's is no OSError
-                raise OSError(f"{path} cannot be written: {reason(error)}") from error
+            except safetensors.SafetensorError as error:  # Raised for a full disk.
+                raise OSError(f"Cannot write {path}: {reason(error)}") from error
         else:
             with tf.io.gfile.GFile(temporary, "wb") as file:
                 file.write(safetensors.numpy.save(arrays, metadata))
 
 
-# === HDF5, as Keras writes it: NAME.weights.h5, NAME.h5 ===
+# === HDF5 files of Keras: NAME.weights.h5, NAME.h5 ===
 
-_NUMBERS = "fiub"  # NumPy's kinds: floats, integers, unsigned integers, booleans
+_NUMERIC_KINDS = "fiub"  # NumPy kinds: float, int, unsigned int, bool
 _BFLOAT16 = _DTYPES["BF16"]
 
 
 def open_hdf5(path: str) -> dict[str, StoredTensor]:
-    """Every dataset of an HDF5 file by its path there, without the first slash.
+    """Opens the datasets of an HDF5 file by path, without the leading slash.
 
-    Links are not followed. Datasets that are compressed or lie in other files, which Keras does not
-    write, are refused, so that what is read is no larger than the file.
+    Links are not followed. Compressed datasets and external storage, which Keras does not write,
+    are rejected, so that the data cannot be larger than the file.
     """
     local = LocalFile(path)
     size = os.path.getsize(local.path)
@@ -233,21 +233,20 @@ def _hdf5(path: str, local: LocalFile) -> contextlib.AbstractContextManager[h5py
 
 
 def _checked_dtype(dataset: h5py.Dataset, file_size: int, where: str) -> np.dtype:
-    """A dataset's type, once it is seen to be an array of numbers that lies in the file whole."""
+    """Checks that a dataset is a numeric, uncompressed array in the file; returns its dtype."""
     dtype = dataset.dtype
     if dtype.kind == "V" and dtype.itemsize == 2 and str(dataset.attrs.get("dtype")) == "bfloat16":
         dtype = _BFLOAT16
-    elif dtype.kind not in _NUMBERS:
-        raise ValueError(f"{where} is of the type {quote(dtype)}: expected an array of numbers.")
+    elif dtype.kind not in _NUMERIC_KINDS:
+        raise ValueError(f"{where}: expected a numeric array, got the type {quote(dtype)}.")
     if dataset.shape is None:
-        raise ValueError(f"{where} is empty: expected an array of numbers.")
+        raise ValueError(f"{where}: expected a numeric array, got an empty dataset.")
     size = dataset.size * dtype.itemsize
     is_contiguous = dataset.id.get_storage_size() == size <= file_size
     if dataset.is_virtual or dataset.external or not is_contiguous:
         raise ValueError(
-            f"{where} has {size:,} bytes, which do not lie in the file of {file_size:,} as they "
-            "are: it is compressed, kept in other files, or cut off; write the file again without "
-            "compression."
+            f"{where}: the {size:,} bytes are not stored in the file ({file_size:,} bytes): it is "
+            "compressed, external or truncated. Write the file again without compression."
         )
     return dtype
 
@@ -258,21 +257,18 @@ def _read_hdf5(path: str, local: LocalFile, name: str, dtype: np.dtype) -> np.nd
     return np.asarray(value).view(dtype) if dtype == _BFLOAT16 else np.asarray(value)
 
 
-# === PyTorch's pickles: read through torch, and only when asked to ===
+# === PyTorch pickles, read with torch only if allow_pickle is set ===
 
 _TORCH_DTYPES = sorted(dtype.name for dtype in _DTYPES.values())
-# Before this release a crafted file ran code although only weights were asked for (CVE-2025-32434).
+# In earlier releases, a crafted file could run code despite weights_only (CVE-2025-32434).
 _FIRST_SAFE_TORCH = (2, 6)
 
 
 def open_pickle(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
-    """The tensors that ``torch.save`` wrote to a file.
-
-    Only tensors are unpickled (``weights_only``), and only if ``allow_pickle``.
-    """
+    """Opens the tensors of a ``torch.save`` file with ``weights_only``, if ``allow_pickle``."""
     if not allow_pickle:
         raise ValueError(
-            f"{path} is a pickle, which can run code of whoever made it: "
+            f"{path} is a pickle, which can run arbitrary code. "
             f"{pickle_remedy(os.path.dirname(path))}."
         )
     torch = _import_torch(path)
@@ -285,27 +281,26 @@ def open_pickle(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
 
 
 def pickle_remedy(model: str) -> str:
-    """The clause on a pickle that is not read; ``model`` is its directory, or its hub's name."""
+    """Returns the remedy for a pickle; ``model`` is its directory or name on the hub."""
     return (
-        "take the model's safetensors file, or, if you trust the source, convert it once and name "
-        f"the output: python -m bert_tf.convert --model={model} --output=DIR --format=huggingface "
-        "--allow_pickle (in Python: bert_tf.load(..., allow_pickle=True))"
+        "Use a safetensors file or, if you trust the source, run python -m bert_tf.convert "
+        f"--model={model} --output=DIR --format=huggingface --allow_pickle (in Python: "
+        "bert_tf.load(..., allow_pickle=True))"
     )
 
 
 def _import_torch(path: str) -> Any:
     try:
-        # By name: torch is no requirement, and its types are not there to check against.
+        # Imported by name, because torch is optional and its types are not available to mypy.
         torch: Any = importlib.import_module("torch")
     except ImportError as error:
         raise ValueError(
-            f"{path} can be read with PyTorch only, which is not installed: pip install torch, or "
-            "take the model's safetensors file."
+            f"{path}: PyTorch is not installed. Run pip install torch, or use a safetensors file."
         ) from error
     if tuple(map(int, torch.__version__.split(".")[:2])) < _FIRST_SAFE_TORCH:
         raise ValueError(
-            f"{path}: expected torch 2.6 or later, whose reader of weights runs no code, got "
-            f"{torch.__version__}: pip install -U torch."
+            f"{path}: expected torch 2.6 or later, got {torch.__version__}. Run pip install -U "
+            "torch."
         )
     return torch
 
@@ -313,43 +308,40 @@ def _import_torch(path: str) -> Any:
 def _unpickle(torch: Any, path: str) -> dict[Any, Any]:
     local = LocalFile(path).path
     try:
-        # Mapped, a tensor takes memory when it is read; files of torch before 1.6 are loaded whole.
+        # Mapped tensors use memory only when read. Files of torch before 1.6 cannot be mapped.
         mapped = zipfile.is_zipfile(local)
         weights = torch.load(local, map_location="cpu", weights_only=True, mmap=mapped)
-    # A damaged pickle can fail as anything: KeyError, EOFError, RuntimeError, UnpicklingError...
+    # A damaged pickle can raise KeyError, EOFError, RuntimeError, UnpicklingError and others.
     except Exception as error:
-        # torch wraps the error of an unpickling in a page on how to be less careful.
+        # The message of torch adds a page of advice on disabling weights_only.
         cause = error.__context__ or error
         words = re.split(r"\.\s|\.$|\n", str(cause).strip())[0]
         raise ValueError(
-            f"{path} was refused by torch.load ({one_line(words) or type(cause).__name__}): "
-            "expected a dict of tensors."
+            f"{path}: expected a dict of tensors; torch.load failed with "
+            f"{one_line(words) or type(cause).__name__}."
         ) from error
     if not isinstance(weights, dict):
-        raise ValueError(
-            f"{path}: expected a dict of tensors by name, got a {type(weights).__name__}."
-        )
+        raise ValueError(f"{path}: expected a dict of tensors, got {type(weights).__name__}.")
     return weights
 
 
 def _check_tensor(path: str, name: Any, tensor: Any) -> None:
-    """Checks that an item is a name and a dense tensor that does not claim more than it has."""
+    """Checks that an item is a dense tensor with a name and complete storage."""
     if not isinstance(name, str) or not hasattr(tensor, "untyped_storage"):
         raise ValueError(
-            f"{path}: expected tensors by name, got a {type(tensor).__name__} by {quote(name)}: "
-            "save the model's state_dict() by itself."
+            f"{path}: {quote(name)}: expected a tensor, got {type(tensor).__name__}. Save only "
+            "the model's state_dict()."
         )
     dense = str(tensor.layout) == "torch.strided" and tensor.device.type == "cpu"
     if not dense or _dtype_name(tensor) not in _TORCH_DTYPES:
         raise ValueError(
-            f"{path}: tensor {quote(name)} has the dtype {_dtype_name(tensor)}, the layout "
-            f"{tensor.layout} and the device {tensor.device}: expected a dense tensor of one of "
-            f"{', '.join(_TORCH_DTYPES)}."
+            f"{path}: {quote(name)}: expected a dense tensor of {', '.join(_TORCH_DTYPES)}, got "
+            f"{_dtype_name(tensor)}, {tensor.layout}, {tensor.device}."
         )
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise ValueError(
-            f"{path}: tensor {quote(name)} of shape {tuple(tensor.shape)} has more elements than "
-            "the file stores for it."
+            f"{path}: {quote(name)}: the shape {tuple(tensor.shape)} is larger than the stored "
+            "data."
         )
 
 
@@ -358,31 +350,31 @@ def _dtype_name(tensor: Any) -> str:
 
 
 def _to_numpy(torch: Any, tensor: Any) -> np.ndarray:
-    # Some are stored as the negative, or the conjugate, of what they are.
+    # A tensor may be stored as a lazy negative or conjugate.
     tensor = tensor.detach().resolve_conj().resolve_neg()
-    if _dtype_name(tensor) == "bfloat16":  # NumPy's is unknown to torch: the same 16 bits
+    if _dtype_name(tensor) == "bfloat16":  # torch cannot convert it to NumPy.
         return np.array(tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
     return np.array(tensor.numpy())
 
 
-# === TensorFlow's bundles: NAME.index and NAME.data-00000-of-00001 ===
+# === TensorFlow bundles: NAME.index and NAME.data-00000-of-00001 ===
 
-RELEASED = "bert_model.ckpt"  # the name of Google's and Model Garden's
+RELEASED = "bert_model.ckpt"  # the prefix of released checkpoints
 _MAX_STATE_BYTES = 1 << 20
 
 
 class Bundle(saved_states.Bundle):
-    """A bundle opened for reading, whose tensors go into a ``Checkpoint``."""
+    """TensorFlow bundle, opened for reading."""
 
     def tensor(self, name: str) -> StoredTensor:
-        """A tensor by its name there."""
+        """Returns a tensor by its stored name."""
         return StoredTensor(name, self.shapes[name], self.dtypes[name], lambda: self.read(name))
 
 
 def find_prefix(path: str) -> str | None:
-    """The prefix of the bundle at a prefix or in a directory; ``None`` where there is none.
+    """Returns the prefix of the bundle at a prefix or in a directory, or ``None``.
 
-    Of several in a directory it is the last saved, else the one named as the released ones are.
+    Of several bundles in a directory, the last saved one or ``bert_model.ckpt`` is used.
     """
     if tf.io.gfile.exists(path + saved_states.INDEX):
         return path
@@ -393,33 +385,33 @@ def find_prefix(path: str) -> str | None:
         last = _last_saved(path) or RELEASED
         if last not in names:
             raise ValueError(
-                f"{path} holds {len(names)} checkpoints, {listed(names, 5)}, and nothing says "
-                f"which to take: name one, {os.path.join(path, names[-1])} for example."
+                f"{path}: expected one checkpoint, got {len(names)}: {listed(names, 5)}. Pass one "
+                f"of them, such as {os.path.join(path, names[-1])}."
             )
         names = [last]
     return os.path.join(path, names[0]) if names else None
 
 
 def bundle_contains_tensor(path: str, tensor: str) -> bool:
-    """True if there is a bundle at a path that has a tensor of the name."""
+    """Whether a bundle at a path contains a tensor."""
     prefix = find_prefix(path)
     return prefix is not None and tensor in Bundle(prefix).shapes
 
 
 def _last_saved(path: str) -> str:
-    """The newest checkpoint's name, as the directory's file ``checkpoint`` has it, or ""."""
+    """Returns the newest checkpoint in the directory's file ``checkpoint``, or an empty string."""
     try:
         if tf.io.gfile.stat(os.path.join(path, "checkpoint")).length > _MAX_STATE_BYTES:
             return ""
         state = tf.train.get_checkpoint_state(path)
     except (tf.errors.OpError, UnicodeDecodeError):
         return ""
-    # Only the name counts: the file may have been written in another directory.
+    # The directory is ignored, because it may have been renamed.
     return os.path.basename(state.model_checkpoint_path) if state else ""
 
 
 def write_bundle(prefix: str, tensors: Iterable[StoredTensor]) -> None:
-    """Writes tensors to a bundle of one data file."""
+    """Writes tensors to a bundle with one data file."""
     values = {tensor.name: to_tensor(tensor.read()) for tensor in tensors}
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(

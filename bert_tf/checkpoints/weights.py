@@ -1,6 +1,6 @@
-"""A model's weights: their names, other libraries' layouts of them, and the way into variables.
+"""Weights of models: their names, layouts in other libraries, and assignment to variables.
 
-Letters: H hidden, N heads, D head size, H = N * D.
+H is the hidden size, N the number of heads and D the head size, with H = N * D.
 """
 
 import dataclasses
@@ -24,10 +24,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def to_tensor(array: np.ndarray) -> tf.Tensor:
-    """The array as a tensor in the CPU's memory.
-
-    ``tf.constant`` holds an array up to three times; here its rows are written to where they stay.
-    """
+    """Copies an array to a CPU tensor in chunks; ``tf.constant`` uses up to 3 times the memory."""
     with tf.device("CPU:0"):
         if array.ndim == 0 or array.nbytes <= _CHUNK_BYTES:
             return tf.constant(array)
@@ -44,11 +41,12 @@ _LAYER = re.compile(r"layer_(\d+)/")
 
 
 class Names(NamedTuple):
-    """Another library's names for this library's.
+    """Weight names in another library.
 
-    ``modules`` maps a name here, "{}" in place of the layer's number, to the name there; ``leaves``
-    maps ``kernel``, ``bias``, ``gamma`` and ``beta`` to what follows the module's name;
-    ``transposed`` says whether kernels there are (outputs, inputs).
+    Attributes:
+        modules: Names in the other library by weight name, with "{}" for the index of the layer.
+        leaves: Suffixes in the other library for ``kernel``, ``bias``, ``gamma`` and ``beta``.
+        transposed: Whether kernels in the other library are (outputs, inputs).
     """
 
     modules: Mapping[str, str]
@@ -56,28 +54,28 @@ class Names(NamedTuple):
     transposed: bool
 
     def source_name(self, name: str) -> str:
-        """The other library's name of a weight."""
+        """Returns the name of a weight in the other library."""
         layer = _LAYER.match(name)
         pattern = _LAYER.sub("layer_{}/", name, count=1)
-        if pattern in self.modules:  # a table: no leaf below it
+        if pattern in self.modules:  # Embeddings have no leaves.
             return self.modules[pattern]
         module, leaf = pattern.rsplit("/", 1)
         return self.modules[module].format(layer[1] if layer else "") + self.leaves[leaf]
 
     def to_source_layout(self, name: str, tensor: StoredTensor) -> StoredTensor:
-        """A weight in the other library's layout; and from there, in this one's."""
+        """Converts a weight to the other library's layout, or back."""
         if not (self.transposed and name.endswith("/kernel")):
             return tensor
         return tensor.transform(tensor.shape[::-1], lambda array: np.ascontiguousarray(array.T))
 
     def to_source(self, name: str, tensor: StoredTensor) -> StoredTensor:
-        """A weight as the other library stores it."""
+        """Converts a weight to the other library's name and layout."""
         return dataclasses.replace(self.to_source_layout(name, tensor), name=self.source_name(name))
 
     def read(
         self, names: Iterable[str], stored: Mapping[str, StoredTensor]
     ) -> dict[str, StoredTensor]:
-        """The weights of these names in a file of the other library, as far as they are there."""
+        """Returns the existing weights of these names in a file of the other library."""
         source_names = ((name, self.source_name(name)) for name in names)
         return {
             name: self.to_source_layout(name, stored[at])
@@ -87,7 +85,7 @@ class Names(NamedTuple):
 
 
 def leaves(module: str) -> tuple[str, ...]:
-    """Suffixes of the names of a module's weights, in the order of Keras' variables."""
+    """Returns the suffixes of a module's weights in the order of Keras variables."""
     if module.endswith("layer_norm"):
         return "/gamma", "/beta"
     return ("",) if module.endswith(("_embeddings", "/output_bias")) else ("/kernel", "/bias")
@@ -97,12 +95,13 @@ _LEAF = re.compile(r"layer_\d+/attention/(query|key|value|output)/(kernel|bias)"
 
 
 def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) -> StoredTensor:
-    """A tensor of attention that is stored by head, in this library's layout.
+    """Merges the head dimensions of an attention weight; returns other tensors unchanged.
 
-    A query, key or value kernel is (H, N, D) in the file and (H, N * D) here, its bias (N, D) and
-    (N * D,); the output's kernel is (N, D, H) and (N * D, H). Any other tensor, and one with
-    another number of dimensions, stays as it is. With another number of heads than that of
-    ``source`` it would have the right shape and mean something else.
+    Query, key and value kernels have the stored shape (H, N, D) and become (H, N * D), their biases
+    (N, D) become (N * D,), and the output kernel (N, D, H) becomes (N * D, H).
+
+    Raises:
+        ValueError: If the number of heads differs from the config, which ``source`` names.
     """
     match = _LEAF.fullmatch(name)
     if not match:
@@ -111,51 +110,40 @@ def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) ->
     rank = {"kernel": 3, "bias": 2}[leaf] if (part, leaf) != ("output", "bias") else 0
     if len(tensor.shape) != rank:
         return tensor
-    first = 1 if leaf == "kernel" and part != "output" else 0  # the axis of heads
-    heads, size = tensor.shape[first : first + 2]
+    axis = 1 if leaf == "kernel" and part != "output" else 0
+    heads, size = tensor.shape[axis : axis + 2]
     if heads != num_heads:
         raise ValueError(
-            f"{source} says that attention has {num_heads} heads, but {tensor.name} of shape "
-            f"{tensor.shape} has {heads}: one of the two belongs to another model."
+            f"{source}: expected {num_heads} attention heads in {tensor.name}, got {heads}. Use "
+            "the config of this model."
         )
-    shape = (*tensor.shape[:first], heads * size, *tensor.shape[first + 2 :])
+    shape = (*tensor.shape[:axis], heads * size, *tensor.shape[axis + 2 :])
     return tensor.transform(shape, lambda array: array.reshape(shape))
 
 
 _FUSED = "query_key_value"
-# Each layer takes names and time before any tensor is looked for: a stranger may claim any number.
 _ATTENTION_PARTS = ("query", "key", "value")
 
 
 def build_model(
     config: BertConfig, spec: ModelSpec, dtype: Any = None, generator: Any = None
 ) -> BertModel:
-    """Builds a model.
-
-    Args:
-        config: the sizes.
-        spec: the class and its arguments.
-        dtype: a Keras dtype policy.
-        generator: the source of seeds, as ``seeds_from`` takes it.
-
-    Returns:
-        The model, randomly initialized.
-    """
+    """Builds a randomly initialized model; ``generator`` is as in ``seeds_from``."""
     model_class: Any = spec.model_class
     with seeds_from(generator):
         return model_class(config, dtype=dtype, **spec.arguments)
 
 
-# === A model's variables ===
+# === Variables of a model ===
 
 
 def is_in_encoder(name: str) -> bool:
-    """True if a weight, or a variable, belongs to the encoder, its pooler included."""
+    """Whether a weight or variable belongs to the encoder, including the pooler."""
     return name.startswith(("embeddings/", "layer_", "pooler/"))
 
 
 def split_columns(name: str, width: int) -> tuple[str, tuple[int, int] | None]:
-    """A weight's variable, and (first, number) of its columns there; ``None`` for all of them.
+    """Returns a weight's variable, and the (start, size) of its columns or ``None`` for all.
 
     >>> split_columns("layer_0/attention/key/bias", 128)
     ('layer_0/attention/query_key_value/bias', (128, 128))
@@ -173,7 +161,7 @@ def split_variables(
     variables: Mapping[str, StoredTensor],
     source: str,
 ) -> dict[str, StoredTensor]:
-    """A model's weights out of its variables by path, as far as these are there."""
+    """Returns the weights of a model that are in ``variables``, which are keyed by path."""
     tensors = {}
     width = config.hidden_size
     for name in expected_shapes(config, spec):
@@ -184,9 +172,8 @@ def split_variables(
         if columns:
             if tensor.shape[-1:] != (len(_ATTENTION_PARTS) * width,):
                 raise ValueError(
-                    f"{source}: {tensor.name} is {tensor.shape}: expected "
-                    f"{len(_ATTENTION_PARTS) * width:,} columns, those of query, key and value "
-                    f"beside each other, for a hidden_size of {width:,}."
+                    f"{source}: {tensor.name}: expected {len(_ATTENTION_PARTS) * width:,} columns "
+                    f"(3 * hidden_size), got the shape {tensor.shape}."
                 )
             first, number = columns
             part = operator.itemgetter((..., slice(first, first + number)))
@@ -196,7 +183,7 @@ def split_variables(
 
 
 def group_by_variable(names: Iterable[str]) -> dict[str, list[str]]:
-    """The variables that weights lie in, each with its weights in the order of their columns.
+    """Groups weights by variable, in the order of their columns.
 
     >>> group_by_variable(["pooler/dense/bias", "layer_0/attention/value/bias",
     ...                    "layer_0/attention/query/bias", "layer_0/attention/key/bias"])
@@ -211,15 +198,15 @@ def group_by_variable(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def read_variable(tensors: Sequence[StoredTensor], dtype: str = "float32") -> np.ndarray:
-    """A variable's value, made of its weights in the order of their columns."""
+    """Returns the value of a variable from its weights in the order of their columns."""
     arrays = [tensor.read().astype(dtype, copy=False) for tensor in tensors]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, -1)
 
 
 def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
-    """Puts weights into a built model's variables, one variable after another.
+    """Assigns weights to the variables of a built model, one variable at a time.
 
-    A variable has a tensor for each of its weights, or for none and keeps its value.
+    Each variable needs all of its weights or none; without weights it keeps its value.
     """
     variables = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
     for path, names in group_by_variable(tensors).items():
@@ -228,29 +215,28 @@ def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
 
 
 def to_checkpoint(model: BertModel) -> Checkpoint:
-    """A model in memory as what a reader gives; its weights are read when they are asked for."""
+    """Returns a model in memory as a checkpoint, with weights read on access."""
     if type(model) not in MODEL_CLASSES.values():
         raise ValueError(
-            f"The model is of the type {type(model).__name__}: expected one of "
-            f"{', '.join(MODEL_CLASSES)}."
+            f"model: expected one of {', '.join(MODEL_CLASSES)}, got {type(model).__name__}."
         )
     spec = get_spec(model)
     classes = spec.arguments.get("num_classes")
     if model.labels and len(model.labels) != classes:
         raise ValueError(
-            f"model.labels has {len(model.labels)} names ({listed(model.labels)}), and the model "
-            f"{classes or 'no'} classes: expected a name for each."
+            f"model.labels: expected {classes or 0} names, got {len(model.labels)}: "
+            f"{listed(model.labels)}."
         )
     stored = {}
     for variable in model.weights:
         path, shape = variable.path.split("/", 1)[1], tuple(variable.shape)
         stored[path] = StoredTensor(path, shape, str(variable.dtype), variable.numpy)
     shapes = {(path, tensor.shape) for path, tensor in stored.items()}
-    if odd := shapes ^ {*variable_shapes(model.config, spec).items()}:
+    if mismatched := shapes ^ {*variable_shapes(model.config, spec).items()}:
         raise ValueError(
-            f"The weights of {model.name} are not those of a {type(model).__name__} "
-            f"({listed(sorted({path for path, _ in odd}), 5)}): merge adapters, such as LoRA's, "
-            "into the kernels first, or save it by model.save."
+            f"The weights of {model.name} do not match a {type(model).__name__}: "
+            f"{listed(sorted({path for path, _ in mismatched}), 5)}. Merge adapters (LoRA) first, "
+            "or use model.save."
         )
     tokenizer = model.preprocessor and model.preprocessor.tokenizer
     return Checkpoint(
@@ -269,17 +255,17 @@ def to_checkpoint(model: BertModel) -> Checkpoint:
 
 
 def get_spec(model: BertModel) -> ModelSpec:
-    """The class and the arguments of a model in memory."""
-    known = model.get_config()
-    arguments = {name: known[name] for name in model.argument_checks if name in known}
+    """Returns the class and arguments of a model in memory."""
+    values = model.get_config()
+    arguments = {name: values[name] for name in model.argument_checks if name in values}
     return ModelSpec(type(model), arguments)
 
 
-# === A model's weights without building it ===
+# === Shapes of weights without building the model ===
 
 
 def expected_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """The shape of every weight that a model has, by the names of ``checkpoint``."""
+    """Returns the shapes of a model's weights by name."""
     width = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings/word_embeddings": (config.vocab_size, width),
@@ -302,7 +288,7 @@ def expected_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int,
 
 
 def variable_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """The shape of every variable that a model has, by its path below the model's name."""
+    """Returns the shapes of a model's variables by path, without the model's name."""
     shapes = expected_shapes(config, spec)
     return {
         path: (*shapes[names[0]][:-1], sum(shapes[name][-1] for name in names))

@@ -1,35 +1,35 @@
-"""The table of checkpoint formats: the files by which each is known, and its reader and writer.
+"""Table of checkpoint formats: their files, readers and writers.
 
-A new format is a row here and a module in ``checkpoints/``: its ``read_checkpoint(path)`` reads,
-``write(checkpoint, path)`` writes. Nothing here loads TensorFlow, so that wrong paths are refused
-at once.
+A new format needs a row here and a module in ``checkpoints/`` with ``read_checkpoint(path)`` and,
+if ``convert`` writes it, ``write(checkpoint, path)``. This module does not import TensorFlow, so
+that commands reject wrong paths immediately.
 """
 
 from typing import NamedTuple
 
 CONFIG, SIZES = "config.json", "bert_config.json"
-HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of a file
-INDEX = ".index"  # of a TensorFlow checkpoint, behind its prefix
-SETFIT = ("config_setfit.json", "model_head.pkl")  # of setfit's classifiers
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the tensor that TensorFlow 2's have
+HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
+INDEX = ".index"  # the suffix of a TensorFlow checkpoint's index file
+SETFIT = ("config_setfit.json", "model_head.pkl")  # the files of a setfit classifier
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # a tensor of every TensorFlow 2 checkpoint
 
 
 class Format(NamedTuple):
-    """A format of checkpoints."""
+    """Checkpoint format."""
 
     name: str  # ``Checkpoint.format``, and ``--format`` of ``convert``
-    reader: str  # the module in ``checkpoints/``
-    files: str  # the files of a checkpoint, for a sentence
-    entries: tuple[str, ...] = ()  # patterns, all of which files in a directory match
-    ending: str = ""  # of the name of a checkpoint that is a single file
-    begins: bytes = b""  # the first bytes of one
-    tensor: str = ""  # a name in the TensorFlow checkpoint that it is
-    options: tuple[str, ...] = ()  # those of ``load.open_checkpoint`` that the reader takes
-    writer: str = ""  # the module that ``convert`` writes the format by, if any
-    library: str = ""  # the library that reads a directory from a model hub, if any
+    reader: str  # the module in ``checkpoints/`` that reads the format
+    files: str  # a description of the files, for error messages
+    entries: tuple[str, ...] = ()  # patterns that the names in a directory must match
+    suffix: str = ""  # the suffix of a single-file checkpoint
+    magic: bytes = b""  # the first bytes of a single-file checkpoint
+    tensor: str = ""  # a tensor that identifies the format of a TensorFlow checkpoint
+    options: tuple[str, ...] = ()  # arguments of ``load.open_checkpoint`` for the reader
+    writer: str = ""  # the module in ``checkpoints/`` that writes the format, if any
+    library: str = ""  # the library that loads the format from a model hub, if any
 
 
-# The first that a path matches reads it: sentence-transformers and KerasHub have a CONFIG, too.
+# The first match counts: sentence-transformers and KerasHub directories also contain CONFIG.
 FORMATS = (
     Format(
         "bert_tf",
@@ -39,7 +39,7 @@ FORMATS = (
         writer="model_directory",
         library="bert_tf",
     ),
-    Format("keras", "keras_files", "NAME.keras", ending=".keras"),
+    Format("keras", "keras_files", "NAME.keras", suffix=".keras"),
     Format(
         "sentence_transformers",
         "sentence_transformers",
@@ -51,9 +51,9 @@ FORMATS = (
         "huggingface",
         "hugging_face",
         f"{CONFIG} and model.safetensors or tf_model.h5 (Hugging Face)",
-        # Of any name, as the config may say which file has the weights.
+        # The config may name the file of the weights.
         entries=(CONFIG, r"(.+\.safetensors|pytorch_model\.bin|tf_model\.h5)(\.index\.json)?"),
-        begins=HDF5,
+        magic=HDF5,
         options=("allow_pickle", "settings"),
         writer="sentence_transformers",
         library="transformers",
@@ -88,60 +88,57 @@ FORMATS = (
 )
 WRITTEN = {form.name: form for form in FORMATS if form.writer}
 
-_NAME_IT = "name the directory of the model that was converted, with its model.safetensors"
-# What is no checkpoint here, by a file's name: what it is, and the way out. The first counts.
+_USE_ORIGINAL = "Pass the directory of the original model, with model.safetensors"
+# By the pattern of a file name or module class: a description of the file, and the remedy. The
+# first match counts.
 UNSUPPORTED_FILES = (
     (
         r"adapter_(config\.json|model\.(safetensors|bin))",
-        "an adapter's, which transformers puts on a model's weights: merge it first, in Python by "
-        "peft.PeftModel.from_pretrained(transformers.AutoModel.from_pretrained(BASE), ADAPTER"
-        ").merge_and_unload().save_pretrained(NEW), where BASE is the weights' directory and "
-        "ADAPTER another with the adapter's files (of a head AutoModelFor...), and take NEW",
+        "an adapter. Merge it with peft: PeftModel.from_pretrained(AutoModel.from_pretrained("
+        "BASE), ADAPTER).merge_and_unload().save_pretrained(NEW). Pass NEW",
     ),
-    (r"checkpoint-[0-9]+", "a checkpoint of transformers' Trainer: name {path}/{name}"),
+    (r"checkpoint-[0-9]+", "a checkpoint of transformers' Trainer. Pass {path}/{name}"),
     (
         r"(model|pytorch_model|tf_model)\.(?!weights\.)[^.]+\.(safetensors|bin|h5)",
-        "a variant of the weights: name it model.safetensors (or pytorch_model.bin, tf_model.h5), "
-        "in a directory with the config.json and the tokenizer's files",
+        "a variant of the weights. Rename it to model.safetensors (or pytorch_model.bin, "
+        "tf_model.h5) in a directory with config.json and the tokenizer files",
     ),
     (
         r"(model|pytorch_model|tf_model)-[0-9]{5}-of-[0-9]{5}\..+",
-        "one of several parts: put their index, NAME.index.json, beside them, and name the "
-        "directory",
+        "a shard. Add the index, NAME.index.json, and pass the directory",
     ),
-    (r"(.+\.onnx|onnx)(_data)?", f"ONNX's, a graph of operations: {_NAME_IT}"),
-    (
-        r"openvino(_model\.(xml|bin))?|.+_openvino.*",
-        f"OpenVINO's, a graph of operations: {_NAME_IT}",
-    ),
-    (r".+\.tflite", f"LiteRT's, a graph of operations: {_NAME_IT}"),
-    (r".+\.(gguf|ggml)", f"llama.cpp's: {_NAME_IT}"),
-    (r"model\.bin", f"CTranslate2's: {_NAME_IT}"),
+    (r"(.+\.onnx|onnx)(_data)?", f"an ONNX model. {_USE_ORIGINAL}"),
+    (r"openvino(_model\.(xml|bin))?|.+_openvino.*", f"an OpenVINO model. {_USE_ORIGINAL}"),
+    (r".+\.tflite", f"a LiteRT model. {_USE_ORIGINAL}"),
+    (r".+\.(gguf|ggml)", f"a llama.cpp model. {_USE_ORIGINAL}"),
+    (r"model\.bin", f"a CTranslate2 model. {_USE_ORIGINAL}"),
     (
         r"flax_model\.msgpack",
-        "Flax's: in transformers 4, from_pretrained(..., from_flax=True) and save_pretrained",
+        "a Flax model. Convert it with transformers 4: from_pretrained(DIR, from_flax=True), then "
+        "save_pretrained",
     ),
     (
         r".+\.weights\.h5",
-        "weights of Keras alone, without what says their sizes: load_weights them where the model "
-        'was built, and save_to_preset("DIR") it (KerasHub) or bert_tf.save it',
+        "a Keras weights file without the model's config. Load it with load_weights where the "
+        "model was built, then save with save_to_preset (KerasHub) or bert_tf.save",
     ),
     (
         r"(model\.safetensors|pytorch_model\.bin|tf_model\.h5)(\.index\.json)?",
-        f"Hugging Face's weights, whose sizes {CONFIG} says: put it beside, and name the directory",
+        f"a Hugging Face weights file. Add {CONFIG} and pass the directory",
     ),
     (
         r".+\.(pt|pth|pkl|ckpt)",
-        "a pickle: where the model was built load it, and write it by save_pretrained(DIR)",
+        "a pickle. Load it where the model was built, then save with save_pretrained(DIR)",
     ),
-    # Classes of modules.
+    # Module classes of sentence-transformers.
     (
         r"Router|Asym",
-        "of several models: name the folder of one, {path}/document_0_Transformer for example",
+        "a container of several models. Pass the directory of one, such as "
+        "{path}/document_0_Transformer",
     ),
-    (r"StaticEmbedding|WordEmbeddings|BoW", "a table of words' vectors, without a transformer"),
+    (r"StaticEmbedding|WordEmbeddings|BoW", "a table of word vectors, not a transformer"),
     (
         r"[0-9]_(Transformer|Pooling|Dense|Normalize)",
-        "a module of sentence-transformers: put their modules.json beside it",
+        "a sentence-transformers module. Add modules.json to the directory",
     ),
 )

@@ -1,9 +1,9 @@
-"""Files and directories that appear whole or not at all, on any file system of TensorFlow; JSON.
+"""Atomic writes of files and directories on any TensorFlow file system, JSON files and hashes.
 
-A file is written under a temporary name next to its own: ``NAME.TOKEN.tmp``. The token has random
-digits and a check sum of them and the name, so that nobody else's file is taken for one, and on
-local disks its writer holds a lock on it. A temporary name that nobody holds was left by a killed
-process; the next write of the same name removes it. Remote file systems have no such lock.
+A file is written to ``NAME.TOKEN.tmp`` in the same directory and then renamed. The token contains
+random digits and a checksum of them and the name, which distinguishes it from other files. On local
+disks the writer locks the temporary file. The next write of the same name removes unlocked
+temporary files, which killed processes left. Remote file systems have no such lock.
 """
 
 import contextlib
@@ -30,21 +30,20 @@ _TEMPORARY = re.compile(r"(.+)\.([0-9a-f]{16})([0-9a-f]{16})\.tmp", re.DOTALL)
 
 @contextlib.contextmanager
 def atomic_write(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing that takes its name only after the block has ended well.
+    """Opens a file for writing that replaces ``path`` only if the block succeeds.
 
-    Missing folders are made; a file of that name is replaced, and anything else refused. After an
-    error, or where the process is killed, what was there before is there still.
+    Missing directories are created. If ``path`` exists, it must be a file.
     """
     with atomic_path(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
-        file.write(b"")  # or TensorFlow makes no file for a block that writes nothing
+        file.write(b"")  # Otherwise TensorFlow creates no file for a block that writes nothing.
         yield file
 
 
 @contextlib.contextmanager
 def atomic_path(path: str, *, is_new: bool = False) -> Iterator[str]:
-    """Gives the name to write a file under that takes its own after the block has ended well.
+    """Yields a temporary path for a file that is renamed to ``path`` if the block succeeds.
 
-    As ``atomic_write``, for libraries that open files themselves. ``is_new``: nothing is replaced.
+    With ``is_new``, ``path`` must not exist.
     """
     check = check_not_exists if is_new else check_is_file
     check(path)
@@ -52,8 +51,8 @@ def atomic_path(path: str, *, is_new: bool = False) -> Iterator[str]:
         local = local_path(temporary)
         mode = None if local is None else os.stat(local).st_mode
         yield temporary
-        check(path)  # again: the block took its time
-        # Some libraries replace the file by one that only its owner can read (safetensors).
+        check(path)  # The file system may have changed during the block.
+        # safetensors replaces the file by one that only its owner can read.
         if local is not None and mode is not None and os.stat(local).st_mode != mode:
             os.chmod(local, stat.S_IMODE(mode))
         tf.io.gfile.rename(temporary, path, overwrite=True)
@@ -61,10 +60,10 @@ def atomic_path(path: str, *, is_new: bool = False) -> Iterator[str]:
 
 @contextlib.contextmanager
 def atomic_directory(path: str) -> Iterator[str]:
-    """Gives a directory to write into, which takes its name when the block has ended well.
+    """Yields a temporary directory that is renamed to ``path`` if the block succeeds.
 
-    Anything but an empty directory at ``path``, before the block or after it, is an error, and
-    nothing is left then. On an object store the files take their names one after the other.
+    ``path`` must not exist, or be an empty directory. On object stores, which have no directories,
+    the files are renamed one by one.
     """
     check_not_exists(path)
     with scratch_directory(path) as folder:
@@ -74,36 +73,36 @@ def atomic_directory(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def scratch_directory(path: str) -> Iterator[str]:
-    """Gives a new directory next to ``path``, which is removed when the block has ended."""
+    """Yields a temporary directory next to ``path``, which is removed after the block."""
     with _temporary(path.rstrip("/"), tf.io.gfile.makedirs) as folder:
         yield folder
 
 
 def rename_exclusive(source: str, path: str) -> None:
-    """Gives a file or a directory its name, where nothing but an empty directory has it."""
+    """Renames a file or directory to ``path``, which must not exist or be an empty directory."""
     path = path.rstrip("/")
     check_not_exists(path)
     try:
         tf.io.gfile.rename(source, path, overwrite=True)
     except tf.errors.OpError:
-        check_not_exists(path)  # it may have come in between
+        check_not_exists(path)  # Another process may have created it.
         raise
 
 
 def check_not_exists(path: str) -> None:
-    """Checks that nothing is at a path; an empty directory is as good as nothing."""
+    """Checks that a path does not exist, or is an empty directory."""
     path = path.rstrip("/")
     local = local_path(path)
     exists = tf.io.gfile.exists(path) if local is None else os.path.lexists(local)
     is_link = local is not None and os.path.islink(local)
     if exists and (is_link or not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)):
-        raise ValueError(f"{path} exists, and is never overwritten: name another.")
+        raise ValueError(f"{path} already exists and is not overwritten. Use another path.")
 
 
 def check_outside(flag: str, output: str, inputs: Iterable[str]) -> None:
-    """Checks that an output would not be in a folder that is read.
+    """Checks that an output path is not in a directory that is read as input.
 
-    ``inputs`` are paths and globs of files and folders; a folder stands for all that is below it.
+    ``inputs`` are paths and glob patterns. Directories are read recursively.
     """
     output_path = local_path(output)
     if output_path is None:
@@ -115,17 +114,17 @@ def check_outside(flag: str, output: str, inputs: Iterable[str]) -> None:
         forms = [os.path.realpath(local), os.path.abspath(local)] if local else []
         if any(candidate.match(form) for candidate in candidates for form in forms):
             raise ValueError(
-                f"{flag}={output} is in {pattern}, which is read, and what is written there "
-                "would be read with it: name another place, or the files to read themselves, "
-                f"as {os.path.join(pattern.rstrip('/*') or '.', '*.txt')}."
+                f"{flag}={output} is in {pattern}, so the output would be read as input. Use "
+                "another directory, or list the input files: "
+                f"{os.path.join(pattern.rstrip('/*') or '.', '*.txt')}."
             )
 
 
 def check_is_file(path: str) -> None:
-    """Checks that a path is a file or nothing at all, so that a file may take its place."""
+    """Checks that a path is a regular file or does not exist."""
     kind = _file_type(path)
     if kind not in (None, "a file"):
-        raise ValueError(f"{path} is {kind}, and only a file is replaced: name a file.")
+        raise ValueError(f"{path}: expected a file, got {kind}.")
 
 
 def _file_type(path: str) -> str | None:
@@ -143,7 +142,7 @@ def _file_type(path: str) -> str | None:
 
 
 def remove(path: str) -> None:
-    """Removes a file, or a directory and all in it, where it is there; links are not followed."""
+    """Removes a file or a directory tree if it exists. Links are not followed."""
     local = local_path(path.rstrip("/"))
     if local is None:
         if tf.io.gfile.isdir(path):
@@ -157,10 +156,14 @@ def remove(path: str) -> None:
 
 
 def remove_written(path: str, written: re.Pattern[str]) -> list[str]:
-    """Removes what this library wrote into a directory, and the directory if nothing is left in it.
+    """Removes the files that bert_tf wrote into a directory, and the directory if it is then empty.
 
-    ``written`` matches the names, below the directory, of the files to remove; the names of the
-    others are returned. A link in the directory's place is kept, not followed.
+    Args:
+        path: The directory. A link is neither followed nor removed.
+        written: Pattern of the paths to remove, relative to the directory.
+
+    Returns:
+        The relative paths of the remaining files, sorted.
     """
     local = local_path(path)
     if local is not None and (os.path.islink(local) or not os.path.isdir(local)):
@@ -177,7 +180,7 @@ def remove_written(path: str, written: re.Pattern[str]) -> list[str]:
 
 
 def _walk_names(path: str) -> Iterator[str]:
-    """The names of all files, and of all local links, below a directory."""
+    """Yields the relative paths of all files and local links in a directory tree."""
     local = local_path(path)
     for folder, folders, names in tf.io.gfile.walk(path) if local is None else os.walk(local):
         for name in [*names, *folders]:
@@ -190,7 +193,7 @@ def _walk_names(path: str) -> Iterator[str]:
 
 
 def is_temporary(name: str) -> bool:
-    """True if a file's or a directory's name is a temporary one of this library."""
+    """Whether the name of a file or directory is a temporary one of bert_tf."""
     match = _TEMPORARY.fullmatch(name)
     return match is not None and match[3] == _check_sum(match[1], match[2])
 
@@ -201,7 +204,7 @@ def _check_sum(name: str, digits: str) -> str:
 
 @contextlib.contextmanager
 def _temporary(path: str, make: Callable[[str], None]) -> Iterator[str]:
-    """Makes something under a temporary name and holds it; removes it if it is there in the end."""
+    """Yields a temporary path, created by ``make`` and locked, and removes it afterwards."""
     folder, name = os.path.split(path)
     if folder:
         tf.io.gfile.makedirs(folder)
@@ -213,9 +216,9 @@ def _temporary(path: str, make: Callable[[str], None]) -> Iterator[str]:
         try:
             lock = _lock(temporary)
         except (BlockingIOError, FileNotFoundError):
-            continue  # another process took it for a leftover before it was locked
+            continue  # Another process removed it as a leftover before it was locked.
         except OSError:
-            lock = None  # a file system without locks
+            lock = None  # The file system does not support locks.
         break
     try:
         yield temporary
@@ -234,16 +237,17 @@ def _make_file(path: str) -> None:
 def lock_file(descriptor: int) -> None:
     """Locks an open local file until it is closed.
 
-    A ``BlockingIOError`` says that another process holds the lock; another ``OSError`` that the
-    file system has no locks, and the writer does without.
+    Raises:
+        BlockingIOError: If another process has locked the file.
+        OSError: If the file system does not support locks.
     """
-    import fcntl  # only where processes lock local files
+    import fcntl  # Not available on every platform.
 
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _lock(path: str) -> int | None:
-    """Locks a local file or directory, but no link, as ``lock_file`` does; gives what to close."""
+    """Locks a local file or directory, not a link, and returns the open descriptor."""
     local = local_path(path)
     if local is None:
         return None
@@ -259,7 +263,7 @@ def _lock(path: str) -> int | None:
 
 
 def _remove_leftovers(path: str) -> None:
-    """Removes what killed processes left of writing a file or a directory."""
+    """Removes temporary files and directories that killed processes left."""
     folder, name = os.path.split(path)
     local = local_path(folder)
     if local is None:
@@ -271,7 +275,7 @@ def _remove_leftovers(path: str) -> None:
         try:
             lock = _lock(leftover)
         except OSError:
-            continue  # it is being written, or nobody can tell
+            continue  # It is being written, or the file system does not support locks.
         try:
             remove(leftover)
         finally:
@@ -283,18 +287,18 @@ def _remove_leftovers(path: str) -> None:
 
 
 def encode_json(value: Any) -> bytes:
-    """A JSON file's content, as this library writes it."""
+    """Encodes a value as the content of a JSON file."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def write_json(path: str, value: Any) -> None:
-    """Writes JSON so that the file appears whole or not at all."""
+    """Writes a JSON file atomically."""
     with atomic_write(path) as file:
         file.write(encode_json(value))
 
 
 def total_size(path: str) -> int:
-    """Bytes of a file, or of all files below a directory."""
+    """Returns the size of a file or directory tree in bytes."""
     if not tf.io.gfile.isdir(path):
         length: int = tf.io.gfile.stat(path).length
         return length
@@ -306,18 +310,18 @@ def total_size(path: str) -> int:
 
 
 def read_json(path: str) -> Any:
-    """Reads a JSON file of at most 32 MiB, with the checks of ``untrusted.parse_json``."""
+    """Reads a JSON file of at most 32 MiB with ``untrusted.parse_json``."""
     return parse_json(read_bounded(path, "JSON", MAX_JSON_BYTES), path)
 
 
 def read_json_object(path: str) -> dict[str, Any]:
-    """Reads a JSON file that holds an object."""
+    """Reads a JSON file that contains an object."""
     return parse_json_object(read_bounded(path, "JSON", MAX_JSON_BYTES), path)
 
 
 @contextlib.contextmanager
 def readable(path: str) -> Iterator[None]:
-    """Turns errors while a file is read into a ``ValueError`` that names it; refuses a pipe."""
+    """Converts TensorFlow's errors while a file is read to a ``ValueError`` that names it."""
     check_readable(path)
     try:
         yield
@@ -326,14 +330,14 @@ def readable(path: str) -> Iterator[None]:
 
 
 class WritableFile(io.RawIOBase):
-    """A file of TensorFlow's for writing alone, for libraries that ask what a file can do."""
+    """Adapter of a TensorFlow file, opened for writing, to Python's ``io`` interface."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()
         self._file = file
 
     def writable(self) -> bool:
-        """Yes; it is neither read nor sought."""
+        """Returns ``True``."""
         return True
 
     def write(self, data: Any) -> int:
@@ -343,7 +347,7 @@ class WritableFile(io.RawIOBase):
 
 
 def read_bounded(path: str, kind: str, limit: int) -> bytes:
-    """A file's content, of at most ``limit`` bytes; ``kind`` is its format, for the error."""
+    """Reads a file of at most ``limit`` bytes; ``kind`` names its format in errors."""
     with readable(path), tf.io.gfile.GFile(path, "rb") as file:
         content: bytes = file.read(limit + 1)
     if len(content) > limit:
@@ -351,13 +355,13 @@ def read_bounded(path: str, kind: str, limit: int) -> bytes:
     return content
 
 
-# === Fingerprints, by which a checkpoint and an export tell a damaged file ===
+# === Fingerprints, which detect damaged files of checkpoints and exports ===
 
 _CHUNK_BYTES = 16 << 20
 
 
 def hash_file(path: str) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """Returns the SHA-256 of a file in hexadecimal."""
     digest = hashlib.sha256()
     with tf.io.gfile.GFile(path, "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -366,12 +370,12 @@ def hash_file(path: str) -> str:
 
 
 def fingerprint(path: str) -> dict[str, Any]:
-    """A file's size and SHA-256, as JSON holds them."""
+    """Returns the size and SHA-256 of a file as a JSON object."""
     return {"bytes": tf.io.gfile.stat(path).length, "sha256": hash_file(path)}
 
 
 def check_fingerprints(files: Mapping[str, Any]) -> None:
-    """Raises a ``ValueError`` where the value of a file's name is no fingerprint."""
+    """Checks that a JSON object maps file names to fingerprints."""
     for name, entry in files.items():
         is_valid = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
         if not is_valid or type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
@@ -379,7 +383,7 @@ def check_fingerprints(files: Mapping[str, Any]) -> None:
 
 
 def fingerprint_change(path: str, before: Mapping[str, Any]) -> Literal["bytes", "sha256"] | None:
-    """The part of a file's fingerprint that differs from before; the size alone is quick to ask."""
+    """Returns the part of a file's fingerprint that changed; the size is compared first."""
     if tf.io.gfile.stat(path).length != before["bytes"]:
         return "bytes"
     return None if hash_file(path) == before["sha256"] else "sha256"

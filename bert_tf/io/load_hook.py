@@ -1,7 +1,4 @@
-"""The function by which models load checkpoints, which ``modeling`` may not import.
-
-``bert_tf`` sets it when it is imported, before any model can be used.
-"""
+"""Hook for ``bert_tf.load``, which ``modeling`` cannot import; set on import of ``bert_tf``."""
 
 from collections.abc import Callable
 from typing import Any

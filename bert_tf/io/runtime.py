@@ -1,4 +1,4 @@
-"""The process: checks of packages and of forks, its environment, a quiet screen, its cores."""
+"""Process setup: package checks, environment variables, quiet imports, CPU cores and forks."""
 
 import contextlib
 import glob
@@ -18,10 +18,10 @@ from pathlib import Path
 
 # === Packages ===
 
-# Distributions that install the ``tensorflow`` package: each owns the same files.
+# Distributions that install the ``tensorflow`` package, with the same files.
 _TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu")
 SUPPORTED_MINORS = ("2.20", "2.21")
-# 2.20.0's tokenizer does not find [UNK], 2.21.0 has an undefined symbol.
+# The tokenizer of 2.20.0 does not find [UNK]; 2.21.0 has an undefined symbol.
 _BROKEN_TEXTS = ("2.20.0", "2.21.0")
 
 
@@ -33,37 +33,38 @@ def _installed(name: str) -> str | None:
 
 
 def check_versions() -> None:
-    """Checks that one TensorFlow is installed, and the tensorflow-text that is compiled against it.
+    """Checks the installed versions of TensorFlow and tensorflow-text.
 
-    An ``ImportError`` says in one sentence what is wrong, with the command that mends it.
+    Raises:
+        ImportError: If TensorFlow is missing, installed twice or not supported, or if
+            tensorflow-text does not match it.
     """
     versions = {name: _installed(name) for name in _TENSORFLOW_DISTRIBUTIONS}
     installed = {name: version for name, version in versions.items() if version is not None}
     if not installed:
         raise ImportError(
-            "bert_tf needs TensorFlow, and none is installed: run "
+            "TensorFlow is not installed. Run "
             "pip install 'tensorflow==2.21.*' 'tensorflow-text~=2.21.1'."
         )
     if len(installed) > 1:
         both = " and ".join(f"{name} {version}" for name, version in installed.items())
         raise ImportError(
-            f"{both} are installed together and overwrite each other's files: run "
-            f"pip uninstall -y {' '.join(installed)} and install one of them again, "
-            "as docs/install.md shows."
+            f"{both} are both installed and overwrite each other's files. Run "
+            f"pip uninstall -y {' '.join(installed)}, then reinstall one of them: docs/install.md."
         )
     ((name, version),) = installed.items()
     minor = ".".join(version.split(".")[:2])
-    # TensorFlow for TPUs ends at 2.20; tensorflow-text would bring the other one along.
+    # tensorflow-tpu ends at 2.20. Without --no-deps, tensorflow-text would install tensorflow.
     newest = SUPPORTED_MINORS[0] if name == "tensorflow-tpu" else SUPPORTED_MINORS[-1]
     if minor not in SUPPORTED_MINORS:
         raise ImportError(
-            f"{name} {version} is installed, and bert_tf runs with {' and '.join(SUPPORTED_MINORS)}"
-            f": run pip install --no-deps '{name}=={newest}.*' 'tensorflow-text~={newest}.1'."
+            f"expected {name} {' or '.join(SUPPORTED_MINORS)}, got {version}. Run "
+            f"pip install --no-deps '{name}=={newest}.*' 'tensorflow-text~={newest}.1'."
         )
     text = _installed("tensorflow-text") or "none"
     if not text.startswith(f"{minor}.") or text in _BROKEN_TEXTS:
         raise ImportError(
-            f"{name} {version} needs tensorflow-text {minor}.1, and {text} is installed: run "
+            f"{name} {version}: expected tensorflow-text {minor}.1 or later, got {text}. Run "
             f"pip install --no-deps 'tensorflow-text~={minor}.1'."
         )
 
@@ -76,12 +77,9 @@ _XLA_FLAGS = "XLA_FLAGS"
 
 
 def set_environment() -> None:
-    """Sets the variables that Keras and TensorFlow read when they load, for a command's process.
-
-    Library calls in a user's process do not change the environment.
-    """
+    """Sets the environment variables of Keras and TensorFlow for a command's process."""
     os.environ[_BACKEND] = "tensorflow"
-    # The C++ side prints start-up notices (level 0: info). A level set by the user wins.
+    # Level 0 prints start-up notices. A level that the user set is kept.
     os.environ.setdefault(_LOG_LEVEL, "1")
     set_compiler_flags()
 
@@ -102,7 +100,7 @@ def check_backend() -> None:
 
 @contextlib.contextmanager
 def compiler_flags() -> Iterator[None]:
-    """Sets ``XLA_FLAGS`` within the context; XLA reads them once in a process."""
+    """Sets ``XLA_FLAGS`` within the context; XLA reads them once per process."""
     before = os.environ.get(_XLA_FLAGS)
     set_compiler_flags()
     is_changed = os.environ.get(_XLA_FLAGS) != before
@@ -116,10 +114,10 @@ def compiler_flags() -> Iterator[None]:
 
 
 def set_compiler_flags() -> None:
-    """Sets what XLA reads when TensorFlow loads, where there is an NVIDIA GPU; a user's word wins.
+    """Disables Triton matrix products in ``XLA_FLAGS`` on NVIDIA GPUs, unless the user set them.
 
-    Of the products that BERT is made of XLA would compile some 1,700 kernels of Triton, to run each
-    once and to keep thirty: a minute or more. cuBLASLt's kernels are only run.
+    For BERT, XLA would compile about 1,700 Triton kernels to select 30, which takes a minute or
+    more. The kernels of cuBLASLt need no compilation.
     """
     flags = os.environ.get(_XLA_FLAGS, "")
     names_file = bool(flags.strip()) and not flags.lstrip().startswith("-")
@@ -128,11 +126,11 @@ def set_compiler_flags() -> None:
 
 
 COMPILER_FLAGS = "--xla_gpu_enable_triton_gemm=false"
-_NO_READER = 141  # what a shell gives a program that SIGPIPE ended
+_SIGPIPE_STATUS = 141  # the shell's exit status of a program that SIGPIPE ended
 
 
 def is_stdout_open() -> bool:
-    """True if standard output is no pipe, or one that somebody reads."""
+    """Whether standard output is not a pipe, or is a pipe with a reader."""
     output = select.poll()
     output.register(1, 0)
     return not output.poll(0)
@@ -140,25 +138,25 @@ def is_stdout_open() -> bool:
 
 @contextlib.contextmanager
 def exit_quietly_on_broken_pipe() -> Iterator[None]:
-    """Ends the process where whoever reads standard output has gone, with no word, as tools do."""
+    """Exits without an error message if the reader of standard output has closed the pipe."""
     try:
         try:
             yield
         finally:
             print(end="", flush=True)
     except BrokenPipeError:
-        # Python writes what is left once more at its end, and would complain.
+        # At exit Python flushes the remaining output again, which would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(_NO_READER)
+        sys.exit(_SIGPIPE_STATUS)
 
 
 def load_quietly() -> None:
-    """Imports TensorFlow; notices of its libraries are written only if the import fails.
+    """Imports TensorFlow, and prints the notices of its libraries only if the import fails.
 
-    Without a GPU the libraries are silent afterwards, too: they report what the machine lacks, and
-    every error that they log is raised in Python as well.
+    Without a GPU the log level is also raised: the libraries would report missing hardware, and
+    every error that they log is also raised in Python.
     """
-    # Another level is a user's.
+    # Any other level was set by the user.
     if os.environ.get(_LOG_LEVEL) == "1" and not glob.glob("/dev/nvidia[0-9]*"):
         os.environ[_LOG_LEVEL] = "3"
     sys.stderr.flush()
@@ -177,10 +175,9 @@ def load_quietly() -> None:
 
 
 def initialize_worker(scratch: str | None = None) -> None:
-    """Begins a process of a pool: loads TensorFlow quietly, has no GPU, leaves signals to others.
+    """Initializes a process of a pool: ignores signals, hides GPUs and imports TensorFlow.
 
-    When the process that began the pool is gone, killed as well, this one ends and removes
-    ``scratch``, a folder.
+    If the parent process ends, this process removes the directory ``scratch`` and exits.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -194,7 +191,7 @@ def initialize_worker(scratch: str | None = None) -> None:
             os._exit(1)
 
     threading.Thread(target=end, daemon=True).start()
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # each process would take all of its memory
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Each process would reserve all GPU memory.
     set_environment()
     load_quietly()
 
@@ -203,10 +200,10 @@ def initialize_worker(scratch: str | None = None) -> None:
 
 
 def usable_cores(root: str = "/") -> int:
-    """The cores of the process' affinity, or of its cgroup's quota, rounded up, if that is less.
+    """Returns the number of CPU cores of the process' affinity or cgroup quota, if lower.
 
-    A container of two processors on a machine of 64 has a quota of two and sees 64. ``root`` holds
-    the kernel's files.
+    A container that is limited to two cores of 64 sees all 64, but its quota is two. ``root`` is
+    the root of the file system that contains ``/proc`` and ``/sys``.
 
     >>> 1 <= usable_cores() <= os.cpu_count()
     True
@@ -219,7 +216,7 @@ def usable_cores(root: str = "/") -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """The quotas, in cores, of the process' cgroup and of those around it, of versions 1 and 2."""
+    """Yields the quotas, in cores, of the process' cgroup and its parents (versions 1 and 2)."""
     mounted = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
@@ -229,7 +226,7 @@ def _quotas(root: Path) -> Iterator[float]:
             top = mounted / "cpu"
         else:
             continue
-        # A container may see its own cgroup as the top, and its name as the machine has it.
+        # A container may see its own cgroup as the root, but the cgroup's name on the host.
         inner = top / path.lstrip("/")
         for folder in (inner, *inner.parents):
             if folder.is_relative_to(top):
@@ -250,7 +247,7 @@ def _read(path: Path) -> str:
 
 # === Forks ===
 
-# A fork copies TensorFlow's state without its threads: the child would wait for them forever.
+# A fork copies TensorFlow's state without its threads, so the child would wait for them forever.
 _has_lost_threads = False
 
 
@@ -268,13 +265,13 @@ def check_fork() -> None:
 
 
 def record_fork() -> None:
-    """Notes in a process that was just forked whether TensorFlow had run."""
+    """Records in a forked process whether TensorFlow had run before the fork."""
     global _has_lost_threads
     _has_lost_threads = _has_lost_threads or _has_run()
 
 
 def _has_run() -> bool:
-    """Returns whether TensorFlow has started its threads, after which their number is fixed."""
+    """Whether TensorFlow has started its threads, whose number then cannot change."""
     try:
         threads = sys.modules["tensorflow"].config.threading
         number = threads.get_intra_op_parallelism_threads()
@@ -282,6 +279,6 @@ def _has_run() -> bool:
         threads.set_intra_op_parallelism_threads(number)
     except RuntimeError:
         return True
-    except (KeyError, AttributeError):  # not imported, or not completely
+    except (KeyError, AttributeError):  # TensorFlow is not imported, or only partially.
         pass
     return False

@@ -1,4 +1,4 @@
-"""Reading files of strangers: JSON within bounds, lines of a bounded length, names of models."""
+"""Validation of untrusted input: JSON, line lengths and model names."""
 
 import json
 import math
@@ -8,38 +8,41 @@ from typing import Any
 
 from .wording import one_line, quote
 
-# The most that readers of JSON files take. LaBSE's tokenizer.json, of 501,153 pieces, has 10 MB; a
-# parsed value takes up to thirty times the text.
+# LaBSE's tokenizer.json, with 501,153 tokens, has 10 MB. Parsed JSON takes up to 30 times the
+# memory of its text.
 MAX_JSON_BYTES = 32 << 20
-# The most MiB of a line of text, unless this environment variable says another number.
+# Default of the environment variable below.
 _LINE_MB = 64
 LINE_VARIABLE = "BERT_TF_MAX_LINE_MB"
 
 
 def parse_json(text: str | bytes, where: str, *, unique_keys: bool = False) -> Any:
-    """Parses JSON: text, or bytes in UTF-8 (a byte order mark may begin it), UTF-16 or UTF-32.
+    """Parses JSON from a string, or from bytes in UTF-8, UTF-16 or UTF-32.
 
-    Refuses numbers of thousands of digits, thousands of levels and, with ``unique_keys``, objects
-    that have a key twice. NaN and Infinity are read, as ``json`` writes them.
+    ``where`` names the source in errors. ``NaN`` and ``Infinity`` are valid, as in ``json``.
+
+    Raises:
+        ValueError: If the text is not JSON, is nested too deeply, contains an integer of thousands
+            of digits, or, with ``unique_keys``, repeats a key of an object.
     """
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
         hook = _unique if unique_keys else None
         return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=hook)
-    except ValueError as error:  # UTF-8's errors are ValueErrors, too
+    except ValueError as error:  # Includes UnicodeDecodeError.
         raise ValueError(f"{where} is not JSON: {one_line(str(error))}.") from error
     except RecursionError as error:
-        raise ValueError(f"{where} is not JSON that is read: it is nested too deep.") from error
+        raise ValueError(f"{where} cannot be read as JSON: it is nested too deeply.") from error
 
 
 def parse_json_object(
     text: str | bytes, where: str, *, unique_keys: bool = False
 ) -> dict[str, Any]:
-    """Parses JSON that is an object."""
+    """Parses a JSON object."""
     value = parse_json(text, where, unique_keys=unique_keys)
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: expected a JSON object, got a {type(value).__name__}.")
+        raise ValueError(f"{where}: expected a JSON object, got {type(value).__name__}.")
     return value
 
 
@@ -47,29 +50,29 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise ValueError(f"{quote(key)} stands twice in it")
-        key.encode()  # JSON can spell half a character, which no file or terminal takes
+            raise ValueError(f"duplicate key {quote(key)}")
+        key.encode()  # Rejects lone surrogates, which cannot be written to a file.
         result[key] = value
     return result
 
 
 def max_line_bytes() -> int:
-    """Returns the maximum number of bytes of a line of text."""
+    """Returns the maximum number of bytes per line of text."""
     return int(os.environ.get(LINE_VARIABLE, _LINE_MB)) << 20
 
 
 def check_line_length(length: int, path: str, line: int) -> None:
-    """Refuses a line of too many bytes, of which ``length`` were read: it may have no end."""
+    """Checks the number of bytes read of a line, which may not have ended yet."""
     if length > max_line_bytes():
         limit = max_line_bytes() >> 20
         raise ValueError(
-            f"{path}, line {line:,}: expected a line of at most {limit} MiB, got more; if it is "
-            f"meant, set the environment variable {LINE_VARIABLE}={2 * limit}."
+            f"{path}, line {line:,}: expected at most {limit} MiB per line, got more. For longer "
+            f"lines, set the environment variable {LINE_VARIABLE}={2 * limit}."
         )
 
 
 def is_number(value: object) -> bool:
-    """True if a JSON value is a finite number that a float can hold; true and false are none."""
+    """Whether a JSON value is a finite number within the range of a float; booleans are not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -79,9 +82,9 @@ def is_number(value: object) -> bool:
 
 
 def check_model_name(name: str) -> None:
-    """Raises a ``ValueError`` where a model's name cannot be in an address and be a folder."""
+    """Checks that a model name can be part of a URL and the name of a directory."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", name):
         raise ValueError(
-            f'The name is {quote(name)}: expected letters, digits, ".", "_" and "-", a letter or a '
-            "digit first, as it is part of the address that clients ask."
+            f'name={quote(name)}: expected letters, digits, ".", "_" and "-", starting with a '
+            "letter or a digit, because the name is part of the URL."
         )

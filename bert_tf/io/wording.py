@@ -1,11 +1,7 @@
-"""Text for people: values of files in sentences, each in one short line, and warnings.
+"""Formatting of values in messages, and ``DifferenceWarning``.
 
-A name, a label or a key of a file goes into a sentence or a table by ``quote``, ``one_line`` or
-``listed``: without what a terminal obeys, line breaks, and what is long.
-
-What is done otherwise than a file of another library says is told by ``warn``. In Python it is a
-warning of a category of its own; a command prints it as one line on standard error. Each sentence
-names the key and the consequence.
+``quote``, ``one_line`` and ``listed`` format names, labels and keys from files: they escape control
+characters and line breaks, and shorten long values.
 """
 
 import difflib
@@ -22,16 +18,16 @@ _PACKAGE = __name__.partition(".")[0]
 _MAX_LENGTH = 120
 _MAX_LISTED = 10
 _MAX_REASON_LENGTH = 2000
-# C0 and C1 controls, marks and turns of the writing's direction, separators of lines and of
-# paragraphs, a byte order mark, annotations, what is no character, halves of surrogate pairs.
-# Joiners and soft hyphens stay: words of some languages, and many emoji, need them.
+# C0 and C1 controls, bidirectional marks, line and paragraph separators, byte order marks,
+# annotations, noncharacters and lone surrogates. Joiners and soft hyphens are not escaped, because
+# some languages and many emoji need them.
 _CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
 
 
 def quote(value: object, max_length: int = _MAX_LENGTH) -> str:
-    """Spells a value as Python does, without what a terminal obeys, cut where it is long."""
+    """Returns the ``repr`` of a value, escaped and shortened."""
     representation = reprlib.Repr()
     representation.maxstring = representation.maxother = representation.maxlong = max_length
     representation.maxlevel = 3
@@ -39,14 +35,14 @@ def quote(value: object, max_length: int = _MAX_LENGTH) -> str:
 
 
 def one_line(text: str, max_length: int = _MAX_LENGTH) -> str:
-    """Makes text fit to be shown within a line: no control characters, cut where it is long."""
-    if len(text) > 2 * max_length:  # what is left out anyway takes no time
+    """Returns text on one line, with control characters escaped, shortened to ``max_length``."""
+    if len(text) > 2 * max_length:  # Avoids escaping characters that are cut.
         text = text[:max_length] + text[-max_length:]
     return _shorten(_CONTROL_CHARACTERS.sub(_escape, text), max_length)
 
 
 def near_name(path: str) -> str:
-    """Hint at a similar path that exists, for the sentence on a missing one."""
+    """Returns a suggestion for a missing path, `` (did you mean PATH?)``, or an empty string."""
     folder, name = os.path.split(path)
     try:
         if glob.has_magic(name) or os.path.lexists(path):
@@ -58,13 +54,13 @@ def near_name(path: str) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str], prefix: str = "") -> str:
-    """Behind an unknown name, the one that may be meant, as `` (did you mean --seed?)``."""
+    """Returns a suggestion for an unknown name, `` (did you mean --seed?)``, or an empty string."""
     matches = difflib.get_close_matches(name, list(names), 1)
     return f" (did you mean {one_line(prefix + matches[0])}?)" if matches else ""
 
 
 def markdown_code(text: str) -> str:
-    """A text as code in Markdown; its fence is longer than any within.
+    """Returns text as inline code in Markdown.
 
     >>> markdown_code("a"), markdown_code("`b`")
     ('`a`', '`` `b` ``')
@@ -76,16 +72,16 @@ def markdown_code(text: str) -> str:
 
 
 def listed(names: Iterable[object], limit: int = _MAX_LISTED) -> str:
-    """Lists the first names of a file, each in one short line, and says how many more there are."""
+    """Joins the first names, each on one short line, and adds the number of the remaining ones."""
     all_names = list(names)
     first = ", ".join(one_line(str(name), _MAX_LENGTH // 2) for name in all_names[:limit]) or "none"
     return first if len(all_names) <= limit else f"{first} and {len(all_names) - limit:,} more"
 
 
 def reason(error: BaseException, max_length: int = _MAX_REASON_LENGTH) -> str:
-    """Message of an error on one line, without the names of TensorFlow's graph."""
+    """Returns an error's message on one line, without the names of graph nodes."""
     text = str(getattr(error, "message", None) or error) or type(error).__name__
-    # Known by its name: most commands have not imported TensorFlow when they end.
+    # Compared by name, because most commands fail before TensorFlow is imported.
     if any(base.__name__ == "OpError" for base in type(error).__mro__):
         text = re.sub(r"\{\{function_node [^}]*\}\} ?", "", text.split("[[{{node")[0])
         text = re.sub(r"\s*\[Op:\w+\][^\n]*\s*$", "", text).strip()
@@ -95,18 +91,18 @@ def reason(error: BaseException, max_length: int = _MAX_REASON_LENGTH) -> str:
 
 
 class EscapedStream:
-    """A stream of text that escapes what a terminal obeys and what its encoding does not have.
+    """Text stream that escapes control characters and characters outside its encoding.
 
-    Line breaks and tabs stay.
+    Line breaks and tabs are not escaped.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Writes text; gives the number of its characters."""
+        """Writes text and returns the number of characters."""
         escaped = _CONTROL_CHARACTERS.sub(lambda match: _escape(match, "\n\t"), text)
-        # A stream in memory has no encoding, and takes any text.
+        # Streams in memory have no encoding.
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         self._stream.write(escaped.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
@@ -130,9 +126,10 @@ def _shorten(text: str, max_length: int) -> str:
 
 
 class DifferenceWarning(UserWarning):
-    """A file says something that this library does otherwise, or does not say what it assumed.
+    """Warning about a setting of a file that bert_tf handles differently, or assumes a value for.
 
-    ``warnings.simplefilter("error", bert_tf.DifferenceWarning)`` makes it an error.
+    To raise an error instead, call
+    ``warnings.simplefilter("error", bert_tf.DifferenceWarning)``.
 
     >>> import warnings
     >>> issubclass(DifferenceWarning, UserWarning)
@@ -141,7 +138,7 @@ class DifferenceWarning(UserWarning):
 
 
 def warn(messages: Iterable[str]) -> None:
-    """Warns by each sentence, at the line that called the library."""
+    """Issues a ``DifferenceWarning`` per message, attributed to the line that called bert_tf."""
     frame, level = sys._getframe(), 1
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame, level = frame.f_back, level + 1
@@ -150,7 +147,7 @@ def warn(messages: Iterable[str]) -> None:
 
 
 def print_warnings_as_lines() -> None:
-    """Makes a process print what is told as one line each, other warnings as before."""
+    """Makes the process print each ``DifferenceWarning`` as one line on standard error."""
     show = warnings.showwarning
 
     def show_line(message: Any, category: type[Warning], *location: Any, **options: Any) -> None:

@@ -1,1 +1,1 @@
-"""The embedded server: TensorFlow Serving's REST over an export, and a page to try it."""
+"""Embedded HTTP server for exports, with TensorFlow Serving's REST API and a web page."""

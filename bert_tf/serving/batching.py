@@ -1,9 +1,8 @@
-"""Requests that wait are joined into batches, and large ones are answered in parts.
+"""Batching of waiting requests, and splitting of large requests into parts.
 
-A request does not wait for others: a free thread takes the oldest, and with it those that it may be
-joined with. What is joined, or parted, is answered as it would be alone, but for the rounding of
-floats. Large requests take turns, a part each, in threads of their own, so that no small one waits
-for them: the two kinds share the processor.
+A free thread takes the oldest request together with compatible waiting ones, and never waits for
+more. Batching and splitting change outputs only by float rounding. Large requests have separate
+threads, in which their parts alternate, so that small requests do not wait for them.
 """
 
 import dataclasses
@@ -18,14 +17,14 @@ import numpy as np
 
 from .rest import RestError, Tensors, count_rows, dimensions
 
-Names = frozenset[str] | None  # of outputs; None is all
+Names = frozenset[str] | None  # the names of the requested outputs, or None for all
 Run = Callable[[str, Tensors, Names], Tensors]
-_SHUTDOWN_MESSAGE = "The server ends."
-_COUNTS = "counts"  # the output that says how many values of a row are no padding
-# What outputs of exports are padded with, by the kind of their dtype.
+_SHUTDOWN_MESSAGE = "The server is shutting down."
+_COUNTS = "counts"  # the output with the number of values per row without padding
+# Padding of outputs by the kind of their dtype.
 _PADDING: dict[str, Any] = {"O": b"", "i": -1}
-# The most bytes of a batch of several rows, some 2,000 tokens: more make no processor quicker, and
-# nothing stops what runs.
+# Maximum size of a batch of several rows, about 2,000 tokens. Larger batches are not faster, and a
+# running batch cannot be stopped.
 _MAX_BYTES = 8192
 
 
@@ -34,33 +33,33 @@ class _Request:
     signature: str
     inputs: Tensors
     requested: Names
-    is_batchable: bool  # others
+    is_batchable: bool
     is_large: bool
     size: int  # in bytes
-    parts: list[Any]  # that wait: the numbers of their rows, or an ellipsis for all
-    count: int  # of its parts
+    parts: list[Any]  # the waiting parts: indices of rows, or an ellipsis for all
+    num_parts: int
     answers: list[tuple[Any, Tensors]] = dataclasses.field(default_factory=list)
     waits_since: float = dataclasses.field(default_factory=time.monotonic)
     answer: "Future[Tensors]" = dataclasses.field(default_factory=Future)
 
     @property
     def key(self) -> list[Any]:
-        """The signature and the shapes of rows, which are equal in a batch."""
+        """Signature and shapes of rows, which are equal within a batch."""
         return [self.signature, *(value.shape[1:] for value in self.inputs.values())]
 
 
 def find_padded_outputs(signature: Mapping[str, Any]) -> frozenset[str]:
-    """The outputs that have as many columns as the longest row of a batch needs."""
+    """Returns the outputs that are padded to the longest row of a batch."""
     if any(len(dimensions(info)) > 1 for info in signature["inputs"].values()):
-        return frozenset()  # they have as many as the inputs
+        return frozenset()  # The inputs determine the number of columns.
     outputs = signature["outputs"].items()
     return frozenset(name for name, info in outputs if -1 in dimensions(info)[1:])
 
 
 def is_batchable(signature: Mapping[str, Any]) -> bool:
-    """True if a signature's requests may share a batch.
+    """Whether requests to a signature can share a batch.
 
-    All inputs and outputs have rows, of any number, and ``counts`` says what of a row is padding.
+    This requires a batch dimension in all inputs and outputs, and ``counts`` for padded outputs.
     """
     infos = [*signature["inputs"].values(), *signature["outputs"].values()]
     have_rows = all(dimensions(info)[:1] == [-1] for info in infos)
@@ -68,9 +67,15 @@ def is_batchable(signature: Mapping[str, Any]) -> bool:
 
 
 class Batcher:
-    """Answers requests, in batches of at most ``largest`` rows, by ``workers`` threads a kind.
+    """Thread pool that answers requests in batches.
 
-    What waits for ``max_seconds``, also for its next part, ends with an error.
+    Args:
+        run: Function that runs a signature.
+        signatures: ``SignatureDef`` JSON by name.
+        largest: Maximum number of rows per batch.
+        workers: Number of threads for small requests, and for large ones.
+        max_seconds: Maximum number of seconds that a request, or its next part, may wait before it
+            fails with status 503.
     """
 
     def __init__(
@@ -92,8 +97,8 @@ class Batcher:
         self._lock, self._ends = threading.RLock(), threading.Event()
         self._arrived = {is_large: threading.Condition(self._lock) for is_large in (False, True)}
         self._waiting: list[_Request] = []
-        self._running: list[_Request] = []  # as often as they have parts that run
-        # A process that ends does not wait for daemons: nothing stops what they run.
+        self._running: list[_Request] = []  # One entry per running part.
+        # A process does not wait for daemon threads, whose batches cannot be stopped.
         self._threads = [
             threading.Thread(target=self._work, args=[is_large], daemon=True)
             for is_large in (False, True) * workers
@@ -103,12 +108,12 @@ class Batcher:
             thread.start()
 
     def submit(self, signature: str, inputs: Tensors, outputs: Names = None) -> "Future[Tensors]":
-        """The answer to a request, when there is one; an error is raised from it.
+        """Submits a request and returns a future of its outputs.
 
-        Who does not wait any more cancels it; what of it has not begun is left undone.
+        Canceling the future drops the parts that have not started.
         """
         sizes = [_row_sizes(value) for value in inputs.values()]
-        # Inputs of different numbers of rows are the model's to refuse.
+        # Inputs with different numbers of rows are passed to the model, which raises an error.
         can_batch = self._is_batchable[signature] and len({len(value) for value in sizes}) == 1
         parts = _make_parts(np.sum(sizes, 0), self._largest) if can_batch else [...]
         size = sum(int(value.sum()) for value in sizes)
@@ -122,7 +127,7 @@ class Batcher:
         return request.answer
 
     def close(self, seconds: float) -> None:
-        """Answers what is in hand, refuses what is left after so many seconds, ends the threads."""
+        """Finishes requests for up to ``seconds``, fails the others and ends the threads."""
         end = time.monotonic() + seconds
         with self._lock:
             self._ends.set()
@@ -136,7 +141,7 @@ class Batcher:
             self._resolve(request, RestError(503, _SHUTDOWN_MESSAGE))
 
     def _resolve(self, request: _Request, outcome: Tensors | Exception) -> None:
-        """Answers a request, once, unless it is cancelled."""
+        """Sets the result of a request once, unless it was canceled."""
         answer = request.answer
         with self._lock:
             if answer.running() or answer.done() or not answer.set_running_or_notify_cancel():
@@ -158,10 +163,10 @@ class Batcher:
                 [r.waits_since - deadline for r in waiting if r not in late], default=limit
             )
             for request in late:
-                message = f"The request waited {limit:g} seconds, --max_wait_seconds: ask later."
+                message = f"The request waited {limit:g} seconds (--max_wait_seconds). Retry later."
                 self._resolve(request, RestError(503, message, retry_after=math.ceil(limit)))
 
-    # === What a thread does ===
+    # === Threads ===
 
     def _work(self, is_large: bool) -> None:
         while taken := self._next(is_large):
@@ -170,7 +175,7 @@ class Batcher:
             try:
                 self._answer(batch, rows)
             except Exception as error:
-                # Of whatever kind, it is for the one who asked; of several each is asked alone.
+                # The client gets the error. The requests of a batch are retried one by one.
                 failure = error
                 if len(batch) == 1:
                     self._resolve(batch[0], error)
@@ -186,7 +191,7 @@ class Batcher:
                     self._arrived[is_large].notify_all()
 
     def _next(self, is_large: bool) -> tuple[list[_Request], Any] | None:
-        """The requests that are answered next, and which rows of theirs; at the end nothing."""
+        """Returns the next requests and their rows, or ``None`` on shutdown."""
         with self._lock:
             while True:
                 self._waiting = [r for r in self._waiting if r.parts and not r.answer.done()]
@@ -197,15 +202,15 @@ class Batcher:
                     return None
                 self._arrived[is_large].wait()
             batch = self._batched(sorted(waiting, key=lambda request: request.waits_since))
-            rows = [request.parts.pop() for request in batch][-1]  # all, of several
+            rows = [request.parts.pop() for request in batch][-1]  # An ellipsis for a batch.
             self._running += batch
-            batch[0].waits_since = time.monotonic()  # its turn comes again after the others'
+            batch[0].waits_since = time.monotonic()  # Its next part queues after other requests.
             if batch[0].parts:
                 self._arrived[is_large].notify()
             return batch, rows
 
     def _batched(self, waiting: Sequence[_Request]) -> list[_Request]:
-        """The first, and what joins it."""
+        """Returns the first request and the compatible ones."""
         first, batch = waiting[0], [waiting[0]]
         rows, size = count_rows(first.inputs), first.size
         for request in waiting[1:] if first.is_batchable else ():
@@ -231,11 +236,11 @@ class Batcher:
         found = self._run(signature, inputs, outputs)
         for request, answer in zip(batch, self._split(batch, found), strict=True):
             request.answers.append((rows, answer))
-            if len(request.answers) == request.count:
+            if len(request.answers) == request.num_parts:
                 self._resolve(request, self._concatenate(request))
 
     def _split(self, batch: Sequence[_Request], outputs: Tensors) -> list[Tensors]:
-        """Each request's rows, as wide as they are alone."""
+        """Splits the outputs of a batch by request and removes padding."""
         if len(batch) == 1:
             return [outputs]
         ends = np.cumsum([count_rows(request.inputs) for request in batch])[:-1]
@@ -248,7 +253,7 @@ class Batcher:
         return answers
 
     def _concatenate(self, request: _Request) -> Tensors:
-        """A request's rows in their order, as wide as they are together."""
+        """Concatenates the parts of a request in the order of its rows, with padding."""
         if len(request.answers) == 1:
             return request.answers[0][1]
         parts, answers = zip(*request.answers, strict=True)
@@ -261,7 +266,7 @@ class Batcher:
 
 
 def _row_sizes(values: np.ndarray) -> np.ndarray:
-    """The bytes of each row."""
+    """Returns the size of each row in bytes."""
     rows = np.atleast_1d(values)
     if rows.dtype != object:
         return np.full(len(rows), rows[:1].nbytes)
@@ -270,7 +275,7 @@ def _row_sizes(values: np.ndarray) -> np.ndarray:
 
 
 def _make_parts(sizes: np.ndarray, max_rows: int) -> list[Any]:
-    """The numbers of each part's rows, those of about one size together; the longest are last."""
+    """Splits rows into parts of similar sizes; returns their indices, longest rows last."""
     parts: list[Any] = [[]]
     size = 0
     for row in np.argsort(sizes, kind="stable").tolist():

@@ -1,7 +1,7 @@
-"""``:classify`` and ``:regress``, for exports' signatures of these names: ``tf.Example``s as JSON.
+"""``:classify`` and ``:regress`` requests, with ``tf.Example``s as JSON.
 
-Source: https://www.tensorflow.org/tfx/serving/api_rest; TensorFlow Serving's json_tensor.cc and
-classifier.cc.
+Source: https://www.tensorflow.org/tfx/serving/api_rest, and json_tensor.cc and classifier.cc of
+TensorFlow Serving.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from .rest import Request, RestError, Tensors
 
 _INPUT = "inputs"
 _OUTPUTS = {"classify": {"classes", "scores"}, "regress": {"outputs"}}
-# What values of JSON are in a tf.Example: the dtype that checks them, the field that has them.
+# Dtype and ``tf.train.Feature`` field by type of JSON value.
 _BYTES = ("DT_STRING", "bytes_list")
 _FIELDS = {float: ("DT_FLOAT", "float_list"), int: ("DT_INT64", "int64_list")}
 
 
 def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any], limit: int) -> Request:
-    """The request of a body of ``:classify`` or ``:regress``, of at most so many examples."""
+    """Parses the body of ``:classify`` or ``:regress``, with at most ``limit`` examples."""
     document = rest.parse_document(body)
     name = rest.get_signature_name(document, signatures)
     inputs, outputs = signatures[name]["inputs"], signatures[name]["outputs"]
     if inputs.keys() != {_INPUT} or not outputs.keys() <= _OUTPUTS[action]:
         raise RestError(
-            400, f"The signature {name} is not for :{action}: name one that is by signature_name."
+            400, f"The signature {name} does not support :{action}. Set signature_name."
         )
     examples, context = document.get("examples"), document.get("context", {})
     if not isinstance(examples, list) or not examples:
@@ -43,7 +43,7 @@ def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any], limi
 
 
 def _serialized(example: dict[str, Any]) -> bytes:
-    # JSON strings can contain half a surrogate pair, which no name in a tf.Example can.
+    # JSON strings can contain lone surrogates, which are not valid in the names of a tf.Example.
     rest.to_array([*example], "DT_STRING")
     features = {name: _feature(value) for name, value in example.items()}
     return tf.train.Example(features={"feature": features}).SerializeToString()
@@ -64,7 +64,7 @@ def _feature(content: Any) -> tf.train.Feature:
 
 
 def _reply(outputs: Tensors) -> dict[str, Any]:
-    """The reply: of each example its classes with their scores, or its number."""
+    """Returns the reply with the classes and scores, or the value, of each example."""
     if "outputs" in outputs:
         return {"results": rest.to_json_values(outputs["outputs"])}
     scores = rest.to_json_values(outputs["scores"])

@@ -1,14 +1,14 @@
-"""Counts of what is served, in Prometheus' text form, under TensorFlow Serving's names.
+"""Metrics in Prometheus' text format, with TensorFlow Serving's names.
 
-Source: of TensorFlow Serving prometheus_exporter.cc, and util.cc in servables/tensorflow. What is
-in hand has names of this library: Serving counts what waits in batches of its own.
+Source: prometheus_exporter.cc and servables/tensorflow/util.cc of TensorFlow Serving. The gauges of
+pending requests have names of bert_tf, because TensorFlow Serving's batching differs.
 """
 
 import bisect
 import collections
 from collections.abc import Mapping
 
-# Serving's path, and the one that scrapers take by default.
+# TensorFlow Serving's path, and the default path of Prometheus.
 PATHS = ("/monitoring/prometheus/metrics", "/metrics")
 MEDIA_TYPE = "text/plain; version=0.0.4"
 _SERVING = ":tensorflow:serving:"
@@ -19,15 +19,15 @@ _CODES = {200: "OK", 400: "INVALID_ARGUMENT", 408: "DEADLINE_EXCEEDED", 413: "IN
 
 
 class Metrics:
-    """Counts of the requests to one model."""
+    """Counters of the requests to one model."""
 
     def __init__(self, name: str) -> None:
         self._name, self._rows = name, 0
         self._requests: collections.Counter[str] = collections.Counter()
-        self._times: dict[str, list[float]] = {}  # of each action, in microseconds: by limit, sum
+        self._times: dict[str, list[float]] = {}  # by action: histogram counts, and the sum
 
     def count(self, action: str, status: int, rows: int, seconds: float) -> None:
-        """Counts a request: what was asked, HTTP's status, how many rows, how long it took."""
+        """Counts a request with its HTTP status, number of rows and duration."""
         self._requests[_CODES.get(status, "INTERNAL")] += 1
         self._rows += rows
         times = self._times.setdefault(action.capitalize(), [0] * (len(_LIMITS) + 2))
@@ -35,7 +35,7 @@ class Metrics:
         times[-1] += seconds * 1e6
 
     def text(self, gauges: Mapping[str, int]) -> str:
-        """All counts; ``gauges`` are numbers of the moment."""
+        """Returns all metrics; ``gauges`` are current values by name."""
         lines = [f"# TYPE {_SERVING}request_count counter"]
         for status, number in sorted(self._requests.items()):
             labels = f'model_name="{self._name}",status="{status}"'

@@ -1,8 +1,7 @@
-"""The SavedModel that is served, by TensorFlow alone.
+"""Served SavedModel, run in a TensorFlow session.
 
-A session runs it, as in TensorFlow Serving, a request or a part of one beside others, each of its
-operations by one thread. A function of ``tf.saved_model.load`` takes longer for a sentence, in
-pools of threads that wait for each other.
+As in TensorFlow Serving, a session runs requests in parallel, with one thread per operation. For
+short texts the functions of ``tf.saved_model.load`` are slower, because their thread pools wait.
 """
 
 import ctypes
@@ -25,7 +24,7 @@ from bert_tf.saved_models import replay
 from .rest import RestError, Tensors, to_array
 
 _v1 = tf.compat.v1
-# HTTP's status of a graph's errors, as TensorFlow Serving's http_server.cc has it; others: 500.
+# HTTP status of TensorFlow errors, as in http_server.cc of TensorFlow Serving; otherwise 500.
 _STATUS = {
     **{tf.errors.INVALID_ARGUMENT: 400, tf.errors.OUT_OF_RANGE: 400},
     **{tf.errors.RESOURCE_EXHAUSTED: 429, tf.errors.UNIMPLEMENTED: 501},
@@ -34,9 +33,12 @@ _STATUS = {
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
-    """A loaded SavedModel; ``signatures`` are its ``SignatureDef``s as JSON, by name.
+    """Loaded SavedModel.
 
-    ``functions`` take the values of a signature's inputs and return those of its outputs.
+    Attributes:
+        directory: Directory of the version.
+        signatures: ``SignatureDef`` JSON by name.
+        functions: Functions by signature that map the input values to the output values.
     """
 
     directory: str
@@ -45,30 +47,30 @@ class ServedModel:
 
     @property
     def version(self) -> int:
-        """The version that the directory is named for; else 1."""
+        """Version in the name of the directory, by default 1."""
         name = os.path.basename(self.directory)
         return int(name) if name.isdecimal() else 1
 
     def run(
         self, signature: str, inputs: Tensors, outputs: frozenset[str] | None = None
     ) -> Tensors:
-        """Asks a signature, for some outputs or for all."""
+        """Runs a signature and returns the requested outputs, or all."""
         names = self.signatures[signature]
         try:
             values = self.functions[signature](*(inputs[name] for name in names["inputs"]))
         except tf.errors.OpError as error:
-            # Before it TensorFlow names the graph's node, as Serving does not.
-            sentence = reason(error).rpartition("<stack traces unavailable>")[2].strip()
-            raise RestError(_STATUS.get(error.error_code, 500), sentence) from error
+            # Unlike TensorFlow Serving, TensorFlow prepends the name of the graph node.
+            message = reason(error).rpartition("<stack traces unavailable>")[2].strip()
+            raise RestError(_STATUS.get(error.error_code, 500), message) from error
         answer = zip(names["outputs"], values, strict=True)
         return {name: value for name, value in answer if outputs is None or name in outputs}
 
     def warm_up(self) -> None:
-        """Asks each signature the first sample that the export has."""
+        """Runs each signature with the first sample in the export."""
         try:
             samples = replay.read_samples(self.directory)
         except replay.ReplayError:
-            return  # it is no export of this library's
+            return  # The export has no samples, because bert_tf did not write it.
         for sample in samples:
             if sample.file == f"{sample.signature}.0.json":
                 infos = self.signatures[sample.signature]["inputs"].items()
@@ -80,13 +82,13 @@ class ServedModel:
 
 
 def load(directory: str) -> ServedModel:
-    """Loads the SavedModel of a version's directory."""
+    """Loads the SavedModel in the directory of a version."""
     replay.load_text_operations()
     with tf.Graph().as_default() as graph:
         session = _v1.Session(graph=graph, config=_options())
         definitions = replay.load(directory, functools.partial(_restore, session))
     signatures = {
-        name: json.loads(  # in the order of the names, which maps of a proto do not have
+        name: json.loads(  # Sorted, because proto maps have no order.
             json_format.MessageToJson(
                 definition,
                 preserving_proto_field_name=True,
@@ -108,12 +110,12 @@ def load(directory: str) -> ServedModel:
 
 
 def _restore(session: Any, directory: str) -> Mapping[str, Any]:
-    """Reads a SavedModel into a session, as TensorFlow Serving does: its signatures."""
+    """Restores a SavedModel in a session and returns its signatures."""
     saved = saved_model_pb2.SavedModel()
     with tf.io.gfile.GFile(os.path.join(directory, "saved_model.pb"), "rb") as file:
         saved.ParseFromString(file.read())
     read = saved.meta_graphs[0]
-    _leave_unused(read.graph_def)
+    _remove_unused(read.graph_def)
     saver = _v1.train.import_meta_graph(read)
     if saver is not None:
         saver.restore(session, os.path.join(directory, "variables", "variables"))
@@ -126,8 +128,8 @@ def _restore(session: Any, directory: str) -> Mapping[str, Any]:
     return dict(read.signature_def.items())
 
 
-def _leave_unused(graph: Any) -> None:
-    """Removes functions that no signature calls, such as those for training: half of an export."""
+def _remove_unused(graph: Any) -> None:
+    """Removes functions that no signature calls, such as training functions."""
     functions = {function.signature.name: function for function in graph.library.function}
     used: set[str] = set()
     waiting = [graph.node]
@@ -138,9 +140,8 @@ def _leave_unused(graph: Any) -> None:
             for name in {node.op, *named} & functions.keys() - used:
                 used.add(name)
                 waiting.append(functions[name].node_def)
-    kept = [function for name, function in functions.items() if name in used]
     del graph.library.function[:], graph.library.gradient[:]
-    graph.library.function.extend(kept)
+    graph.library.function.extend(functions[name] for name in functions if name in used)
 
 
 def _options() -> Any:
@@ -153,7 +154,7 @@ def _options() -> Any:
 
 
 def return_memory() -> None:
-    """Gives back to the system what loading or answers needed; glibc keeps it."""
+    """Returns free memory to the operating system, which glibc does not do by itself."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

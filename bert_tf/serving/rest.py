@@ -1,11 +1,11 @@
-"""TensorFlow Serving's REST interface: addresses, requests to tensors, tensors to replies, errors.
+"""TensorFlow Serving's REST API: paths, requests, replies and errors.
 
-A client of this server is one of TensorFlow Serving, too: addresses, bodies and codes are those of
-Serving, and the sentences of common errors. Rarer misuse of one kind has one sentence. Source:
-https://www.tensorflow.org/tfx/serving/api_rest, and of TensorFlow Serving http_rest_api_util.cc,
-json_tensor.cc and get_model_status_impl.cc. Nothing here loads TensorFlow.
+Paths, bodies, status codes and the messages of common errors are those of TensorFlow Serving, so
+that its clients work with this server. Source: https://www.tensorflow.org/tfx/serving/api_rest, and
+http_rest_api_util.cc, json_tensor.cc and get_model_status_impl.cc of TensorFlow Serving. This
+module does not import TensorFlow.
 
-A signature is a ``SignatureDef`` as JSON, as the metadata have it.
+Signatures are ``SignatureDef`` JSON, as in the metadata reply.
 """
 
 import base64
@@ -32,9 +32,9 @@ _PATHS = {
     "GET": re.compile(f"{_MODEL}(?:/(metadata))?", re.IGNORECASE),
 }
 _MAX_VALUE_LENGTH = 200
-# Integers that orjson may read as floats, as they are beyond 64 bits.
+# Integers beyond 64 bits, which orjson reads as floats.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
-# Numbers of an answer: some 200 MB as JSON.
+# Maximum number of values in a reply, about 200 MB of JSON.
 _MAX_VALUES = 10_000_000
 _DTYPES: dict[str, Any] = {
     **{"DT_STRING": object, "DT_BOOL": np.bool_, "DT_FLOAT": np.float32, "DT_DOUBLE": np.float64},
@@ -48,9 +48,12 @@ _JSON_TYPES: dict[type, str] = {
 
 
 class RestError(Exception):
-    """A reply that is an error, by HTTP's status code and a sentence.
+    """Error reply.
 
-    ``retry_after`` are the seconds after which the client may ask again.
+    Args:
+        status: HTTP status code.
+        message: Error message.
+        retry_after: Number of seconds after which the client may retry.
     """
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
@@ -60,21 +63,28 @@ class RestError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request to a signature; the inputs' strings are ``bytes``, in arrays of objects."""
+    """Parsed request.
+
+    Attributes:
+        signature: Name of the signature.
+        inputs: Inputs by name. Strings are ``bytes`` in object arrays.
+        reply: Converts the outputs to the reply.
+        outputs: Names of the requested outputs, or ``None`` for all.
+    """
 
     signature: str
     inputs: Tensors
-    reply: Callable[[Tensors], dict[str, Any]]  # to the one who asked, of the outputs
-    outputs: frozenset[str] | None = None  # those that are wanted; None is all
+    reply: Callable[[Tensors], dict[str, Any]]
+    outputs: frozenset[str] | None = None
 
 
-# === Addresses ===
+# === Paths ===
 
 
 def parse_action(method: str, path: str, name: str, version: int) -> str:
-    """The action that an address asks of the one model that is served under a name.
+    """Returns the action of a path for the served model.
 
-    One of ``status``, ``metadata``, ``predict``, ``classify`` and ``regress``.
+    The actions are ``status``, ``metadata``, ``predict``, ``classify`` and ``regress``.
     """
     method = "GET" if method == "HEAD" else method
     match = method in _PATHS and _PATHS[method].fullmatch(path)
@@ -92,14 +102,14 @@ def parse_action(method: str, path: str, name: str, version: int) -> str:
 
 
 def status_reply(version: int) -> dict[str, Any]:
-    """Status of a model whose version is served."""
+    """Returns the status reply for an available version."""
     status = {"error_code": "OK", "error_message": ""}
     served = {"version": str(version), "state": "AVAILABLE", "status": status}
     return {"model_version_status": [served]}
 
 
 def metadata_reply(name: str, version: int, signatures: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata of a model: its signatures."""
+    """Returns the metadata reply with the signatures of the model."""
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(version)},
         "metadata": {"signature_def": {"signature_def": dict(signatures)}},
@@ -110,9 +120,9 @@ def metadata_reply(name: str, version: int, signatures: Mapping[str, Any]) -> di
 
 
 def parse_predict(body: bytes, signatures: Mapping[str, Any], limit: int) -> Request:
-    """The request of a body of ``:predict``, of at most so many rows.
+    """Parses the body of ``:predict``, with at most ``limit`` rows.
 
-    Its member ``output_filter`` is that of TensorFlow Serving's gRPC: a list of outputs' names.
+    ``output_filter``, a list of output names, is the field of TensorFlow Serving's gRPC API.
     """
     document = parse_document(body)
     name = get_signature_name(document, signatures)
@@ -139,9 +149,9 @@ def parse_predict(body: bytes, signatures: Mapping[str, Any], limit: int) -> Req
 
 
 def check_rows(value: Any, limit: int) -> None:
-    """Refuses rows that are too many, before anything is made of them."""
+    """Checks the number of rows before they are converted."""
     if isinstance(value, list) and len(value) > limit:
-        raise _bad_request(f"The request has {len(value)} rows, and --max_rows is {limit}.")
+        raise _bad_request(f"The request has {len(value)} rows, more than {limit} (--max_rows).")
 
 
 def _parse_output_filter(names: Any, outputs: Mapping[str, Any]) -> frozenset[str] | None:
@@ -161,7 +171,7 @@ def _parse_output_filter(names: Any, outputs: Mapping[str, Any]) -> frozenset[st
 
 
 def parse_document(body: bytes) -> dict[str, Any]:
-    """A body's JSON, an object."""
+    """Parses a body, which must be a JSON object."""
     if not body:
         raise _bad_request("JSON Parse error: The document is empty")
     try:
@@ -174,20 +184,20 @@ def parse_document(body: bytes) -> dict[str, Any]:
 
 
 def _parse_json(body: bytes) -> Any:
-    """What ``parse_json`` reads, in a fraction of the time where it is strict JSON."""
-    gc.disable()  # it would look at a megabyte of empty lists again and again, as they are made
+    """Parses JSON with orjson, or with ``parse_json`` if it is not strict JSON."""
+    gc.disable()  # Repeated collections would scan the growing lists.
     try:
         if not _LONG_NUMBER.search(body):
             with contextlib.suppress(orjson.JSONDecodeError):
                 return orjson.loads(body)
-        # UTF-16, a byte order mark, NaN, half a character, or an error that has a sentence.
+        # UTF-16, a byte order mark, NaN, lone surrogates, or invalid JSON.
         return parse_json(body, "the body")
     finally:
         gc.enable()
 
 
 def get_signature_name(document: dict[str, Any], signatures: Mapping[str, Any]) -> str:
-    """The signature that a request names, or the default."""
+    """Returns the name of the request's signature, by default ``serving_default``."""
     name = document.get("signature_name", "")
     if name == "":
         name = "serving_default"
@@ -199,7 +209,7 @@ def get_signature_name(document: dict[str, Any], signatures: Mapping[str, Any]) 
 
 
 def _columns_by_name(value: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of inputs by name, of a request that says ``inputs``."""
+    """Returns the input values by name for a request with ``inputs``."""
     if not isinstance(value, dict) or _is_base64(value):
         return _only_column("inputs is a plain value/list, but expecting an object", value, inputs)
     for name in inputs:
@@ -209,7 +219,7 @@ def _columns_by_name(value: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _columns_of_rows(rows: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of inputs by name, of a request that says ``instances``."""
+    """Returns the input values by name for a request with ``instances``."""
     if not isinstance(rows, list) or not rows:
         raise _bad_request(
             f"JSON Value: {format_value(rows)} Expecting 'instances' to be a list with values"
@@ -238,24 +248,24 @@ def _only_column(problem: str, value: Any, inputs: Mapping[str, Any]) -> dict[st
 def _tensor(name: str, value: Any, info: Mapping[str, Any]) -> np.ndarray:
     sizes, is_any = dimensions(info), info["tensor_shape"]["unknown_rank"]
     shape, first = [], value
-    while isinstance(first, list):  # too many levels are refused before they become an array
+    while isinstance(first, list):  # Rejects wrong nesting before it is converted to an array.
         shape.append(len(first))
         first = first[0] if first else None
     tensor = to_array(value, info["dtype"]) if is_any or len(shape) == len(sizes) else None
     shape = shape if tensor is None else [*tensor.shape]
     fits = len(shape) == len(sizes) and all(map(lambda size, got: size in (-1, got), sizes, shape))
     if tensor is None or not (is_any or fits):
-        raise _bad_request(f"Expected {name} of shape {sizes}, -1 for any size, and got {shape}.")
+        raise _bad_request(f"{name}: expected the shape {sizes} (-1 is any size), got {shape}.")
     return tensor
 
 
 def to_array(value: Any, dtype: str) -> np.ndarray:
-    """A JSON value, lists in lists of one size each, as an array of a type such as ``DT_FLOAT``."""
+    """Converts nested lists of equal sizes to an array of a dtype such as ``DT_FLOAT``."""
     if dtype not in _DTYPES:
         raise RestError(501, f"Conversion of JSON Value: {format_value(value)} to type: {dtype}")
-    # Lists of several sizes or levels stay lists, in an array of objects.
+    # Lists of different sizes or depths remain lists in an object array.
     leaves, kind = np.array(value, object), np.dtype(_DTYPES[dtype])
-    if kind.kind in "iu" and {*map(type, leaves.flat)} == {int}:  # ids, of which there are many
+    if kind.kind in "iu" and {*map(type, leaves.flat)} == {int}:  # A fast path for ids.
         limits = np.iinfo(kind)
         if limits.min <= leaves.min() and leaves.max() <= limits.max:
             return leaves.astype(kind)
@@ -281,7 +291,7 @@ def _to_scalar(value: Any, dtype: str) -> Any:
 
 
 def _fits_dtype(value: Any, kind: np.dtype) -> bool:
-    """True if a type of numbers, or of booleans, has a JSON value without loss."""
+    """Whether a numeric or boolean dtype can represent a JSON value exactly."""
     if kind.kind in "iu":
         return type(value) is int and bool(np.iinfo(kind).min <= value <= np.iinfo(kind).max)
     if kind.kind == "f" and type(value) is int:
@@ -302,20 +312,21 @@ def _to_bytes(value: str | dict[str, Any]) -> bytes:
         if _is_base64(value):
             text = value["b64"].rstrip("=")
             return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except ValueError:  # half a surrogate pair, or another alphabet than that of base64
+    except ValueError:  # A lone surrogate, or invalid base64.
         pass
     raise _bad_request(
-        f"JSON Value: {format_value(value)} is no text, or not formatted correctly for base64 data"
+        f"JSON Value: {format_value(value)} is not a string, or not formatted correctly for base64 "
+        "data"
     )
 
 
 def dimensions(info: Mapping[str, Any]) -> list[int]:
-    """Sizes of an input or output of a signature; -1 is any."""
+    """Returns the shape of an input or output, with -1 for any size."""
     return [int(dim["size"]) for dim in info["tensor_shape"].get("dim", ())]
 
 
 def count_rows(tensors: Tensors) -> int:
-    """The rows of a request's inputs, or of its outputs."""
+    """Returns the number of rows of inputs or outputs."""
     return max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=1)
 
 
@@ -324,7 +335,7 @@ def _bad_request(message: str) -> RestError:
 
 
 def format_value(value: Any) -> str:
-    """A JSON value, or its beginning, as errors show it."""
+    """Formats and shortens a JSON value for an error message."""
     text = "".join(itertools.islice(json.JSONEncoder().iterencode(value), _MAX_VALUE_LENGTH))
     return text if len(text) < _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
@@ -333,21 +344,24 @@ def format_value(value: Any) -> str:
 
 
 def predict_reply(outputs: Tensors, *, is_row: bool, is_single: bool) -> dict[str, Any]:
-    """The reply to ``:predict``, by rows or by columns, for ``encode``.
+    """Returns the reply to ``:predict``, for ``encode``.
 
-    ``is_single`` says that the signature has a single output, which has no name in a reply.
+    Args:
+        outputs: Outputs by name.
+        is_row: Whether the reply is in row format (``predictions``).
+        is_single: Whether the signature has one output, which is then not named in the reply.
     """
     values = sum(array.size for array in outputs.values())
     if values > _MAX_VALUES:
         raise RestError(
             429,
-            f"The answer has {values:,} values, and the most is {_MAX_VALUES:,}: ask fewer rows.",
+            f"The reply would have {values:,} values, more than {_MAX_VALUES:,}. Send fewer rows.",
         )
     rows = {array.shape[:1] for array in outputs.values()}
     if is_row and (len(rows) > 1 or () in rows):
         raise _bad_request(
-            f"Tensor names: {', '.join(sorted(outputs))} have inconsistent batch size: ask with "
-            "'inputs' in place of 'instances'"
+            f"Tensor names: {', '.join(sorted(outputs))} have inconsistent batch size. Send "
+            "'inputs' instead of 'instances'."
         )
     columns = {name: _column(name, array) for name, array in sorted(outputs.items())}
     if is_single:
@@ -365,17 +379,17 @@ def _column(name: str, array: np.ndarray) -> Any:
 
 
 def to_json_values(array: np.ndarray) -> Any:
-    """An array for ``encode``, which writes the numbers that ``to_json`` has."""
+    """Converts an array for ``encode``, with the same digits as ``replay.to_json``."""
     is_float = array.dtype in (np.float32, np.float64)
     if array.dtype.kind in "iub" or (is_float and np.isfinite(array).all()):
         return np.ascontiguousarray(array) if array.ndim else array[()]
-    from bert_tf.saved_models.replay import to_json  # it imports TensorFlow, loaded by now
+    from bert_tf.saved_models.replay import to_json  # Imports TensorFlow.
 
     return _encode_non_finite(to_json(array))
 
 
 def _encode_non_finite(value: Any) -> Any:
-    """Values with NaN and infinities, which JSON has not, as the words that Serving writes."""
+    """Converts NaN and infinities to the literals that TensorFlow Serving writes."""
     if isinstance(value, list):
         return [_encode_non_finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -390,5 +404,5 @@ def _as_base64(value: Any) -> Any:
 
 
 def encode(reply: dict[str, Any]) -> bytes:
-    """A reply, whose arrays are those of ``to_json_values``, as JSON."""
+    """Encodes a reply with arrays of ``to_json_values`` as JSON."""
     return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -1,6 +1,6 @@
-"""The HTTP server: what it accepts, within bounds, and the page at ``/``.
+"""HTTP server with limits on requests, and the web page at ``/``.
 
-Nothing here loads TensorFlow, so that it answers while the model loads.
+This module does not import TensorFlow, so that the server responds while the model loads.
 """
 
 import asyncio
@@ -29,19 +29,18 @@ from .batching import Batcher
 if TYPE_CHECKING:
     from .model import ServedModel
 
-# A client has so many seconds to send a body, and so many bytes of bodies may be coming.
-_BODY_S = 30
-_MAX_PENDING_BYTES = 64 << 20
-# At the end, the bodies that are coming have so many, and the answers.
+_BODY_S = 30  # maximum number of seconds for sending a body
+_MAX_PENDING_BYTES = 64 << 20  # of all bodies that are being received
+# Seconds for receiving bodies, and for responses, on shutdown.
 _SHUTDOWN_BODY_S = 1
 _SHUTDOWN_S = 20
 _CALLBACK_S = 5
-_LARGEST_BATCH = 64
-# Bytes of a body, and values of an answer, that take less time than another thread's turn.
+_MAX_BATCH_SIZE = 64
+# Bytes of a body, or values of a response, that are converted faster than a thread switch.
 _SMALL = 4096
 _BACKLOG = 1024
 _JSON = "application/json"
-# What an ASGI application is called with, and the parts of a message.
+# Types of an ASGI application.
 _Message = dict[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
@@ -49,7 +48,14 @@ _Send = Callable[[_Message], Awaitable[None]]
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The most rows and bytes of a request, requests in hand, and seconds that one waits."""
+    """Limits on requests.
+
+    Attributes:
+        rows: Maximum number of rows per request.
+        bytes: Maximum number of bytes per request.
+        waiting: Maximum number of pending requests.
+        seconds: Maximum number of seconds that a request may wait.
+    """
 
     rows: int
     bytes: int
@@ -66,34 +72,34 @@ class _Reply:
 
 
 class Application:
-    """Answers HTTP requests to one model, once it is open: an ASGI application."""
+    """ASGI application for one model, which returns status 503 until ``open`` is called."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name, self._limits = name, limits
         self._model: ServedModel | None = None
         self._batcher: Batcher
         self._metrics = metrics.Metrics(name)
-        self._answers: set[asyncio.Future[rest.Tensors]] = set()  # of the requests in hand
+        self._answers: set[asyncio.Future[rest.Tensors]] = set()
         self._in_flight = 0
-        # Of the bodies that are coming, the oldest first: limit of time, bytes so far.
+        # Timeout and received bytes of each body, oldest first.
         self._pending_bodies: dict[asyncio.Timeout, int] = {}
         self._pending_bytes = 0
-        # One: parsed JSON takes many times the space of its text.
+        # A single thread, because parsed JSON takes many times the memory of its text.
         self._json = ThreadPoolExecutor(1)
 
     def open(self, model: "ServedModel", batcher: Batcher) -> None:
-        """Answers by a model from now on."""
+        """Starts answering requests with a model."""
         self._batcher, self._model = batcher, model
 
     def end_soon(self) -> None:
-        """Gives up the bodies that do not come soon, and then the answers, as the server ends."""
+        """Sets the shutdown timeouts of bodies and responses."""
         loop = asyncio.get_running_loop()
         for limit in [*self._pending_bodies]:
             self._reschedule(limit, loop.time() + _SHUTDOWN_BODY_S)
         loop.call_later(_SHUTDOWN_S, lambda: [answer.cancel() for answer in self._answers])
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        """Answers a request."""
+        """Handles a request."""
         try:
             reply = await self._reply(scope, receive)
         except rest.RestError as error:
@@ -102,7 +108,7 @@ class Application:
             reply = _Reply(error.status, rest.encode({"error": str(error)}), headers=headers)
         except Exception as error:
             connections.LINE_HANDLER.write_line(repr(error))
-            message = "The server failed; its standard error says more."
+            message = "Internal error. See the standard error of the server."
             reply = _Reply(500, rest.encode({"error": message}))
         headers = {"content-type": reply.media_type, "content-length": str(len(reply.body))}
         sent = [(k.encode(), v.encode()) for k, v in {**headers, **reply.headers}.items()]
@@ -117,7 +123,7 @@ class Application:
             now = {"requests_in_hand": self._in_flight, "request_bytes_coming": self._pending_bytes}
             return _Reply(200, self._metrics.text(now).encode(), metrics.MEDIA_TYPE)
         if self._model is None:
-            raise rest.RestError(503, "The model is loading: ask again soon.", retry_after=5)
+            raise rest.RestError(503, "The model is loading. Retry later.", retry_after=5)
         version, signatures = self._model.version, self._model.signatures
         action = rest.parse_action(method, path, self._name, version)
         if action == "status":
@@ -128,7 +134,7 @@ class Application:
         return _Reply(200, await self._measured(action, is_gzip, receive, signatures))
 
     def _page(self) -> _Reply:
-        """The page, which may run its own script and style alone, and ask this server alone."""
+        """Returns the page, with a policy that allows only its own script, style and server."""
         nonce = secrets.token_urlsafe(16)
         file = importlib.resources.files(__package__) / "page.html"
         text = file.read_text(encoding="utf-8")
@@ -152,7 +158,9 @@ class Application:
             body = await self._body(receive)
             start = time.monotonic()
             if self._in_flight >= self._limits.waiting:
-                message = f"{self._limits.waiting} requests are in hand, --max_waiting: ask later."
+                message = (
+                    f"{self._limits.waiting} requests are pending (--max_waiting). Retry later."
+                )
                 raise rest.RestError(503, message, retry_after=1)
             self._in_flight += 1
             try:
@@ -170,7 +178,7 @@ class Application:
             self._metrics.count(action, status, rows, time.monotonic() - start)
 
     async def _body(self, receive: _Receive) -> bytes:
-        """The body, or a refusal once more bytes have come than are allowed."""
+        """Receives the body, up to the maximum number of bytes."""
         max_bytes, body, limit = self._limits.bytes, bytearray(), asyncio.timeout(_BODY_S)
         self._pending_bodies[limit] = 0
         try:
@@ -179,7 +187,7 @@ class Application:
                     body += message["body"]
                     if len(body) > max_bytes:
                         raise rest.RestError(
-                            413, f"The body has more than {max_bytes} bytes, --max_bytes."
+                            413, f"The body has more than {max_bytes} bytes (--max_bytes)."
                         )
                     if not message.get("more_body"):
                         return bytes(body)
@@ -187,15 +195,15 @@ class Application:
         except TimeoutError:
             raise rest.RestError(
                 408,
-                f"The body did not come within {_BODY_S} seconds, or before the server ended or "
-                "had no room for it.",
+                f"The body was not received within {_BODY_S} seconds, or the server shut down or "
+                "reached its memory limit.",
             ) from None
         finally:
             self._pending_bytes -= self._pending_bodies.pop(limit, 0)
         raise _client_left_error()
 
     def _limit_pending_bytes(self, limit: asyncio.Timeout, size: int) -> None:
-        """Counts bytes of a body; beyond the most of all, those that came first are given up."""
+        """Counts received bytes, and expires the oldest bodies if the total is too large."""
         if limit in self._pending_bodies:
             self._pending_bodies[limit] += size
             self._pending_bytes += size
@@ -213,10 +221,10 @@ class Application:
     async def _parsed(
         self, action: str, body: bytes, is_gzip: bool, signatures: Mapping[str, Any]
     ) -> rest.Request:
-        """The request of a body; a large one is parsed aside, so that no small one waits for it."""
+        """Parses a body; large ones in a thread, so that small requests do not wait."""
         limits, parser = self._limits, rest.parse_predict
         if action != "predict":
-            from .classify_regress import parse_examples  # which imports TensorFlow
+            from .classify_regress import parse_examples  # Imports TensorFlow.
 
             parser = functools.partial(parse_examples, action)
 
@@ -229,7 +237,7 @@ class Application:
         return await asyncio.get_running_loop().run_in_executor(self._json, parse)
 
     async def _answer(self, request: rest.Request, receive: _Receive) -> bytes:
-        """The reply to a request, which is dropped when its client leaves."""
+        """Returns the reply to a request, which is canceled if the client disconnects."""
         future = self._batcher.submit(request.signature, request.inputs, request.outputs)
         answer = asyncio.wrap_future(future)
         disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
@@ -241,7 +249,7 @@ class Application:
             raise (
                 _client_left_error()
                 if disconnect.done()
-                else rest.RestError(503, "The server ends.")
+                else rest.RestError(503, "The server is shutting down.")
             ) from None
         finally:
             self._answers.discard(answer)
@@ -254,7 +262,7 @@ class Application:
 
 
 def _client_left_error() -> rest.RestError:
-    return rest.RestError(499, "The client has left.")
+    return rest.RestError(499, "The client disconnected.")
 
 
 async def _wait_for_disconnect(receive: _Receive) -> None:
@@ -263,16 +271,16 @@ async def _wait_for_disconnect(receive: _Receive) -> None:
 
 
 def _inflated(body: bytes, limit: int) -> bytes:
-    """What a gzip body has, of at most so many bytes."""
+    """Decompresses a gzip body of at most ``limit`` bytes."""
     inflate = zlib.decompressobj(wbits=31)
     try:
         text = inflate.decompress(body, limit + 1)
     except zlib.error as error:
         raise rest.RestError(400, f"The body is not gzip: {error}.") from error
     if len(text) > limit:
-        raise rest.RestError(413, f"The body inflates to more than {limit} bytes, --max_bytes.")
+        raise rest.RestError(413, f"The body inflates to more than {limit} bytes (--max_bytes).")
     if not inflate.eof or inflate.unused_data:
-        raise rest.RestError(400, "The body is not one whole gzip stream.")
+        raise rest.RestError(400, "The body is not a complete gzip stream.")
     return text
 
 
@@ -287,11 +295,11 @@ class _Uvicorn(uvicorn.Server):
             logger.handlers, logger.propagate = [connections.LINE_HANDLER], False
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(_BACKLOG)  # who may wait; config's are accepted at a time
+            listening.listen(_BACKLOG)  # The backlog of the config is the number per accept loop.
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._application.end_soon()
-        asyncio.get_running_loop().call_later(_SHUTDOWN_S + 1, self._abort)  # what nobody reads
+        asyncio.get_running_loop().call_later(_SHUTDOWN_S + 1, self._abort)
         await super().shutdown(sockets)
 
     def _abort(self) -> None:
@@ -300,7 +308,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Server:
-    """Listens in a thread, from its beginning; ends after the answers to the requests in hand."""
+    """Server that listens in a thread, and finishes pending requests when the context exits."""
 
     def __init__(self, name: str, listening: socket.socket, limits: Limits) -> None:
         self._limits, self._application = limits, Application(name, limits)
@@ -327,29 +335,29 @@ class Server:
         return self
 
     def open(self, model: "ServedModel") -> None:
-        """Answers by a model from now on."""
+        """Starts answering requests with a model."""
         batcher = Batcher(
             model.run,
             model.signatures,
-            largest=min(_LARGEST_BATCH, self._limits.rows),
+            largest=min(_MAX_BATCH_SIZE, self._limits.rows),
             workers=max(usable_cores(), 2),
             max_seconds=self._limits.seconds,
         )
-        # What is loaded stays: collections need not look at it, which takes half a second.
+        # Excludes the loaded objects from garbage collections, which would take half a second.
         gc.collect()
         gc.freeze()
         self._batcher = batcher
         self._application.open(model, batcher)
 
     def wait(self, callback: Callable[[], None]) -> None:
-        """Raises the error of a server that has failed; calls ``callback`` every few seconds."""
+        """Waits for the server to end, raises its error, and calls ``callback`` periodically."""
         while True:
             with contextlib.suppress(TimeoutError):
                 return self._finished.result(_CALLBACK_S)
             callback()
 
     def __exit__(self, *error: object) -> None:
-        """Ends the server within half a minute; a second signal ends it at once."""
+        """Stops the server within 30 seconds; a second signal stops it immediately."""
         self._uvicorn.should_exit = True
         try:
             self._finished.result()

@@ -29,18 +29,18 @@ def test_an_answer_has_a_kind_and_a_reason(file):
     [
         ("config.json", {"hidden_size": 8, "num_beams": 3, "auto_map": None}, []),
         ("config.json", {"feed_forward_type": "geglu", "rotary": None},
-         ["c: 'feed_forward_type' is not known here, and what it says is not done."]),
+         ["c: unknown keys are ignored: 'feed_forward_type'."]),
         ("config.json", {"auto_map": {"AutoModel": "own.Bert"}},
-         ["c: auto_map is {'AutoModel': 'own.Bert'}: code of the model's own is not run: BERT as "
-          "published is computed."]),
+         ["c: auto_map={'AutoModel': 'own.Bert'}: custom model code is not run; the standard "
+          "BERT is computed."]),
         ("config.json", {"sentence_transformers": {"activation_fn": "f", "other": 1}},
-         ["c: 'sentence_transformers.other' is not known here, and what it says is not done."]),
+         ["c: unknown keys are ignored: 'sentence_transformers.other'."]),
         ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 9}}}, []),
         ("sentence_bert_config.json", {"processing_kwargs": {"text": {"stride": 2}}},
-         ["c: 'processing_kwargs.text.stride' is not known here, and what it says is not done."]),
+         ["c: unknown keys are ignored: 'processing_kwargs.text.stride'."]),
         ("modules.json", {"kwargs": []}, []),
         ("modules.json", {"kwargs": ["task"]},
-         ["c: kwargs is ['task']: arguments of encode are not handed to the module."]),
+         ["c: kwargs=['task']: arguments of encode are not passed to the module."]),
     ],
 )  # fmt: skip
 def test_what_is_told(file, values, told):
@@ -51,12 +51,12 @@ def test_what_is_told(file, values, told):
     "file, values, sentence",
     [
         ("config.json", {"is_encoder_decoder": True},
-         "c: is_encoder_decoder is True, expected False: one half of a pair of models cannot "
-         "be computed"),
+         "c: is_encoder_decoder=True: expected False; encoder-decoder models are not supported"),
         ("config.json", {"quantization_config": {"bits": 4}},
-         r"c: quantization_config is \{'bits': 4\}, save the model dequantised"),
+         r"c: quantization_config=\{'bits': 4\}: quantized weights are not supported. Save the "
+         "model dequantized"),
         ("config.json of a DistilBERT", {"pruned_heads": {"0": [1]}},
-         r"c: pruned_heads is \{'0': \[1\]\}, expected \{\} or \[\]"),
+         r"c: pruned_heads=\{'0': \[1\]\}: expected \{\} or \[\]; "),
     ],
 )  # fmt: skip
 def test_what_is_refused(file, values, sentence):

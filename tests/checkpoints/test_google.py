@@ -142,7 +142,9 @@ def test_the_directorys_name_says_the_casing(tmp_path, folder, lower):
 
 def test_no_config(tmp_path):
     write_bundle(str(tmp_path / "model.ckpt-1"), [stored("x", np.zeros(1))])
-    sentence = r"json is missing: put the bert_config\.json of .*, model\.ckpt-1\.$"
+    sentence = (
+        r"^No such file: .*json\. Add the bert_config\.json of the model next to model\.ckpt-1"
+    )
     with pytest.raises(ValueError, match=sentence):
         google.read_checkpoint(str(tmp_path))
 
@@ -152,8 +154,8 @@ def test_a_description_from_a_stranger(tmp_path):
     path = _write(tmp_path / "x", MODELS["encoder"], config=hostile)
     with pytest.raises(
         ValueError,
-        match=r"config\.json, bert_tf: class_name is 'os\.system', expected one of BertEncoder, "
-        "BertPretrainer, BertClassifier, BertRegressor, BertTokenClassifier, BertFeatureTagger, "
-        "BertSpanPredictor, BertMultipleChoice",
+        match=r"config\.json, bert_tf: class_name: expected one of BertEncoder, BertPretrainer, "
+        "BertClassifier, BertRegressor, BertTokenClassifier, BertFeatureTagger, BertSpanPredictor, "
+        r"BertMultipleChoice, got 'os\.system'",
     ):
         google.read_checkpoint(path)

@@ -94,10 +94,9 @@ def test_without_the_package(monkeypatch):
     with pytest.raises(ValueError) as error:
         open_checkpoint(f"hf://{NAME}")
     assert str(error.value) == (
-        f"hf://{NAME} is found and fetched by huggingface_hub, which is not installed: "
-        f"pip install 'bert_tf[hub]', or bring the files of http://127.0.0.1:9/{NAME} "
-        "(config.json, model.safetensors, vocab.txt, tokenizer*.json) into a directory, and name "
-        "the directory."
+        f"hf://{NAME}: huggingface_hub is not installed. Run pip install 'bert_tf[hub]', or "
+        "download config.json, model.safetensors, vocab.txt and tokenizer*.json from "
+        f"http://127.0.0.1:9/{NAME} into a directory and pass the directory."
     )
 
 
@@ -116,8 +115,8 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model):
         assert open_checkpoint(f"hf://{NAME}@{revision}").path == str(older)
     assert open_checkpoint(f"hf://{NAME}@{COMMIT}/").path.endswith(COMMIT)
     message = (
-        r"^hf://.*@v2 is not in .*, and cannot be fetched \(.*\): try again, or bring the files of "
-        r".* into a directory, and name the directory\.$"
+        r"^hf://.*@v2 is not in .* and cannot be downloaded: .*\. Try again, or download .* into a "
+        r"directory and pass the directory\.$"
     )
     with pytest.raises(ValueError, match=message):
         open_checkpoint(f"hf://{NAME}@v2")
@@ -143,8 +142,8 @@ def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
     assert checkpoint.tokenization is None
     (cache / f"models--{NAME.replace('/', '--')}/snapshots/{COMMIT}/model.safetensors").unlink()
     message = (
-        r"^hf://someone/a-bert_1.5 is not in .*, and cannot be fetched \(.*\): try again, or bring "
-        r"the files of .* into a directory, and name the directory\.$"
+        r"^hf://someone/a-bert_1.5 is not in .* and cannot be downloaded: .*\. Try again, or "
+        r"download .* into a directory and pass the directory\.$"
     )
     with pytest.raises(ValueError, match=message):
         open_checkpoint(f"hf://{NAME}")
@@ -160,8 +159,8 @@ def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
 def test_a_name_that_is_none_is_refused(name, monkeypatch):
     monkeypatch.setattr(hub, "_fetch", lambda *_: pytest.fail("asked the hub"))
     sentence = (
-        "names no model of the Hugging Face hub: expected hf://OWNER/NAME or "
-        "hf://OWNER/NAME@REVISION, such as hf://google-bert/bert-base-uncased"
+        "expected hf://OWNER/NAME or hf://OWNER/NAME@REVISION, such as "
+        "hf://google-bert/bert-base-uncased"
     )
     with pytest.raises(ValueError, match=sentence) as error:
         open_checkpoint(name)
@@ -276,9 +275,7 @@ def test_the_small_files_are_fetched_and_no_code(server):
         (server.root / f"further-{number}.json").write_bytes(b"{}")
     (server.root / "trainer_state.json").write_bytes(b" " * (65 << 20))
     for _ in range(2):
-        message = (
-            r"adapter_config\.json is an adapter's, which transformers puts on a model's weights:"
-        )
+        message = r"adapter_config\.json is an adapter\. Merge it with peft:"
         with pytest.raises(ValueError, match=message):
             open_checkpoint(f"hf://{NAME}")
     names = fetched(server)
@@ -290,9 +287,8 @@ def test_the_small_files_are_fetched_and_no_code(server):
 def test_a_classifiers_pickle_is_known_and_not_fetched(server):
     add_modules(server.root)
     (server.root / "model_head.pkl").write_bytes(b"")
-    assert (
-        "setfit's classifier in model_head.pkl" in open_checkpoint(f"hf://{NAME}").unread_head_note
-    )
+    note = open_checkpoint(f"hf://{NAME}").unread_head_note
+    assert "the setfit classifier in model_head.pkl is not read" in note
     assert "model_head.pkl" not in fetched(server)
 
 
@@ -317,7 +313,7 @@ def test_shards_of_the_tensorflow_classes(server):
 @pytest.mark.parity
 def test_what_the_hub_has_instead_is_named(server):
     (server.root / "model.safetensors").rename(server.root / "model.onnx")
-    message = r"beside it: its model\.onnx is ONNX's, a graph of operations:"
+    message = r"or tf_model\.h5: its model\.onnx is an ONNX model\."
     with pytest.raises(ValueError, match=message):
         open_checkpoint(f"hf://{NAME}")
 
@@ -326,7 +322,7 @@ def test_what_the_hub_has_instead_is_named(server):
 def test_a_preset_of_keras_hub_is_named(server):
     (server.root / "model.safetensors").rename(server.root / "model.weights.h5")
     sentence = (
-        rf"has config\.json and model\.weights\.h5 \(KerasHub\), .*: hf download {NAME} --local-dir"
+        rf"has config\.json and model\.weights\.h5 \(KerasHub\), .* Run hf download {NAME} --local-"
     )
     with pytest.raises(ValueError, match=sentence):
         open_checkpoint(f"hf://{NAME}")
@@ -383,10 +379,10 @@ def test_modules_that_another_program_left_in_the_hub_are_fetched(server, cache,
     ("name", "network", "why"),
     [
         ("nobody/nothing", "up",
-         r"there is no such model, or access to it is restricted: hf auth login"),
-        (f"{NAME}@v9", "up", "it has no such revision"),
+         r"the model does not exist, or is restricted \(run hf auth login\)"),
+        (f"{NAME}@v9", "up", "the revision does not exist"),
         (NAME, "down", r"\w*Error: "),
-        (NAME, "unwanted", r"HF_HUB_OFFLINE is set\): try again"),
+        (NAME, "unwanted", r"HF_HUB_OFFLINE is set\. Try again"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_fetched(server, cache, monkeypatch, name, network, why):
@@ -396,10 +392,10 @@ def test_what_cannot_be_fetched(server, cache, monkeypatch, name, network, why):
         set_endpoint(monkeypatch, where)
     if network == "unwanted":
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    sentence = rf"^hf://{name} is not in {cache}, and cannot be fetched \({why}"
+    sentence = rf"^hf://{name} is not in {cache} and cannot be downloaded: {why}"
     with pytest.raises(ValueError, match=sentence) as error:
         open_checkpoint(f"hf://{name}")
     assert str(error.value).endswith(
-        f"): try again, or bring the files of {where}/{name.split('@')[0]} (config.json, "
-        "model.safetensors, vocab.txt, tokenizer*.json) into a directory, and name the directory."
+        ". Try again, or download config.json, model.safetensors, vocab.txt and tokenizer*.json "
+        f"from {where}/{name.split('@')[0]} into a directory and pass the directory."
     )

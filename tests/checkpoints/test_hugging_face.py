@@ -103,7 +103,7 @@ def test_the_config_names_the_file_of_the_weights(directory):
     path = directory(random_tensors(ENCODER), transformers_weights="other.safetensors")
     other = pathlib.Path(path, "other.safetensors")
     with pytest.raises(
-        ValueError, match=r"has no other\.safetensors, which its config\.json names"
+        ValueError, match=r"has no other\.safetensors \(transformers_weights in config\.json\)"
     ):
         hugging_face.read_checkpoint(path)
     write_weights(other, random_tensors(ENCODER, seed=1))
@@ -123,7 +123,7 @@ def test_names_of_a_wrapped_module(directory, before):
     path = directory({before + name: array for name, array in tensors.items()})
     checkpoint = hugging_face.read_checkpoint(path)
     assert_bit_equal(read_all(checkpoint), expected)
-    assert f"with names such as '{before}" in checkpoint.notes[0]
+    assert f"removed from names such as '{before}" in checkpoint.notes[0]
 
 
 def test_a_compiled_part_of_a_model(directory):
@@ -150,7 +150,7 @@ def test_the_call_that_merges_an_adapter(tmp_path, is_alone):
         peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False),
     ).eval()
     adapted.save_pretrained(adapter)
-    with pytest.raises(ValueError, match=r"an adapter's, .*: merge it first") as caught:
+    with pytest.raises(ValueError, match=r"an adapter\. Merge it with peft") as caught:
         open_checkpoint(adapter)
     for file in [] if is_alone else [*adapter.glob("adapter_*")]:
         (tmp_path / "adapter").mkdir(exist_ok=True)
@@ -175,8 +175,8 @@ def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
     arguments = {"mlm": True, "nsp": False, "mlm_activation": "relu", "mlm_layer_norm_eps": 1e-5}
     checkpoint = make_checkpoint(ModelSpec(BertPretrainer, arguments))
     sentence = (
-        "its masked-LM head has mlm_activation=relu and mlm_layer_norm_eps=1e-05 of its own, and "
-        "there it has the encoder's"
+        "^--format=huggingface: cannot store the masked-LM head in .* with mlm_activation=relu and "
+        "mlm_layer_norm_eps=1e-05"
     )
     with pytest.raises(ValueError, match=sentence):
         hugging_face.write(checkpoint, str(tmp_path))
@@ -214,11 +214,8 @@ def test_a_classifier_of_an_unknown_architecture(named, shapes, expected, taken)
     values = {"architectures": named}
     spec, (note,) = model_spec(values, {**shapes, **classifier(2)}, "config.json")
     assert spec.class_name == expected and spec.arguments["num_classes"] == 2
-    assert "config.json names the architecture " in note
-    assert note.endswith(
-        ", which does not say what the classifier classifies: "
-        f"it is taken as BertFor{taken}Classification's."
-    )
+    assert note.startswith("config.json: architectures: ")
+    assert note.endswith(f" is not known; BertFor{taken}Classification is assumed.")
 
 
 TWO = ModelSpec(BertClassifier, {"num_classes": 2})
@@ -231,24 +228,22 @@ TWO = ModelSpec(BertClassifier, {"num_classes": 2})
         ({"id2label": {"0": "no", "1": "yes"}}, ("no", "yes"), ""),
         ({"id2label": {"0": 5, "1": "yes"}}, ("5", "yes"), ""),
         ({"id2label": ["no", "yes"]}, ("no", "yes"), ""),
-        ({"label2id": {"yes": 1, "no": 0}}, ("no", "yes"), "there is no id2label, and label2id "
-         "names the classes"),
+        ({"label2id": {"yes": 1, "no": 0}}, ("no", "yes"), "no id2label; label2id is used"),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, (), ""),
         ({"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}, (), ""),
         ({"id2label": None}, (), ""),
         ({}, (), ""),
-        ({"id2label": {"1": "yes"}}, (), "id2label names the classes 1, and the model has the "
-         "classes 0 to 1: the labels are these numbers"),
-        ({"id2label": {"1": "no", "2": "yes"}}, (), "id2label names the classes 1, 2, and the "
-         "model has the classes 0 to 1"),
-        ({"id2label": {"0": "no", "1": "yes", "2": "more"}}, (), "names the classes 0, 1, 2, and "
-         "the model has the classes 0 to 1"),
-        ({"label2id": {"yes": 1}}, (), "label2id names the classes 1, and the model has the "
-         "classes 0 to 1"),
+        ({"id2label": {"1": "yes"}}, (), "id2label: expected the ids 0 to 1, got 1. The ids are "
+         "used as labels"),
+        ({"id2label": {"1": "no", "2": "yes"}}, (), "id2label: expected the ids 0 to 1, got "
+         "1, 2"),
+        ({"id2label": {"0": "no", "1": "yes", "2": "more"}}, (), "expected the ids 0 to 1, got "
+         "0, 1, 2"),
+        ({"label2id": {"yes": 1}}, (), "label2id: expected the ids 0 to 1, got 1"),
         ({"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 1, "yes": 0}}, ("no", "yes"),
-         "label2id says otherwise than id2label, which counts"),
+         "label2id differs from id2label, which is used"),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"no": 0, "yes": 1}}, (),
-         "label2id says otherwise than id2label, which counts"),
+         "label2id differs from id2label, which is used"),
     ],
 )  # fmt: skip
 def test_labels(config, labels, told):
@@ -267,20 +262,21 @@ TORCH = "torch.nn.modules"
     [
         (ONE, {}, "sigmoid", []),
         (ONE, {"problem_type": "regression"}, "",
-         ["c.json: problem_type is 'regression', so predictions are logits, as in transformers; "
-          "CrossEncoder of sentence-transformers returns their sigmoid. Set "
-          "sentence_transformers.activation_fn."]),
+         ["c.json: problem_type='regression': predictions are logits; CrossEncoder of "
+          "sentence-transformers applies a sigmoid. Set sentence_transformers.activation_fn."]),
         (ONE, {"problem_type": "regression",
                "sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity"}}, "", []),
         (ONE, {"sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity"}}, "", []),
         (ONE, {"sbert_ce_default_activation_function": f"{TORCH}.activation.Sigmoid"}, "sigmoid",
          []),
         (ONE, {"sentence_transformers": {"activation_fn": f"{TORCH}.activation.Tanh"}}, "",
-         ["c.json: activation_fn is 'torch.nn.modules.activation.Tanh', which is not applied."]),
+         ["c.json: activation_fn='torch.nn.modules.activation.Tanh' is not supported and not "
+          "applied."]),
         (THREE, {}, "", []),
         (THREE, {"sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity"}}, "", []),
         (THREE, {"sentence_transformers": {"activation_fn": f"{TORCH}.activation.Sigmoid"}}, "",
-         ["c.json: activation_fn is 'torch.nn.modules.activation.Sigmoid', which is not applied."]),
+         ["c.json: activation_fn='torch.nn.modules.activation.Sigmoid' is not supported and not "
+          "applied."]),
     ],
 )  # fmt: skip
 def test_the_function_of_a_number(spec, config, activation, told):
@@ -488,8 +484,7 @@ def test_what_hugging_face_has_no_class_for(tmp_path):
     ):
         checkpoint = make_checkpoint(MODELS[name], DISTILLED)
         sentence = (
-            f"holds a DistilBERT that would be Hugging Face's {of_bert}, a class that exists for "
-            "BERT alone: convert the encoder without its pooler"
+            f"Hugging Face has no {of_bert} for DistilBERT. Convert the encoder without its pooler"
         )
         with pytest.raises(ValueError, match=sentence):
             write(checkpoint, "huggingface", tmp_path, name.replace(" ", "_"))

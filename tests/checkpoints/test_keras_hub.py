@@ -84,25 +84,22 @@ def test_the_folder_and_the_attributes_of_older_keras_are_read(preset):
     ("file", "changes", "note"),
     [
         ("task.json", {"activation": "softmax"},
-         r"task\.json: activation is 'softmax': the logits are given without it\.$"),
-        ("task.json", {"margin": 3}, r"task\.json: 'margin' is not known here, and what it says "
-         "is not done"),
-        ("config.json", {"window": 3}, r"config\.json: 'window' is not known here, and what it "
-         "says is not done"),
-        ("tokenizer.json", {"split": False}, "split is False, expected True: words are parted as "
-         "BERT's"),
-        ("tokenizer.json", {"split_on_cjk": False}, "split_on_cjk is False, expected True: "),
-        ("tokenizer.json", {"suffix_indicator": "@@"}, "suffix_indicator is '@@', expected '##': "),
-        ("tokenizer.json", {"oov_token": "?"}, r"oov_token is '\?', expected '\[UNK\]': BERT's "
-         "unknown word is spelled so"),
-        ("tokenizer.json", {"sequence_length": 4}, "sequence_length is 4, each text would be "
-         "filled up before it is packed"),
+         r"task\.json: activation='softmax': logits are returned without it\.$"),
+        ("task.json", {"margin": 3}, r"task\.json: unknown keys are ignored: 'margin'"),
+        ("config.json", {"window": 3}, r"config\.json: unknown keys are ignored: 'window'"),
+        ("tokenizer.json", {"split": False}, "split=False: expected True; only BERT's word "
+         "splitting is supported"),
+        ("tokenizer.json", {"split_on_cjk": False}, "split_on_cjk=False: expected True; "),
+        ("tokenizer.json", {"suffix_indicator": "@@"}, "suffix_indicator='@@': expected '##'; "),
+        ("tokenizer.json", {"oov_token": "?"}, r"oov_token='\?': expected '\[UNK\]'; only BERT's "
+         "token is supported"),
+        ("tokenizer.json", {"sequence_length": 4}, "sequence_length=4: padding before packing is "
+         "not supported"),
         ("tokenizer.json", {"strip_accents": True},
-         r"tokenizer\.json has strip_accents=True without lowercase\.$"),
-        ("tokenizer.json", {"lowercase": True}, r"and .*task\.json have two values of lowercase"),
+         r"tokenizer\.json: strip_accents=True is not supported without lowercase\.$"),
+        ("tokenizer.json", {"lowercase": True}, r"and .*task\.json have different values of lower"),
         ("tokenizer.json", {"special_tokens_in_strings": True},
-         r"special_tokens_in_strings is True, expected False: a text's \[SEP\] would be a token "
-         "of its own"),
+         "special_tokens_in_strings=True: expected False; special tokens in texts are split"),
     ],
 )  # fmt: skip
 def test_what_is_not_imitated_is_told(preset, file, changes, note):
@@ -111,7 +108,7 @@ def test_what_is_not_imitated_is_told(preset, file, changes, note):
     (found,) = checkpoint.notes
     assert re.search(note, found)
     is_tokenizers = file == "tokenizer.json"
-    assert found.startswith("No preprocessor is made: ") == is_tokenizers
+    assert found.startswith("No preprocessor was created: ") == is_tokenizers
     assert (checkpoint.tokenization is None) == is_tokenizers
 
 
@@ -130,16 +127,14 @@ def test_the_length_of_a_row_and_how_pairs_are_cut(preset):
     assert checkpoint.max_seq_length == 7
     assert (
         len(checkpoint.notes) == 1
-        and "truncate is 'waterfall': a pair that is too long is cut as round_robin cuts it"
+        and "truncate='waterfall': long pairs are truncated as with round_robin"
         in checkpoint.notes[0]
     )
     assert bert_tf.load(preset).preprocessor(["the cat"])["input_word_ids"].shape == (1, 7)
     (preset / "task.json").unlink()
     assert keras_hub.read_checkpoint(str(preset)).max_seq_length == 9
     edit(preset / "preprocessor.json", sequence_length="9")
-    with pytest.raises(
-        ValueError, match="sequence_length is '9', expected a positive whole number"
-    ):
+    with pytest.raises(ValueError, match="sequence_length: expected a positive integer, got '9'"):
         keras_hub.read_checkpoint(str(preset))
 
 
@@ -148,4 +143,6 @@ def test_of_an_unknown_task_the_encoder_is_taken(preset):
     checkpoint = keras_hub.read_checkpoint(str(preset))
     assert checkpoint.model == MODELS["encoder"]
     assert "task.weights.h5/layers/dense/vars/0" in checkpoint.unused
-    assert checkpoint.notes[0].endswith("a 'BertTextEmbedder'; its encoder alone is taken.")
+    assert checkpoint.notes[0].endswith(
+        "'BertTextEmbedder' is not supported; only its encoder is loaded."
+    )

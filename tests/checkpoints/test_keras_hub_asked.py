@@ -53,12 +53,16 @@ def test_a_preset_as_it_is_saved(save, length):
 
 
 CHANGED = [  # of the tokenizer, of the preprocessor, what is told or refused
-    ({**ORDINARY, "sequence_length": 4}, {}, "sequence_length is 4"),
-    ({**ORDINARY, "special_tokens_in_strings": True}, {}, "special_tokens_in_strings is True"),
-    ({**ORDINARY, "split": False}, {}, "split is False"),
-    ({"lowercase": False, "strip_accents": True}, {}, "strip_accents=True without lowercase"),
-    ({"lowercase": True}, {}, "keeps its accents"),
-    (ORDINARY, {"truncate": "waterfall"}, "truncate is 'waterfall'"),
+    ({**ORDINARY, "sequence_length": 4}, {}, "sequence_length=4"),
+    ({**ORDINARY, "special_tokens_in_strings": True}, {}, "special_tokens_in_strings=True"),
+    ({**ORDINARY, "split": False}, {}, "split=False"),
+    (
+        {"lowercase": False, "strip_accents": True},
+        {},
+        "strip_accents=True is not supported without lowercase",
+    ),
+    ({"lowercase": True}, {}, "strip_accents=False with lowercase"),
+    (ORDINARY, {"truncate": "waterfall"}, "truncate='waterfall'"),
     ({**ORDINARY, "special_tokens": ["[CLS]"]}, {}, ""),
     ({"lowercase": False}, {}, ""),
     ({**ORDINARY, "dtype": "int64"}, {}, ""),

@@ -44,7 +44,7 @@ def test_only_hugging_faces_reader_is_told_to_unpickle(tmp_path, monkeypatch):
     path = write_directory(tmp_path / "hf", random_tensors({**ENCODER, **POOLER}))
     os.rename(f"{path}/model.safetensors", f"{path}/pytorch_model.bin")
     with pytest.raises(
-        ValueError, match=r"pytorch_model\.bin is a pickle, which can run code of whoever made it"
+        ValueError, match=r"pytorch_model\.bin is a pickle, which can run arbitrary code"
     ):
         open_checkpoint(path)
     asked = []
@@ -64,25 +64,24 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
 
     monkeypatch.setattr("bert_tf.checkpoints.tensor_files.Bundle.read", fails)
     checkpoint = open_checkpoint(path)
-    with pytest.raises(ValueError, match=rf"^{path} cannot be read: std::bad_alloc$"):
+    with pytest.raises(ValueError, match=rf"^Cannot read {path}: std::bad_alloc$"):
         checkpoint.tensors["layer_0/output/bias"].read()
     monkeypatch.setattr("bert_tf.checkpoints.model_directory.Bundle", fails)
-    with pytest.raises(ValueError, match=rf"^{path} cannot be read: std::bad_alloc$"):
+    with pytest.raises(ValueError, match=rf"^Cannot read {path}: std::bad_alloc$"):
         open_checkpoint(path)
 
 
 THERE_IS_NONE = (
-    r"There is no checkpoint at {}: expected a directory, the prefix of a TensorFlow checkpoint "
-    r"\(DIR/bert_model\.ckpt\), a \.keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, "
-    r"which bert_tf ships; docs/guides/weights\.md says where released weights are\.$"
+    r"No such checkpoint: {}\. Expected a directory, a prefix such as DIR/bert_model\.ckpt, a "
+    r"\.keras file, hf://OWNER/NAME, or tiny\. See docs/guides/weights\.md\.$"
 )
 MEANT = (
-    r".* Face hub \(did you mean hf://google-bert/bert-base-cased\?\), or tiny, which bert_tf "
-    r"ships; docs/guides/weights\.md says where released weights are\.$"
+    r"No such checkpoint: {} \(did you mean hf://google-bert/bert-base-cased\?\)\. Expected .* See "
+    r"docs/guides/weights\.md\.$"
 )
-UNKNOWN = "{} is not a checkpoint of a known format: .*; it is "
-IS_NONE = "{} is no checkpoint that is read: its "
-CONVERTED = r"name the directory of the model that was converted, with its model\.safetensors\.$"
+UNKNOWN = "{} is not a supported checkpoint: expected .*; got "
+IS_NONE = "{} is not a supported checkpoint: its "
+CONVERTED = r"Pass the directory of the original model, with model\.safetensors\.$"
 
 
 @pytest.mark.parametrize(
@@ -92,47 +91,48 @@ CONVERTED = r"name the directory of the model that was converted, with its model
         ([], "bert-base-cased", MEANT),
         ([], "google-bert/bert-base-cased", MEANT),
         ([], "", THERE_IS_NONE),  # not of /
-        ([], ".", UNKNOWN + r"a directory with nothing in it\.$"),
+        ([], ".", UNKNOWN + r"an empty directory\.$"),
         ("abcdefghij", ".",
-         UNKNOWN + r"a directory with a, b, c, d, e, f, g, h and 2 more in it\.$"),
-        (["config.json"], ".", UNKNOWN + r"a directory with config\.json in it\.$"),
+         UNKNOWN + r"a directory with a, b, c, d, e, f, g, h and 2 more\.$"),
+        (["config.json"], ".", UNKNOWN + r"a directory with config\.json\.$"),
         (["config.json", "bert.bin"], "bert.bin",
-         UNKNOWN + r"a file: name the directory that it lies in\.$"),
+         UNKNOWN + r"a file\. Pass its directory\.$"),
         (["adapter_config.json", "adapter_model.safetensors"], ".",
-         IS_NONE + "adapter_model.safetensors is an adapter's, which transformers puts on a "
-         r"model's weights: merge it first, in Python by peft\.PeftModel\..*, and take NEW\.$"),
+         IS_NONE + "adapter_model.safetensors is an adapter. Merge it with peft: "
+         r"PeftModel\.from_pretrained.*\. Pass NEW\.$"),
         (["checkpoint-2/a", "checkpoint-10/a", "runs/a"], ".",
          IS_NONE
-         + r"checkpoint-10 is a checkpoint of transformers' Trainer: name \./checkpoint-10\.$"),
+         + r"checkpoint-10 is a checkpoint of transformers' Trainer\. Pass \./checkpoint-10\.$"),
         (["config.json", "model.fp16.safetensors"], ".",
-         r"\. has no weights .*: its model\.fp16\.safetensors is a variant .*: name it "
-         r"model\.safetensors \(or pytorch_model\.bin, tf_model\.h5\), in a directory with the "
-         r"config\.json and the tokenizer's files"),
+         r"\. has no weights: its model\.fp16\.safetensors is a variant of the weights\. Rename it "
+         r"to model\.safetensors \(or pytorch_model\.bin, tf_model\.h5\) in a directory with "
+         r"config\.json and the tokenizer files"),
         (["config.json", "pytorch_model.fp16.bin"], ".",
-         IS_NONE + "pyt.* is a variant of the weights: name it model.safetensors"),
+         IS_NONE + "pyt.* is a variant of the weights. Rename it to model.safetensors"),
         (["config.json", "onnx/model.onnx"], ".",
-         IS_NONE + f"onnx is ONNX's, a graph of operations: {CONVERTED}"),
+         IS_NONE + f"onnx is an ONNX model. {CONVERTED}"),
         (["config.json", "model.onnx"], ".",
-         IS_NONE + f"model.onnx is ONNX's, a graph of operations: {CONVERTED}"),
+         IS_NONE + f"model.onnx is an ONNX model. {CONVERTED}"),
         (["config.json", "openvino_model.xml"], ".",
-         IS_NONE + f"openvino_model.xml is OpenVINO's, a graph of operations: {CONVERTED}"),
-        (["config.json", "model.bin"], ".", IS_NONE + f"model.bin is CTranslate2's: {CONVERTED}"),
+         IS_NONE + f"openvino_model.xml is an OpenVINO model. {CONVERTED}"),
+        (["config.json", "model.bin"], ".",
+         IS_NONE + f"model.bin is a CTranslate2 model. {CONVERTED}"),
         (["config.json", "flax_model.msgpack"], ".",
-         IS_NONE + r"flax_model.msgpack is Flax's: in transformers 4, from_pretrained\(\.\.\., "
-         r"from_flax=True\) and save_pretrained\.$"),
+         IS_NONE + r"flax_model.msgpack is a Flax model. Convert it with transformers 4: "
+         r"from_pretrained\(DIR, from_flax=True\), then save_pretrained\.$"),
         (["a.gguf"], "a.gguf",
-         f"a.gguf is no checkpoint that is read: it is llama.cpp's: {CONVERTED}"),
+         f"a.gguf is not a supported checkpoint: it is a llama.cpp model. {CONVERTED}"),
         (["a.tflite"], "a.tflite",
-         f"a.tflite is no .*: it is LiteRT's, a graph of operations: {CONVERTED}"),
-        (["a.pt"], "a.pt", r"a\.pt is no checkpoint that is read: it is a pickle: where the model "
-         r"was built load it, and write it by save_pretrained\(DIR\)"),
-        (["model.weights.h5"], ".", IS_NONE + "model.weights.h5 is weights of Keras alone, without "
-         r"what says their sizes: load_weights them where the model was built, and "
-         r'save_to_preset\("DIR"\) it \(KerasHub\) or bert_tf\.save it\.$'),
-        (["model.safetensors"], ".", IS_NONE + "model.safetensors is Hugging Face's weights, whose "
-         r"sizes config.json says: put it beside, and name the directory\.$"),
-        (["0_Transformer/a", "1_Pooling/a"], ".", IS_NONE + "0_Transformer is a module of "
-         r"sentence-transformers: put their modules\.json beside it\.$"),
+         f"a.tflite is not .*: it is a LiteRT model. {CONVERTED}"),
+        (["a.pt"], "a.pt", r"a\.pt is not a supported checkpoint: it is a pickle\. Load it where "
+         r"the model was built, then save with save_pretrained\(DIR\)"),
+        (["model.weights.h5"], ".", IS_NONE + "model.weights.h5 is a Keras weights file without "
+         "the model's config. Load it with load_weights where the model was built, then save "
+         r"with save_to_preset \(KerasHub\) or bert_tf\.save\.$"),
+        (["model.safetensors"], ".", IS_NONE + "model.safetensors is a Hugging Face weights file. "
+         r"Add config\.json and pass the directory\.$"),
+        (["0_Transformer/a", "1_Pooling/a"], ".", IS_NONE + "0_Transformer is a "
+         r"sentence-transformers module\. Add modules\.json to the directory\.$"),
     ],
 )  # fmt: skip
 def test_what_is_no_checkpoint(tmp_path, monkeypatch, files, path, sentence):
@@ -149,12 +149,12 @@ def test_setfits_head_is_told_and_never_read(tmp_path, file):
     path = tmp_path / "m"
     SAMPLES["st"].make(path)
     (path / file).write_bytes(b"{}")
-    said = r"has setfit's classifier in model_head\.pkl, a pickle"
+    said = r"the setfit classifier in model_head\.pkl is not read"
     with pytest.warns(DifferenceWarning, match=said):
         model = load(path)
     assert model.sentence_embedding == EMBEDDING
     with pytest.raises(
-        ValueError, match="which is never read: this is the body alone, which makes its vectors"
+        ValueError, match="is not read; only the encoder is loaded. Train a new head"
     ):
         Predictor(path)
 
@@ -165,7 +165,7 @@ def test_a_vocabulary_of_another_kind_makes_no_preprocessor_unless_it_was_traine
         checkpoint = make_checkpoint(MODELS["encoder"], tokenization=Tokenization(pieces, False))
         read = open_checkpoint(write(checkpoint, form, tmp_path, form))
         assert (read.tokenization is not None) == is_made
-        said = "are SentencePiece's, such as '▁a', and 0 begin with ##: expected WordPiece's;"
+        said = "pieces that are SentencePiece's, such as '▁a'"
         assert any(said in note for note in read.notes) != is_made
 
 
@@ -214,8 +214,9 @@ def test_a_new_head(save, model_class, arguments, head):
     assert set(report.unused) == {f"model/{_owner(name)}/{name}" for name in heads - used}
     lines = report.messages("PATH")
     if new:
-        assert lines[0] == f"Not in PATH, and new (train before use): {', '.join(new)}."
-    assert lines[-1].startswith("In PATH and not used: model/") and "/masked_lm/" in lines[-1]
+        expected = "Weights not in PATH, randomly initialized (train before use): "
+        assert lines[0] == f"{expected}{', '.join(new)}."
+    assert lines[-1].startswith("Unused tensors in PATH: model/") and "/masked_lm/" in lines[-1]
 
 
 def _owner(name):
@@ -233,7 +234,8 @@ def test_from_checkpoint_passes_everything_on(save, caplog):
     assert model.dtype_policy.name == "mixed_bfloat16"
     assert {v.dtype for v in model.weights} == {"float32"}
     assert [record.getMessage() for record in caplog.records] == [
-        f"Not in {path}, and new (train before use): classifier/kernel, classifier/bias."
+        f"Weights not in {path}, randomly initialized (train before use): classifier/kernel, "
+        "classifier/bias."
     ]
 
 
@@ -275,9 +277,9 @@ LONG = dataclasses.replace(SMALL, max_position_embeddings=300)
 @pytest.mark.parametrize(
     "tokenization, config, note",
     [
-        (None, {}, "No preprocessor is made: "),
+        (None, {}, "No preprocessor was created: "),
         (UNCASED, {"vocab_size": 143},
-         " has 15 pieces in its vocabulary and 143 embeddings: the vocabulary may be cut short."),
+         " has 15 tokens in its vocabulary but 143 embeddings. The vocabulary may be truncated."),
         (Tokenization((*PIECES, *"bcdefg"), True), {},
          "has 21 pieces, more than the model's vocab_size=20"),
         (UNCASED, {"max_position_embeddings": 4}, "max_seq_length=4"),
@@ -290,12 +292,12 @@ def test_a_vocabulary_that_is_missing_or_does_not_fit_is_told(save, tokenization
         model = load(path)
     (warning,) = told
     assert note in str(warning.message) and warning.filename == __file__
-    is_made = "No preprocessor is made: " not in str(warning.message)
+    is_made = "No preprocessor was created: " not in str(warning.message)
     assert (model.preprocessor is not None) is is_made
     if tokenization and "21" not in note and not is_made:
         with pytest.raises(
             ValueError,
-            match=r"max_seq_length is 5, and .* has 4 positions \(max_position_embeddings\)",
+            match=r"max_seq_length=5: expected at most 4 \(max_position_embeddings of ",
         ):
             load(path, max_seq_length=5)
 
@@ -307,8 +309,7 @@ def test_the_length_of_rows(save):
     for length, sentence in (
         (
             301,
-            r"is 301, and .*m has 300 positions \(max_position_embeddings\): pass no more than "
-            "that",
+            r"max_seq_length=301: expected at most 300 \(max_position_embeddings of ",
         ),
         (
             4,
@@ -325,12 +326,12 @@ def test_the_length_of_rows(save):
 
 REFUSED = [
     ("classifier", {"without": ["classifier/"]}, {},
-     r"m lacks classifier/kernel, classifier/bias, which the model needs that its files describe "
-     r"or that you asked for: take a whole checkpoint, or a model without them\.$"),
+     r"m lacks weights of the model: classifier/kernel, classifier/bias \(unused: .*\)\. Use a "
+     r"complete checkpoint, or a model without them\.$"),
     *(
         ("pretrainer", {"without": [lacking]}, {"model_class": model_class, "new_head": is_new},
-         rf"m lacks {lacks}, which the model needs that its files describe or that you asked for: "
-         r"take a whole checkpoint, or a model without them\.$")
+         rf"m lacks weights of the model: {lacks} \(unused: .*\)\. Use a complete checkpoint, or a "
+         r"model without them\.$")
         for lacking, lacks, model_class, is_new in (
             ("masked_lm/layer_norm/beta", "masked_lm/layer_norm/beta", None, False),
             ("masked_lm/layer_norm/beta", "masked_lm/layer_norm/beta", BertPretrainer, False),
@@ -340,21 +341,21 @@ REFUSED = [
         )
     ),
     ("classifier", {"changed": {"classifier/kernel": stored("k", np.zeros((8, 4), "f"))}}, {},
-     "m does not fit its config, or the arguments given .*: "
-     r"model/bert_classifier/classifier/kernel is \(8, 4\), expected \(8, 3\)\. Mend the "
-     "config, or pass new_head=True for a new head of another size"),
+     "m has tensors whose shapes do not match its config or the arguments: "
+     r"model/bert_classifier/classifier/kernel: expected \(8, 3\), got \(8, 4\)\. Fix the "
+     "config, or pass new_head=True to replace the head"),
     ("classifier", {}, {"model_class": BertClassifier, "num_classes": 5},
-     r"classifier/kernel is \(8, 3\), expected \(8, 5\); .*/classifier/bias is \(3,\), "
-     r"expected \(5,\)\. .* pass new_head=True for a new head of another size\.$"),
+     r"classifier/kernel: expected \(8, 5\), got \(8, 3\); .*/classifier/bias: expected \(5,\), "
+     r"got \(3,\)\. .* pass new_head=True to replace the head\.$"),
     ("encoder", {}, {"num_classes": 3, "dropout": 0.1},
-     r"^num_classes, dropout would be an argument of a model that is not named: pass "
-     r"model_class too; .*m holds a BertEncoder\.$"),
-    ("encoder", {}, {"model_class": keras.Model}, "model_class is <class .*>, expected one of "
+     r"^num_classes, dropout: arguments require model_class\. Pass model_class; .*m contains a "
+     r"BertEncoder\.$"),
+    ("encoder", {}, {"model_class": keras.Model}, "model_class=<class .*>: expected one of "
      "BertEncoder, BertPretrainer, BertClassifier, BertRegressor, BertTokenClassifier, "
      "BertFeatureTagger, BertSpanPredictor, BertMultipleChoice"),
     ("encoder", {}, {"model_class": BertClassifier},
-     r"m holds a BertEncoder, which does not say how many classes a BertClassifier has: "
-     r"pass num_classes\.$"),
+     "m contains a BertEncoder without the number of classes of a BertClassifier. Pass "
+     r"num_classes\.$"),
 ]  # fmt: skip
 
 
@@ -379,8 +380,8 @@ def test_all_shapes_differ_and_nothing_is_built(save, monkeypatch, tmp_path):
     (tmp_path / "m" / "bert_config.json").write_text(config.to_json())
     monkeypatch.setattr("bert_tf.checkpoints.load.build_model", None)
     sentence = (
-        r"word_embeddings is \(20, 8\), expected \(10000000, 8\); .*\)\. Mend the config, or pass "
-        "new_head=True for a new head of another size"
+        r"word_embeddings: expected \(10000000, 8\), got \(20, 8\); .*\)\. Fix the config, or pass "
+        "new_head=True to replace the head"
     )
     with pytest.raises(ValueError, match=sentence):
         load(path)

@@ -39,9 +39,7 @@ def test_names_do_not_depend_on_keys():
     others = [f"encoder/_pooler_layer/{leaf}" for leaf in ("kernel", "bias")]
     others += ["global_step", "optimizer/_iterations", "optimizer/_learning_rate", "save_counter"]
     assert checkpoint.unused == tuple(sorted(keys([*slots, *others])))
-    assert (
-        "sizes are the tensors', activation (tanh GELU) and dropout are Model Garden's defaults"
-    ) in checkpoint.notes[0]  # as there is no config
+    assert "the activation (tanh GELU) and dropout are Model Garden's def" in checkpoint.notes[0]
     old = model_garden.read_checkpoint(str(CHECKPOINTS / "old_pretrainer")).unused
     assert sum("/.OPTIMIZER_SLOT/optimizer/" in key for key in old) == 2 * 46
 
@@ -50,7 +48,7 @@ def test_tokenizer_and_casing():
     checkpoint = model_garden.read_checkpoint(str(CHECKPOINTS / "encoder"))
     assert checkpoint.tokenization.vocabulary[-2:] == ("##s", "The")
     assert not checkpoint.tokenization.do_lower_case
-    assert "its vocabulary has capital letters, so it is taken as cased" in checkpoint.notes[0]
+    assert "does not specify do_lower_case; the vocabulary is cased" in checkpoint.notes[0]
 
 
 def test_the_config_says_sizes_and_never_the_epsilon(tmp_path):
@@ -97,13 +95,13 @@ def test_names():
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
-        (["pooler_transform/kernel"], "ckpt holds no variable of a BERT of Model Garden, no "
-         "word_embeddings/embeddings for example"),
+        (["pooler_transform/kernel"], "ckpt: expected variables of a Model Garden BERT, "
+         "such as word_embeddings/embeddings"),
         (["word_embeddings/embeddings", "generator/word_embeddings/embeddings"],
-         "holds 'key of wo.*' and 'key of gen.*', both embeddings/word_embeddings: expected "
-         "one model"),
+         "ckpt: expected one model, got two tensors for embeddings/word_embeddings: 'key of wo.*' "
+         "and 'key of gen.*'"),
         (["embedding_projection/kernel"],
-         "has 'embedding_projection/kernel', embeddings of another width than the hidden layers"),
+         "'embedding_projection/kernel': embeddings of a different size than the hidden layers"),
     ],
 )  # fmt: skip
 def test_what_is_not_one_bert_is_an_error(names, sentence):
@@ -115,8 +113,8 @@ def test_what_is_no_encoder_is_refused(tmp_path):
     root = tf.train.Checkpoint()
     root.held = [tf.Variable(np.zeros((25, 8), "float32"), name="word_embeddings/embeddings")]
     sentence = (
-        "there is no embeddings/position_embeddings from whose shape to read "
-        r"max_position_embeddings, and no bert_config\.json that says it"
+        r"max_position_embeddings is neither in bert_config\.json nor in the shape of "
+        "embeddings/position_embeddings"
     )
     with pytest.raises(ValueError, match=sentence):
         model_garden.read_checkpoint(root.write(str(tmp_path / "ckpt")))
@@ -137,10 +135,10 @@ def graph_of(*children):
     [
         (
             b"\x0a\x05abc",
-            "ckpt: _CHECKPOINTABLE_OBJECT_GRAPH is no object graph, the checkpoint is damaged",
+            "ckpt is damaged: _CHECKPOINTABLE_OBJECT_GRAPH is not an object graph",
         ),
-        (graph_of({"node_id": 2}, {}), "names the object 2 of 2, the checkpoint is damaged"),
-        (graph_of({"node_id": -1}, {}), "names the object -1 of 2, the checkpoint is damaged"),
+        (graph_of({"node_id": 2}, {}), "is damaged: .* refers to object 2 of 2"),
+        (graph_of({"node_id": -1}, {}), "is damaged: .* refers to object -1 of 2"),
     ],
 )
 def test_a_damaged_graph_is_refused(tmp_path, graph, sentence):

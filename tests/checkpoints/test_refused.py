@@ -102,54 +102,51 @@ KERNEL = "layers/dense/vars/0"
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 REFUSED = [
-    ("bert_tf", MODEL, {"class_name": "Lambda"}, r"model\.json: class_name is 'Lambda', expected "
+    ("bert_tf", MODEL, {"class_name": "Lambda"}, r"model\.json: class_name: expected "
      "one of BertEncoder, BertPretrainer, BertClassifier, BertRegressor, BertTokenClassifier, "
-     "BertFeatureTagger, BertSpanPredictor, BertMultipleChoice"),
+     "BertFeatureTagger, BertSpanPredictor, BertMultipleChoice, got 'Lambda'"),
     ("bert_tf", MODEL, b"\xff{", r"model\.json is not JSON"),
-    ("bert_tf", BERT, {"hidden_size": 6}, r"query_key_value/\w+ is \(.*24.*\): expected 18 "
-     "columns, those of query, key and value beside each other, for a hidden_size of 6"),
+    ("bert_tf", BERT, {"hidden_size": 6}, r"query_key_value/\w+: expected 18 columns "
+     r"\(3 \* hidden_size\), got the shape \(.*24"),
     ("bert_tf", BERT, {"num_hidden_layers": 10**8}, "num_hidden_layers=100000000: expected at "
      "most 1,000"),
-    ("bert_tf", "checkpoints", None, "has no checkpoint yet, as its run was stopped before the "
-     "first"),
+    ("bert_tf", "checkpoints", None, "has no checkpoint, because its run was interrupted early"),
     ("bert_tf", "checkpoints/step-00000000/variables.index", b"",
      "^No checkpoint in .* is intact. Restore one from a copy, or delete them to start again"),
     ("bert_tf", MODEL, {EMBEDS: 1},
-     "sentence_embedding is 1, expected an object with pooling, normalize, max_seq_length, "
-     "query_prefix, document_prefix, dims, rescale"),
+     "sentence_embedding: expected an object with pooling, normalize, max_seq_length, "
+     "query_prefix, document_prefix, dims, rescale, got 1"),
     ("hf", CONFIG, {"model_type": "roberta"}, r"config\.json: model_type='roberta': expected "
      "'bert'"),
     ("hf", CONFIG, {"hidden_size": "8"}, r"config\.json: hidden_size='8': expected a positive "
      "integer"),
-    ("hf", CONFIG, b"[" * 10**5, r"config\.json is not JSON that is read"),
-    ("hf", "model.safetensors", pickled, r"pytorch_model\.bin is a pickle, which can run code of "
-     "whoever made it"),
+    ("hf", CONFIG, b"[" * 10**5, r"config\.json cannot be read as JSON"),
+    ("hf", "model.safetensors", pickled, r"pytorch_model\.bin is a pickle, which can run "
+     "arbitrary code"),
     ("hf", "model.safetensors", added("bert.pooler.dense.bias", 8),
-     r"both 'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias', which mean the same weight"),
+     r"'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias' are the same weight"),
     ("hf", CONFIG, {"transformers_weights": "../model.safetensors"},
-     r"transformers_weights is '\.\./model\.safetensors', expected the plain name of a "
-     r"\.safetensors file, or of its \.safetensors\.index\.json"),
-    ("hf", CONFIG, {"transformers_weights": "model.bin"}, "expected the plain name of a "
-     r".safetensors file, or of its \.safetensors\.index\.json"),
+     r"transformers_weights='\.\./model\.safetensors': expected the name of a \.safetensors or "
+     r"\.safetensors\.index\.json file, without a directory"),
+    ("hf", CONFIG, {"transformers_weights": "model.bin"}, "expected the name of a .safetensors"),
     ("hf", "adapter_config.json", {},
-     r"has more than weights: its adapter_config\.json is an adapter's, which transformers puts "
-     r"on a model's weights: merge it first, .*merge_and_unload\(\)\.save_pretrained.*; or move "
-     "the adapter's files away, for the weights without it"),
+     r"is not a supported checkpoint: its adapter_config\.json is an adapter\. Merge it with "
+     r"peft: .*merge_and_unload\(\)\.save_pretrained.*, or remove the adapter's files to load "
+     "the base weights"),
     ("sharded", "model.safetensors.index.json", None,
-     r"its model-00003-of-00003\.safetensors is one of several parts: put their index, "
-     r"NAME\.index\.json, beside them, and name the directory"),
+     r"its model-00003-of-00003\.safetensors is a shard\. Add the index, NAME\.index\.json, and "
+     "pass the directory"),
     ("hf", "model.safetensors", renamed("self.query", "self.Wqkv"),
-     r"self\.Wqkv\.bias': it is a model with code of its own"),
+     r"self\.Wqkv\.bias': models with custom code"),
     ("hf", "model.safetensors", renamed("query.weight", "query.qweight"),
-     r"query\.qweight': it belongs to quantised weights, which are not read: save the model "
-     "dequantised"),
+     r"query\.qweight': quantized weights are not supported\. Save the model dequantized"),
     ("hf", "model.safetensors", renamed("query.", "query.base_layer."),
-     r"base_layer\.bias': it is of an adapter, which is to be merged into the weights"),
+     r"base_layer\.bias': adapters are not supported\. Merge it with peft"),
     ("hf", "model.safetensors", renamed("embeddings.word", "embedding.word"),
-     r"lacks embeddings/word_embeddings \(it has embedding\.word_embeddings\.weight\), which "
-     "the model needs that its files describe or that you asked for"),
+     r"lacks weights of the model: embeddings/word_embeddings \(unused: "
+     r"embedding\.word_embeddings\.weight\)"),
     *(
-        (form, file, POINTER, r"is Git LFS's pointer to the file, not the file: git lfs pull it\.$")
+        (form, file, POINTER, r": expected the file, got a Git LFS pointer\. Run git lfs pull\.$")
         for form, file in (
             *(("hf", "model.safetensors"), ("hf", CONFIG)),
             ("sharded", "model.safetensors.index.json"),
@@ -160,53 +157,49 @@ REFUSED = [
         )
     ),
     ("pretrained", "model.safetensors", added("cls.predictions.decoder.weight", (hf.V, hf.H)),
-     r"decoder\.weight differs from embeddings\.word_embeddings\.weight: in BERT as published "
-     "the masked-LM head multiplies by the word embeddings, so it cannot be built"),
+     r"decoder\.weight differs from embeddings\.word_embeddings\.weight\. Only masked-LM heads "
+     "with tied word embeddings are supported"),
     ("sharded", "model.safetensors.index.json", {"weight_map": {"a": "../a.safetensors"}},
-     "expected a plain file name, without a folder"),
+     r"expected file names without a directory, got '\.\./a\.safetensors'"),
     ("st", "modules.json", [], r"modules\.json: expected a list of modules, got \[\]\.$"),
     ("st", "modules.json", modules("Transformer", folder="../x"),
-     r"has a module in '\.\./x': expected a plain folder's name, within the directory\.$"),
+     r"path='\.\./x': expected the name of a subdirectory\.$"),
     ("st", "modules.json", modules("Router", folder="x"),
-     "as the place of a 'Router', and no .*: its Router is of several models: name the folder "
-     "of one, .* for example"),
+     r"of a 'Router' in 'x' .*: its Router is a container of several models\. Pass the directory "
+     "of one, such as "),
     ("st", "modules.json", modules("StaticEmbedding", folder="x"),
-     "its StaticEmbedding is a table of words' vectors, without a transformer"),
+     "its StaticEmbedding is a table of word vectors, not a transformer"),
     ("st", "modules.json", modules("Transformer", "Pooling", "Dropout", "Normalize"),
-     "has the modules Transformer, Pooling, Dropout, Normalize, and no Dropout is computed: "
-     "expected Transformer, Pooling, and Dense, Normalize or nothing after them; for its BERT "
-     r"alone pass model_class=BertEncoder, or convert it first \(python -m bert_tf\.convert\)\.$"),
+     r"has the modules Transformer, Pooling, Dropout, Normalize \(Dropout not supported\); "
+     "expected Transformer, Pooling, and optionally Dense and Normalize. To load only the BERT "
+     r"encoder, pass model_class=BertEncoder, or convert the directory first\.$"),
     ("st", "modules.json", modules("Transformer", "Normalize", "Pooling"),
-     "has the modules Transformer, Normalize, Pooling: expected Transformer, Pooling, and "
-     "Dense, Normalize or nothing after them"),
-    ("st", LENGTH, {"max_seq_length": 0}, "max_seq_length is 0, expected a positive whole number"),
-    ("st", POOLING, {"include_prompt": False}, "leaves prompts out of its pooling, which is not "
-     "done"),
+     "has the modules Transformer, Normalize, Pooling; expected Transformer, Pooling, and "
+     "optionally Dense and Normalize"),
+    ("st", LENGTH, {"max_seq_length": 0}, "max_seq_length: expected a positive integer, got 0"),
+    ("st", POOLING, {"include_prompt": False}, "excludes prompts from pooling"),
     ("dense", DENSE, {"activation_function": "torch.nn.modules.activation.ReLU"},
      "has a Dense layer with the activation 'torch.nn.modules.activation.ReLU', or without a "
-     "bias, which is not computed"),
-    ("dense", DENSE, {"out_features": 6}, r"linear\.weight is \(8, 5\), expected \(8, 6\)"),
-    ("masked_lm", "tf_model.h5", hdf5(WORDS, 7.0), " mean the same weight and differ: expected "
-     "one, or copies of it"),
+     "bias; expected "),
+    ("dense", DENSE, {"out_features": 6}, r"linear\.weight: expected \(8, 6\), got \(8, 5\)"),
+    ("masked_lm", "tf_model.h5", hdf5(WORDS, 7.0), " are the same weight but differ"),
     ("model", "tf_model.h5", hdf5(TF + "intermediate/dense/kernel:0", np.zeros((12, 8), "f")),
-     r"layer_\._1/inter\S* is \(12, 8\), expected \(8, 12\)"),
-    ("model", "tf_model.h5", cut_off, r"tf_model\.h5 is no HDF5 file that can be read, it is "
-     "damaged or cut off"),
-    ("hub", CONFIG, {"class_name": "RobertaBackbone"}, "class_name is 'RobertaBackbone', "
-     "expected 'BertBackbone', as in a preset of KerasHub"),
-    ("hub", CONFIG, {"config/num_heads": 4}, "says that attention has 4 heads, but "
-     r"model\.weights\.h5/layers/transformer_encoder/_self_attention_layer/key_dense/vars/0 of "
-     r"shape \(8, 2, 4\) has 2"),
+     r"layer_\._1/inter\S*: expected \(8, 12\), got \(12, 8\)"),
+    ("model", "tf_model.h5", cut_off, r"tf_model\.h5 cannot be read as HDF5"),
+    ("hub", CONFIG, {"class_name": "RobertaBackbone"}, "class_name='RobertaBackbone': "
+     "expected 'BertBackbone'"),
+    ("hub", CONFIG, {"config/num_heads": 4}, "expected 4 attention heads in "
+     r"model\.weights\.h5/layers/transformer_encoder/_self_attention_layer/key_dense/vars/0, "
+     "got 2"),
     ("hub", "model.weights.h5", hdf5(KERNEL, np.zeros((8, 8), "int8")),
-     f"{KERNEL} is stored as int8, expected one of float32, float16, bfloat16, float64"),
+     f"{KERNEL}: expected one of float32, float16, bfloat16, float64, got int8"),
     ("hub", "task.weights.h5", hdf5(KERNEL, np.zeros((8, 4), "float32")),
-     rf"task\.weights\.h5/{KERNEL} is \(8, 4\), expected \(8, 3\)"),
-    ("hub", "model.weights.h5", twice, r"are both layer_0/attention/key/kernel: expected one\."),
+     rf"task\.weights\.h5/{KERNEL}: expected \(8, 3\), got \(8, 4\)"),
+    ("hub", "model.weights.h5", twice, "are the same weight, layer_0/attention/key/kernel"),
     ("hub shards", "model.weights.json", {"weight_map": {"/a": ["/etc/hosts"]}},
-     "names the file '/etc/hosts': expected a plain file name, without a folder"),
-    ("garden", BERT, {"num_attention_heads": 4}, r"bert_config\.json says that attention has 4 "
-     r"heads, but encoder/layer_with_weights-4/_attention_layer/_query_dense/kernel\S* of shape "
-     r"\(8, 2, 4\) has 2"),
+     "expected file names without a directory, got '/etc/hosts'"),
+    ("garden", BERT, {"num_attention_heads": 4}, r"bert_config\.json: expected 4 attention "
+     r"heads in encoder/layer_with_weights-4/_attention_layer/_query_dense/kernel\S*, got 2"),
 ]  # fmt: skip
 
 

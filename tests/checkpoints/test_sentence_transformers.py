@@ -159,7 +159,7 @@ def test_a_conversion_keeps_it_and_says_what_is_left_out(tmp_path, unverified):
     assert found.sentence_embedding == SentenceEmbedding("cls", True, 10)
     path = write_directory(tmp_path / "n", kinds=("Transformer", "Pooling", "CNN"))
     done = conversion.convert(path, str(tmp_path / "out"), "huggingface")
-    assert done.notes[-1].endswith("; what was written is its BERT alone.")
+    assert done.notes[-1].endswith(". Only the BERT encoder was written.")
     assert not (tmp_path / "out" / "modules.json").exists()
 
 
@@ -208,18 +208,18 @@ def test_prompts_are_prefixes(tmp_path):
             (
                 {"prompts": {"query": "Find: ", "passage": "Text: "}},
                 ("Find: ", "Text: "),
-                "encode_document of sentence-transformers 6 puts nothing there",
+                "encode_document of sentence-transformers 6 does not use it",
             ),
             (
                 {"prompts": {"q": "Find: "}, "default_prompt_name": "q"},
                 ("Find: ", "Find: "),
-                "default_prompt_name is 'q', whose prompt encode puts before every text: here "
-                "documents begin with 'Find: ' and queries with 'Find: '",
+                "default_prompt_name='q': encode prepends this prompt to every text; bert_tf uses "
+                "'Find: ' for documents and 'Find: ' for queries",
             ),
             (
                 {"prompts": {"query": "Find: ", "document": ""}, "default_prompt_name": "query"},
                 ("Find: ", ""),
-                "here documents begin with '' and queries with 'Find: '",
+                "bert_tf uses '' for documents and 'Find: ' for queries",
             ),
             ({"prompts": {"document": "", "corpus": "Text: "}}, ("", ""), None),
             ({"prompts": {"query": "", "clustering": "Sort: "}}, ("", ""), "clustering: 'Sort: '"),
@@ -231,7 +231,7 @@ def test_prompts_are_prefixes(tmp_path):
         assert (embedding.query_prefix, embedding.document_prefix) == prefixes
         assert len(found.notes) == (note is not None) and all(note in n for n in found.notes)
     path = write_directory(tmp_path / "bad", config_sentence_transformers={"prompts": ["Find: "]})
-    with pytest.raises(ValueError, match=r"prompts is \['Find: '\], expected an object"):
+    with pytest.raises(ValueError, match=r"prompts: expected an object, got \['Find: '\]"):
         open_checkpoint(path)
 
 
@@ -276,17 +276,17 @@ def test_features_are_it_of_documents(tmp_path, capsys):
     "file, values, sentence",
     [
         ("config_sentence_transformers.json", {"model_type": ["x"]},
-         r"holds a \['x'\] of such modules, which is not computed"),
+         r"is a \['x'\] with modules that are not supported"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"},
-         "'SparseEncoder' of such modules, which is not computed"),
-        ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length is 0, expected a "
-         "positive whole number"),
-        ("sentence_bert_config.json", {"processing_kwargs": []}, r"processing_kwargs is \[\], "
-         "expected an object"),
+         "'SparseEncoder' with modules that are not supported"),
+        ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length: expected a "
+         "positive integer, got 0"),
+        ("sentence_bert_config.json", {"processing_kwargs": []}, "processing_kwargs: expected an "
+         r"object, got \[\]"),
         ("2_Normalize/config.json", {"module_input_name": ["a"]},
-         r"reads or writes \['a'\], sentence_embedding"),
-        ("2_Normalize/config.json", {"module_output_name": 5}, "reads or writes 5|reads or "
-         "writes sentence_embedding, 5"),
+         r"the input and output \['a'\], sentence_embedding; expected sentence_embedding"),
+        ("2_Normalize/config.json", {"module_output_name": 5}, "the input and output "
+         "sentence_embedding, 5; expected sentence_embedding"),
     ],
 )  # fmt: skip
 def test_values_of_another_kind_end_in_a_sentence(tmp_path, file, values, sentence):

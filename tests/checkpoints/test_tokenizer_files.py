@@ -76,16 +76,12 @@ def test_what_says_the_casing_of_a_vocabulary(tmp_path, lower):
     assert read_vocabulary(str(tmp_path), lower) == expected
     _write(tmp_path, tokenizer_config={"do_lower_case": lower})
     assert read_vocabulary(str(tmp_path)) == expected
-    pieces, what = (LOWER, "no capital letters") if lower else (PIECES, "capital letters")
-    how = "uncased" if lower else "cased"
+    pieces, casing = (LOWER, "uncased") if lower else (PIECES, "cased")
     (tmp_path / "tokenizer_config.json").unlink()
     _write(tmp_path, vocab=_lines(pieces))
     tokenization, notes = read_vocabulary(str(tmp_path))
     assert tokenization == Tokenization(tuple(pieces), lower)
-    assert notes == (
-        f"No file of {tmp_path} says whether text is lower-cased; its vocabulary has {what}, so it "
-        f"is taken as {how}.",
-    )
+    assert notes == (f"{tmp_path} does not specify do_lower_case; the vocabulary is {casing}.",)
 
 
 def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
@@ -123,7 +119,7 @@ def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
     ):
         tokenization, (note,) = read_vocabulary(str(tmp_path), True, values)
         assert tokenization is None
-        started = f"No preprocessor is made: {tmp_path}: invalid tokenization rules: "
+        started = f"No preprocessor was created: {tmp_path}: invalid tokenization rules: "
         assert note.startswith(started) and what in note
 
 
@@ -134,18 +130,18 @@ def test_a_bert_is_made_anew_of_its_config(tmp_path):
     assert read_tokenization(str(tmp_path)) == (as_berts(CASED), ())
     _write(tmp_path, tokenizer_config={})
     tokenization, (note, other) = read_tokenization(str(tmp_path))
-    assert tokenization.do_lower_case and "the vocabulary has capital letters" in note
+    assert tokenization.do_lower_case and "the vocabulary is cased" in note
     assert (
-        "its tokenizer_class does not read lowercase of tokenizer.json, which says otherwise "
-        "than this class does it"
+        "tokenizer_class ignores different settings in tokenizer.json, as in transformers: "
+        "lowercase."
     ) in other
     changes = {**_model(max_input_chars_per_word=20), "post_processor": None}
     _write(tmp_path, tokenizer=_tokenizer_json(**changes), tokenizer_config=cased)
     tokenization, (note,) = read_tokenization(str(tmp_path))
     assert tokenization == as_berts(CASED)
     assert (
-        "does not read max_input_chars_per_word, post_processor of tokenizer.json, which says "
-        "otherwise than this class does it"
+        "ignores different settings in tokenizer.json, as in transformers: "
+        "max_input_chars_per_word, post_processor."
     ) in note
     _write(tmp_path, tokenizer=_tokenizer_json(), tokenizer_config={})
     assert read_tokenization(str(tmp_path), False)[0] == as_berts(CASED)
@@ -187,14 +183,13 @@ def test_files_that_berts_may_have_beside_the_vocabulary(tmp_path):
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        ({"tokenizer_config": {"truncation_side": "left"}}, "truncation_side is 'left': a text "
-         "that is too long is cut at its end"),
-        ({"tokenizer_config": {"padding_side": "left"}}, "padding_side is 'left': rows are "
-         "padded behind their tokens"),
-        ({"tokenizer_config": {"new_key": 1}}, "'new_key' is not known here, and what it says is "
-         "not done"),
+        ({"tokenizer_config": {"truncation_side": "left"}}, "truncation_side='left': long "
+         "texts are truncated on the right"),
+        ({"tokenizer_config": {"padding_side": "left"}}, "padding_side='left': padding is added "
+         "on the right"),
+        ({"tokenizer_config": {"new_key": 1}}, "unknown keys are ignored: 'new_key'"),
         ({"tokenizer": {"truncation": {"direction": "Left", "stride": 0}}},
-         "truncation.direction is 'Left': a text that is too long is cut at its end."),
+         "truncation.direction='Left': long texts are truncated on the right."),
     ],
 )  # fmt: skip
 def test_what_is_told(tmp_path, files, sentence):
@@ -234,94 +229,92 @@ def _template(single="[CLS] A [SEP]", pair="[CLS] A [SEP] B [SEP]", second=1):
 
 PLAIN = {"vocab": _lines(PIECES), "tokenizer_config": {"do_lower_case": False}}
 OF_MODEL = [
-    ({"model": {"type": "BPE", "vocab": {}}}, "expected its model to be a WordPiece, got {'type'"),
-    ({"model": None}, "expected its model to be a WordPiece, got None."),
-    (_model(vocab=["a"]), "expected model.vocab to be an object of pieces and their ids, got "
-     "['a']"),
-    (_model(vocab=SWAPPED), "expected the ids 0 to 14, one for each of its 15 pieces; some are "
-     "missing or stand twice"),
-    ({"added_tokens": {}}, "expected added_tokens to be a list, got {}"),
-    ({"added_tokens": [{"id": "15", "content": "a"}]}, "as '15': expected a token."),
-    ({"added_tokens": [{"id": 15, "content": "a", "lstrip": 1}]}, "'lstrip': 1}: expected a token"),
+    ({"model": {"type": "BPE", "vocab": {}}}, "model: expected a WordPiece model, got {'type'"),
+    ({"model": None}, "model: expected a WordPiece model, got None."),
+    (_model(vocab=["a"]), "model.vocab: expected an object of ids by token, got ['a']"),
+    (_model(vocab=SWAPPED), "model.vocab: expected each id from 0 to 14 once, for 15 tokens"),
+    ({"added_tokens": {}}, "added_tokens: expected a list, got {}"),
+    ({"added_tokens": [{"id": "15", "content": "a"}]}, "expected an added token and its id, got "),
+    ({"added_tokens": [{"id": 15, "content": "a", "lstrip": 1}]}, "expected an added token, got {"),
     ({"added_tokens": [{"id": 19, "content": "[X]"}]},
-     "tokenizer.json adds the token '[X]' under the id 19: expected 15, its id in the "
-     "vocabulary or the next one"),
+     "tokenizer.json: id of the added token '[X]': expected 15 (its id in the vocabulary, or the "
+     "next id), got 19"),
     ({"added_tokens": [{"id": 15, "content": " x", "normalized": True}]},
-     "space at its ends, or a line break, is kept by no file of a piece a line"),
-    ({"added_tokens": [{"id": 15, "content": "\n"}]}, "adds the token '\\n': white space at its "
-     "ends, or a line break, is kept by no file of a piece a line"),
+     "expected no white space at the ends and no line breaks, which vocab.txt cannot store"),
+    ({"added_tokens": [{"id": 15, "content": "\n"}]}, "added token '\\n': expected no white space "
+     "at the ends and no line breaks, which vocab.txt cannot store"),
     ({"added_tokens": [{"id": 15, "content": "\u00ad", "normalized": True}]},
      "is empty once normalized"),
     ({"added_tokens": [{"id": 15 + at, "content": f"{at:0250}"} for at in range(500)]},
      "The added tokens have more than 120,000 bytes"),
 ]  # fmt: skip
+TEMPLATES = ": expected [CLS] A [SEP] and [CLS] A [SEP] B [SEP]."
 OF_FILE = [
-    (_model(unk_token="<unk>"), "model.unk_token is '<unk>', expected '[UNK]': only BERT's can "
-     "be computed"),
-    (_model(continuing_subword_prefix=""), "prefix is '', expected '##': only BERT's can be "
-     "computed"),
+    (_model(unk_token="<unk>"), "model.unk_token='<unk>': expected '[UNK]'; only BERT's token is "
+     "supported"),
+    (_model(continuing_subword_prefix=""), "prefix='': expected '##'; only BERT's prefix is "
+     "supported"),
     (_model(max_input_chars_per_word=0), "max_input_chars_per_word=0: expected 1 to 10,000"),
-    (_model(max_input_chars_per_word="9"), "max_input_chars_per_word is '9'."),
-    ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', expected 'BertNormalizer'"),
-    ({"normalizer": None}, "normalizer is None, expected a BERT's."),
-    ({"pre_tokenizer": None}, "pre_tokenizer is None, expected a BERT's."),
-    ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type is 'Metaspace', expected "
+    (_model(max_input_chars_per_word="9"), "max_input_chars_per_word='9': expected an integer."),
+    ({"normalizer": {"type": "NFC"}}, "normalizer.type='NFC': expected 'BertNormalizer'"),
+    ({"normalizer": None}, "normalizer=None: expected BERT's."),
+    ({"pre_tokenizer": None}, "pre_tokenizer=None: expected BERT's."),
+    ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type='Metaspace': expected "
      "'BertPreTokenizer'"),
-    (_normalizer(clean_text=False), "clean_text is False, expected True: control characters are "
-     "removed from every text"),
-    (_normalizer(lowercase="no"), "lowercase is 'no', not true or false."),
-    ({"post_processor": None}, "post_processor is None, and only rows [CLS] A [SEP] and [CLS] A "
-     "[SEP] B [SEP] can be computed"),
-    (_template(single="[CLS] A"), "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] can be "
-     "computed"),
-    (_template(pair="[CLS] A [SEP] B"), "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] "
-     "can be computed"),
-    (_template(second=2), "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] can be computed"),
-    ({"post_processor": {"single": [{"SpecialToken": {}}]}}, "and only rows [CLS] A [SEP] and "
-     "[CLS] A [SEP] B [SEP] can be computed"),
-    ({"post_processor": {"single": 5, "special_tokens": [1]}}, "and only rows [CLS] A [SEP] and "
-     "[CLS] A [SEP] B [SEP] can be computed"),
+    (_normalizer(clean_text=False), "clean_text=False: expected True; control characters are "
+     "always removed"),
+    (_normalizer(lowercase="no"), "lowercase='no': expected true or false."),
+    ({"post_processor": None}, "post_processor=None: expected [CLS] A [SEP] and [CLS] A [SEP] B "
+     "[SEP]."),
+    (_template(single="[CLS] A"), TEMPLATES),
+    (_template(pair="[CLS] A [SEP] B"), TEMPLATES),
+    (_template(second=2), TEMPLATES),
+    ({"post_processor": {"single": [{"SpecialToken": {}}]}}, TEMPLATES),
+    ({"post_processor": {"single": 5, "special_tokens": [1]}}, TEMPLATES),
     ({"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 9]}},
-     "and only rows [CLS] A [SEP] and [CLS] A [SEP] B [SEP] can be computed"),
+     TEMPLATES),
 ]  # fmt: skip
 OF_CONFIG = [
     (
         {"tokenizer_class": "BertJapaneseTokenizer"},
-        "class 'BertJapaneseTokenizer': expected BERT's",
+        "class='BertJapaneseTokenizer': expected BertTokenizer",
     ),
-    ({"tokenizer_class": "TokenizersBackend"}, "TokenizersBackend and has no tokenizer.json."),
+    (
+        {"tokenizer_class": "TokenizersBackend"},
+        "has no tokenizer.json, which tokenizer_class=TokenizersBackend requires.",
+    ),
     (
         {"word_tokenizer_type": "mecab"},
-        "word_tokenizer_type is 'mecab', expected 'basic': words are split by BERT's rules alone",
+        "word_tokenizer_type='mecab': expected 'basic'; only BERT's basic tokenizer is supported",
     ),
     (
         {"subword_tokenizer_type": "character"},
-        "subword_tokenizer_type is 'character', expected 'wordpiece'",
+        "subword_tokenizer_type='character': expected 'wordpiece'",
     ),
-    ({"cls_token": "<s>"}, "cls_token is '<s>', and only [CLS] can be computed."),
-    ({"do_lower_case": "no"}, "do_lower_case is 'no', not true or false."),
+    ({"cls_token": "<s>"}, "cls_token='<s>': expected [CLS]."),
+    ({"do_lower_case": "no"}, "do_lower_case='no': expected true or false."),
     (
         {"extra_special_tokens": "xyz"},
-        "extra_special_tokens is 'xyz', expected a list or an object of tokens",
+        "extra_special_tokens: expected a list or an object of tokens, got 'xyz'",
     ),
-    ({"added_tokens_decoder": []}, "added_tokens_decoder is [], expected an object."),
+    ({"added_tokens_decoder": []}, "added_tokens_decoder: expected an object, got []."),
     (
         {"added_tokens_decoder": {"16": {"content": "[X]"}}},
-        "under the id 16: expected 15, its id in the vocabulary or the next one",
+        "expected 15 (its id in the vocabulary, or the next id), got 16",
     ),
 ]
 RUNS = {"tokenizer_config": {"tokenizer_class": "PreTrainedTokenizerFast"}}
 OF_FILES = [
-    ({}, "has no vocabulary: put its vocab.txt into the directory."),
+    ({}, "has no vocabulary. Add its vocab.txt."),
     # As in the files of Tohoku University's Japanese BERTs.
     ({**PLAIN, "config": {"tokenizer_class": "BertJapaneseTokenizer"}},
-     "names the tokenizer_class 'BertJapaneseTokenizer': expected BERT's"),
+     "tokenizer_class='BertJapaneseTokenizer': expected BertTokenizer"),
     ({**PLAIN, "added_tokens": {"[X]": 16}},
-     "added_tokens.json adds the token '[X]' under the id 16: expected 15, its id in the "
-     "vocabulary or the next one"),
+     "added_tokens.json: id of the added token '[X]': expected 15 (its id in the vocabulary, or "
+     "the next id), got 16"),
     ({"vocab": _lines([*PIECES[:-1], "other"]), "tokenizer": _tokenizer_json()},
-     "tokenizer.json are of two tokenizers, with 15 and 15 pieces, some of which differ: keep "
-     "the one that the model was trained with."),
+     "tokenizer.json have different vocabularies (15 and 15 tokens). Remove the one that the "
+     "model was not trained with."),
     ({"vocab": "a\na\n"}, "'a' is on line 1 and line 2"),
     ({**PLAIN, "tokenizer_config": b"{"}, "tokenizer_config.json is not JSON"),
     *(({"tokenizer": _tokenizer_json(**changes)}, note) for changes, note in OF_MODEL),
@@ -338,7 +331,7 @@ def test_another_tokenizer_is_not_taken_for_berts(tmp_path, files, note):
     _write(tmp_path, **files)
     tokenization, (*_, last) = read_tokenization(str(tmp_path))
     assert tokenization is None
-    assert last.startswith("No preprocessor is made: ") and note in last
+    assert last.startswith("No preprocessor was created: ") and note in last
 
 
 def test_files_of_transformers(tmp_path):
@@ -412,7 +405,7 @@ def test_what_is_written_is_read_here_and_by_tokenizers(tmp_path, tokenization):
     assert config["model_input_names"] == ["input_ids", "attention_mask"]
     notes = write_tokenization(str(tmp_path), tokenization, 512, finds_mask=True)
     assert "split_special_tokens" not in (tmp_path / "tokenizer_config.json").read_text()
-    is_told = any("for the sake of [MASK]" in note for note in notes)
+    is_told = any("because of [MASK]" in note for note in notes)
     assert is_told == (is_google or tokenization is WITH_NEW)
 
 

@@ -47,7 +47,7 @@ def test_a_fused_weight_of_another_width(shape):
     found = {
         "layer_0/attention/query_key_value/kernel": small.stored("there", np.zeros(shape, "f"))
     }
-    sentence = r"^file: there is \(.*\): expected 24 columns, those of query, .* hidden_size of 8"
+    sentence = r"^file: there: expected 24 columns \(3 \* hidden_size\), got the shape \(.*\)"
     with pytest.raises(ValueError, match=sentence):
         split_variables(small.CONFIG, small.MODELS["encoder"], found, "file")
 

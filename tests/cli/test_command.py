@@ -348,10 +348,8 @@ REFUSED = {
     "serve --port=65536": "flag --port=65536: 65536 is not an integer in the range [0, 65535]. "
     "python -m bert_tf.serve --help=all lists the flags.",
     "serve": "--model is missing: serve needs a run, an export or a checkpoint.",
-    "serve --model=nowhere": "There is no checkpoint at nowhere: expected a directory, the prefix "
-    "of a TensorFlow checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the "
-    "Hugging Face hub, or tiny, which bert_tf ships; docs/guides/weights.md says where released "
-    "weights are.",
+    "serve --model=nowhere": "No such checkpoint: nowhere. Expected a directory, a prefix such as "
+    "DIR/bert_model.ckpt, a .keras file, hf://OWNER/NAME, or tiny. See docs/guides/weights.md.",
     "export --output=o/1": "--model is missing: export needs --model and --output.",
 }
 

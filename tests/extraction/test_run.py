@@ -126,9 +126,7 @@ def test_missing_vocabulary_is_rejected(text, model_dir, tmp_path):
     bare = tmp_path / "bare"
     shutil.copytree(model_dir, bare)
     (bare / "vocab.txt").unlink()
-    message = (
-        "bare cannot read text: .*bare has no vocabulary: put its vocab.txt into the directory"
-    )
+    message = r"bare cannot read text: .*bare has no vocabulary\. Add its vocab\.txt"
     with pytest.raises(ValueError, match=message):
         run(str(bare), tmp_path, text)
 
@@ -147,13 +145,12 @@ def test_cls_pooling_of_causal_model_is_rejected(text, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "none"}, "There is no checkpoint at none: "),
+        ({"model": "none"}, "No such checkpoint: none"),
         ({"input": ["*.none"]}, "No file matches '*.none'"),
         ({"input": ["empty.txt"]}, "All files of the input empty.txt are empty"),
         (
             {"max_seq_length": 99},
-            "max_seq_length is 99, and MODEL has 16 positions (max_position_embeddings): pass no "
-            "more than that.",
+            "max_seq_length=99: expected at most 16 (max_position_embeddings of MODEL).",
         ),
         (
             {"max_seq_length": 4},

@@ -43,7 +43,7 @@ def test_a_run_says_what_its_head_reads(unusual, inputs, tmp_path):
     predicted = [[row["probabilities"][label] for label in ("neg", "pos")] for row in records]
     np.testing.assert_allclose(predicted, expected.numpy()[:, order], atol=1e-5)
     card = (unusual.path / "README.md").read_text()
-    assert "- The head reads the mean over a text's tokens.\n" in card
+    assert "- The head reads the mean of the token embeddings.\n" in card
     with pytest.raises(ValueError, match=r"--pooling=max \(was None\)"):
         run(settings(inputs, unusual.path, **unusual.flags, pooling="max"))
     # A head of its kind is gone on with; one vector of the wrong kind is no start for a head.

@@ -23,7 +23,7 @@ from bert_tf.io.files import (
 )
 from bert_tf.pipelines.vocabulary import load_vocabulary
 
-TAKEN = "/1 exists, and is never overwritten: name another"
+TAKEN = "/1 already exists and is not overwritten. Use another path"
 
 
 def below(folder):
@@ -88,7 +88,7 @@ def test_a_link_is_not_written_through(tmp_path, target):
     (tmp_path / "1").symlink_to(tmp_path / target)
     with pytest.raises(ValueError, match=TAKEN), atomic_directory(str(tmp_path / "1")):
         pass
-    with pytest.raises(ValueError, match="/1 is a link, and only a file is replaced"):
+    with pytest.raises(ValueError, match="/1: expected a file, got a link"):
         write_json(str(tmp_path / "1"), "new")
     (tmp_path / "1").unlink()
     assert below(tmp_path) == {"folder": None, "file": "kept"}
@@ -135,7 +135,7 @@ def test_on_a_file_system_without_links_and_locks(tmp_path, monkeypatch):
         write_json(f"{folder}/a.json", 1)
     write_json(f"{path}/a.json", 2)
     assert read_json(f"{path}/a.json") == 2
-    with pytest.raises(ValueError, match="/1 is a directory, and only a file is replaced"):
+    with pytest.raises(ValueError, match="/1: expected a file, got a directory"):
         write_json(path, 1)
     with pytest.raises(ValueError, match=TAKEN), atomic_directory(path):
         pass
@@ -221,9 +221,9 @@ def test_what_was_written_is_removed_and_the_rest_is_kept(tmp_path):
 @pytest.mark.parametrize(("target", "kind"), [(".", "a directory"), ("pipe", "a device or a pipe")])
 def test_only_a_file_is_replaced(tmp_path, target, kind):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match=f"is {kind}, and only a file is replaced: name a file"):
+    with pytest.raises(ValueError, match=f": expected a file, got {kind}"):
         write_json(str(tmp_path / target), 1)
-    with pytest.raises(ValueError, match="/pipe/ is a directory, and only a file is replaced"):
+    with pytest.raises(ValueError, match="/pipe/: expected a file, got a directory"):
         write_json(str(tmp_path / "pipe") + "/", 1)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
@@ -247,8 +247,7 @@ def test_what_is_written_is_outside_of_what_is_read(tmp_path, monkeypatch, read,
     if is_in:
         with pytest.raises(
             ValueError,
-            match="^--output=.* is in .*, which is read, and what is written there would be read "
-            "with it",
+            match="^--output=.* is in .*, so the output would be read as input",
         ):
             files.check_outside("--output", written, ["other", read])
     else:
@@ -258,7 +257,7 @@ def test_what_is_written_is_outside_of_what_is_read(tmp_path, monkeypatch, read,
 def test_a_new_file_takes_no_others_place(tmp_path):
     path = tmp_path / "a"
     with (
-        pytest.raises(ValueError, match="a exists, and is never overwritten"),
+        pytest.raises(ValueError, match="a already exists and is not overwritten"),
         atomic_path(str(path), is_new=True) as temporary,
     ):
         write(tmp_path, os.path.basename(temporary), "mine")
@@ -272,5 +271,7 @@ def test_pipes_and_devices_are_not_read(tmp_path):
     for name in ("pipe", "link"):
         path = str(tmp_path / name)
         for read in (read_json, load_vocabulary, open_safetensors, open_hdf5):
-            with pytest.raises(ValueError, match=f"{name} is a pipe or a device: expected a file"):
+            with pytest.raises(
+                ValueError, match=f"{name}: expected a file, got a pipe or a device"
+            ):
                 read(path)

@@ -7,21 +7,18 @@ from tests.anew import run_in_forks
 
 COLUMNS = "--text_columns=a --label_column=b"
 TASK = f"--task=classification {COLUMNS} --model_dir=run"
-FILE = "There is no file at no.csv: expected a text file"
-CORPUS = "No file matches 'no*': give paths or globs of text files, separated by commas."
+FILE = "No such file: no.csv. Expected a text file."
+CORPUS = "No file matches 'no*'. Pass comma-separated paths or glob patterns of text files."
 CHECKPOINT = (
-    "There is no checkpoint at no: expected a directory, the prefix of a TensorFlow checkpoint "
-    "(DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, which "
-    "bert_tf ships; docs/guides/weights.md says where released weights are."
+    "No such checkpoint: no. Expected a directory, a prefix such as DIR/bert_model.ckpt, a .keras "
+    "file, hf://OWNER/NAME, or tiny. See docs/guides/weights.md."
 )
-NONE = ". is not a checkpoint of a known format: expected model.json and bert_config.json"
-RUN = CHECKPOINT.replace("at no:", "at runs/no:").replace(
-    "Face hub,", "Face hub (did you mean hf://runs/no?),"
-)
+NONE = ". is not a supported checkpoint: expected model.json and bert_config.json"
+RUN = CHECKPOINT.replace(": no.", ": runs/no (did you mean hf://runs/no?).")
 COLUMN = "there.csv, line 1: expected one column 'c', got none. The columns are a, b."
 WEB = (
-    "is an address of the web: download it and name the file, or name weights of the Hugging Face "
-    "hub as hf://OWNER/NAME."
+    "expected a path, got a URL. Download the file, or use hf://OWNER/NAME for a model of the "
+    "Hugging Face Hub."
 )
 COMMANDS = {
     f"finetune {TASK} --init_checkpoint=tiny --train_file=no.csv": FILE,
@@ -29,11 +26,11 @@ COMMANDS = {
     f"finetune {TASK} --label_column=c --init_checkpoint=tiny --train_file=there.csv": COLUMN,
     "predict --model=tiny --input=no.csv": FILE,
     "predict --model=tiny --input=.": (
-        ". is a folder: expected a text file; name one that is in it."
+        ".: expected a text file, got a directory. Pass a file in it."
     ),
-    "predict --model=tiny --input=https://a.org/b.csv": f"https://a.org/b.csv {WEB}",
-    "export --output=run/1 --model=https://huggingface.co/a/b": f"https://huggingface.co/a/b {WEB}",
-    "vocab --output=vocab.txt --input=https://a.org/b": f"https://a.org/b {WEB}",
+    "predict --model=tiny --input=https://a.org/b.csv": f"https://a.org/b.csv: {WEB}",
+    "export --output=run/1 --model=https://hf.co/a/b": f"https://hf.co/a/b: {WEB}",
+    "vocab --output=vocab.txt --input=https://a.org/b": f"https://a.org/b: {WEB}",
     "predict --model=no --input=there.csv": CHECKPOINT,
     "predict --model=runs/no --input=there.csv": RUN,
     "pretrain --model_dir=run --input=no*": CORPUS,
@@ -44,7 +41,7 @@ COMMANDS = {
     "extract_features --output=run --model=no --input=there.csv": CHECKPOINT,
     "convert --output=run --format=bert_tf --model=no": CHECKPOINT,
     "export --output=run/1 --model=no": CHECKPOINT,
-    "export --output=run/1 --model=tiny/": CHECKPOINT.replace("at no:", "at tiny/:"),
+    "export --output=run/1 --model=tiny/": CHECKPOINT.replace(": no.", ": tiny/."),
     "verify no": "no: expected the directory of an export, such as exports/1.",
     f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": NONE,
     "predict --model=. --input=there.csv": NONE,
@@ -85,9 +82,8 @@ def test_what_is_left_to_who_reads_it(tmp_path):
     )
     with pytest.raises(
         ValueError,
-        match=r"its folder has the prefixes bert_model\.ckpt: expected a directory, the prefix of "
-        r"a TensorFlow checkpoint \(DIR/bert_model\.ckpt\), a \.keras file, hf://OWNER/NAME of the "
-        "Hugging Face hub, or tiny, which bert_tf ships",
+        match=r"Its directory has the prefixes bert_model\.ckpt\. Expected a directory, a prefix "
+        r"such as DIR/bert_model\.ckpt, ",
     ):
         check_inputs(checkpoints=[f"file://{tmp_path}/biobert_model.ckpt"])
     with pytest.raises(ValueError, match=r"did you mean hf://google-bert/bert-base-uncased\?"):
@@ -96,7 +92,7 @@ def test_what_is_left_to_who_reads_it(tmp_path):
     check_inputs(texts=["no"], files=["no"], checkpoints=["no"], output=str(tmp_path))
     with pytest.raises(
         ValueError,
-        match=r"There is no file at .*/bert_model.ckpt: expected a text file "
-        r"\(did you mean .*/bert_model\.ckpt\.index\?\)",
+        match=r"No such file: .*/bert_model.ckpt \(did you mean .*/bert_model\.ckpt\.index\?\)\. "
+        "Expected a text file",
     ):
         check_inputs(files=[f"{tmp_path}/bert_model.ckpt"], output=f"{tmp_path}/none")

@@ -9,22 +9,22 @@ from tests.anew import run_python
 @pytest.mark.parametrize(
     "installed, message",
     [
-        ({}, "none is installed: run pip install 'tensorflow==2.21"),
+        ({}, "TensorFlow is not installed. Run pip install 'tensorflow==2.21"),
         ({"tensorflow": "2.21.0", "tensorflow-tpu": "2.20.0"},
-         "overwrite each other's files: run pip uninstall -y tensorflow tensorflow-tpu and "
-         r"install one of them again, as docs/install\.md shows"),
+         "overwrite each other's files. Run pip uninstall -y tensorflow tensorflow-tpu, then "
+         r"reinstall one of them: docs/install\.md"),
         ({"tensorflow": "2.19.1", "tensorflow-text": "2.19.0"},
-         r"tensorflow 2.19.1 is installed, and bert_tf runs with 2.20 and 2.21"),
+         r"expected tensorflow 2.20 or 2.21, got 2.19.1. Run "),
         ({"tensorflow-tpu": "2.19.1", "tensorflow-text": "2.19.0"},
-         r"run pip install --no-deps 'tensorflow-tpu==2.20.\*' 'tensorflow-text~=2.20.1'"),
-        ({"tensorflow": "2.21.0"}, "needs tensorflow-text 2.21.1, and none is installed"),
+         r"Run pip install --no-deps 'tensorflow-tpu==2.20.\*' 'tensorflow-text~=2.20.1'"),
+        ({"tensorflow": "2.21.0"}, "expected tensorflow-text 2.21.1 or later, got none"),
         ({"tensorflow": "2.20.0", "tensorflow-text": "2.21.1"},
-         r"needs tensorflow-text 2.20.1, and 2.21.1 is installed: run pip install --no-deps "
+         r"expected tensorflow-text 2.20.1 or later, got 2.21.1. Run pip install --no-deps "
          r"'tensorflow-text~=2.20.1'"),
         ({"tensorflow-cpu": "2.20.0", "tensorflow-text": "2.20.0"},
-         r"text 2.20.1, and 2.20.0 is installed: run pip .* 'tensorflow-text~=2.20.1'"),
+         r"text 2.20.1 or later, got 2.20.0. Run pip .* 'tensorflow-text~=2.20.1'"),
         ({"tensorflow": "2.21.0", "tensorflow-text": "2.21.0"},
-         r"text 2.21.1, and 2.21.0 is installed: run pip .* 'tensorflow-text~=2.21.1'"),
+         r"text 2.21.1 or later, got 2.21.0. Run pip .* 'tensorflow-text~=2.21.1'"),
     ],
 )  # fmt: skip
 def test_a_mismatch_is_told_with_the_command_that_mends_it(installed, message, monkeypatch):

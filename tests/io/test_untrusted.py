@@ -22,9 +22,9 @@ def test_json_is_read_as_pythons_own_json_does():
         (b'{"a": "\xff"}',
          "a.json, line 3 is not JSON: 'utf-8' codec can't decode byte 0xff in position 7: "
          "invalid start byte."),
-        ('{"a": 1, "a": 2}', "a.json, line 3 is not JSON: 'a' stands twice in it."),
-        ("[" * 100_000, "a.json, line 3 is not JSON that is read: it is nested too deep."),
-        ("[1]", "a.json, line 3: expected a JSON object, got a list."),
+        ('{"a": 1, "a": 2}', "a.json, line 3 is not JSON: duplicate key 'a'."),
+        ("[" * 100_000, "a.json, line 3 cannot be read as JSON: it is nested too deeply."),
+        ("[1]", "a.json, line 3: expected a JSON object, got list."),
         ("9" * 5000, "a.json, line 3 is not JSON: Exceeds the limit"),
     ],
 )  # fmt: skip

@@ -209,7 +209,7 @@ def test_models_that_do_not_predict(table, tmp_path):
             "bare",
             "BertRegressor",
             text_task("regression"),
-            "cannot read text, .* has no vocabulary: put its vocab.txt into the directory",
+            "cannot read text, .* has no vocabulary. Add its vocab.txt",
         ),
     ):
         write_model(tmp_path / name, class_name, {"pooler": True} if task is None else {}, task)

@@ -70,10 +70,7 @@ def test_a_run_within_its_corpus_is_refused(inputs, tmp_path):
     corpus.mkdir()
     shutil.copy(inputs / "corpus.txt", corpus)
     given = parse(*arguments(inputs, corpus / "run", input=corpus))[0]
-    message = (
-        "^--model_dir=.*/run is in .*/corpus, which is read, and what is written there would "
-        "be read with it"
-    )
+    message = "^--model_dir=.*/run is in .*/corpus, so the output would be read as input"
     with pytest.raises(ValueError, match=message):
         run(given)
     assert [path.name for path in corpus.iterdir()] == ["corpus.txt"]

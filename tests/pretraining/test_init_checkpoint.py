@@ -81,7 +81,7 @@ def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_
             "has its own vocabulary. Remove --vocab_file.",
         ),
         ({"init_checkpoint": tmp_path / "encoder.keras"}, bare),
-        ({"init_checkpoint": tmp_path / "none"}, "There is no checkpoint at "),
+        ({"init_checkpoint": tmp_path / "none"}, "No such checkpoint: "),
         (
             {"max_seq_length": 100},
             "expected at most 64, the model's max_position_embeddings. Lower --max_seq_length or "

@@ -59,7 +59,7 @@ WHOLE = gzip.compress(os.urandom(500))
         (gzip.compress(b" \n", mtime=0), "FILE is empty: expected a JSON document."),
         (b'{"a": 1,\n "b" 2}',
          "FILE is not JSON: Expecting ':' delimiter: line 2 column 6 (char 14)."),
-        (b"[" * 200_000, "FILE is not JSON that is read: it is nested too deep."),
+        (b"[" * 200_000, "FILE cannot be read as JSON: it is nested too deeply."),
         ("[1, 'ü']".encode("latin-1"),
          "FILE is not UTF-8 (0xfc at offset 5). Use a JSON document, plain or gzip."),
         (WHOLE[:-20],
@@ -98,8 +98,8 @@ def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
     with pytest.raises(ValueError) as caught:
         list(read_lines(str(path)))
     assert str(caught.value) == (
-        f"{path}, line 4: expected a line of at most 1 MiB, got more; if it is meant, "
-        "set the environment variable BERT_TF_MAX_LINE_MB=2."
+        f"{path}, line 4: expected at most 1 MiB per line, got more. For longer lines, set the "
+        "environment variable BERT_TF_MAX_LINE_MB=2."
     )
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "3")
     assert len(list(read_lines(str(path)))) == 4
@@ -119,17 +119,16 @@ def test_a_quoted_field_is_no_longer_than_a_line(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("/dev/zero", r"^/dev/zero is a pipe or a device: expected a file\.$"),
-        ("", r"^{} is a folder: expected a text file; name one that is in it\.$"),
+        ("/dev/zero", r"^/dev/zero: expected a file, got a pipe or a device\.$"),
+        ("", r"^{}: expected a text file, got a directory\. Pass a file in it\.$"),
         ("a.zip", r"a\.zip is an archive\. Extract it, and pass the path of the file\.$"),
         (
             "saved",
-            "saved is a data set of Hugging Face, as save_to_disk writes it: name its .arrow file "
-            r"where it has but one, or write a file, as by datasets.load_from_disk\(PATH\)"
-            r'\["train"\].to_parquet\("train.parquet"\)\.$',
+            "saved: expected a text file, got a directory of datasets' save_to_disk. Pass its only "
+            r'\.arrow file, or export it: load_from_disk\(PATH\)\["train"\]\.to_parquet\(FILE\)\.$',
         ),
-        ("none.csv", "^There is no file at {}: expected a text file"),
-        ("reviwes.csv", r"file \(did you mean .*/reviews.csv\?\)\.$"),
+        ("none.csv", r"^No such file: {}\. Expected a text file"),
+        ("reviwes.csv", r"reviwes.csv \(did you mean .*/reviews.csv\?\)\. Expected a text file\.$"),
     ],
 )
 def test_what_is_no_file_of_text(tmp_path, read, name, sentence):
@@ -324,9 +323,7 @@ def test_classes_are_choices_and_numbers_by_their_names(names, places, numbers):
 def test_what_is_no_parquet_or_arrow_file(tmp_path, form):
     pytest.importorskip("pyarrow", exc_type=ImportError)
     path = tmp_path / f"a.{form.lower()}"
-    with pytest.raises(
-        ValueError, match=f"There is no file at .*: expected a file in {form} format"
-    ):
+    with pytest.raises(ValueError, match=rf"No such file: .*\. Expected a file in {form} format"):
         rows_of(path, "a")
     message = f"after row 0: the {form} file is damaged, or its text is not UTF-8"
     for content in (b"PAR1 and no more", b"ARROW1\0\0", b"", b"\xff\xff\xff\xff\x08\0\0\0"):
@@ -401,11 +398,11 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path):
     path = str(tmp_path / "a.jsonl")
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": 1, "n": 2}\n')
     message = r"""a\.jsonl, line 2: expected a JSON object, got '{"n": 1, "n": 2}' """
-    message += r"\(the line is not JSON: 'n' stands twice in it\)"
+    message += r"\(the line is not JSON: duplicate key 'n'\)"
     with pytest.raises(ValueError, match=message):
         rows_of(path, "n")
     (tmp_path / "a.json").write_text('[{"n": 1, "n": 2}]')
-    with pytest.raises(ValueError, match=r"a\.json is not JSON: 'n' stands twice in it\.$"):
+    with pytest.raises(ValueError, match=r"a\.json is not JSON: duplicate key 'n'\.$"):
         rows_of(tmp_path / "a.json", "n")
 
 

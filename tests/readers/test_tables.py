@@ -130,7 +130,7 @@ def test_files_that_were_joined(read):
         (
             "[" * 10000,
             f"expected a JSON object, got '{'[' * 27}...{'[' * 28}' "
-            "(the line is not JSON that is read: it is nested too deep)",
+            "(the line cannot be read as JSON: it is nested too deeply)",
         ),
         ('{"b": 1, "c": 2}', "expected the key 'a', got b, c"),
     ],

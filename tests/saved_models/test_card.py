@@ -51,7 +51,7 @@ def test_what_the_model_is():
     assert text.startswith("# mine\n\nA BertClassifier. Finds the class of a pair of texts.\n")
     for line in (
         "- 1,234 parameters.",
-        "- A vocabulary of 21 pieces; text is lower-cased, and accents are stripped.",
+        "- Vocabulary: 21 pieces, uncased, without accents.",
         "- 2 classes: `neg`, `pos`.",
         "## Differences from the source\n\n- A key.",
     ):
@@ -62,15 +62,11 @@ def test_what_the_model_is():
 
 def test_what_differs_from_model_to_model():
     text = card(labels=(), lower=False)
-    assert "text is cased." in text and "classes:" not in text
-    assert "- 2 classes: `neg`, `pos`, any number of which may hold at once" in card(
-        multi_label=True
-    )
+    assert "pieces, cased." in text and "classes:" not in text
+    assert "- 2 classes: `neg`, `pos`, multi-label" in card(multi_label=True)
     embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=10, query_prefix="q: ")
     text = card(labels=(), sentence_embedding=embedding)
-    assert (
-        "pooling by mean, scaled to length 1.\n- The prefixes of queries and of documents: " in text
-    )
+    assert "mean pooling, normalized.\n- Prefixes of queries and documents: " in text
 
 
 def test_a_label_cannot_leave_its_code():

@@ -102,17 +102,14 @@ def test_a_graph_without_the_weights_of_a_known_model_is_no_checkpoint(exported,
     folder = tmp_path / "1"
     folder.mkdir()
     (folder / "saved_model.pb").touch()
-    sentence = (
-        "/1 has no saved_model.pb with assets.extra/model.json, so nothing says which model it "
-        "holds"
-    )
+    sentence = "/1: expected an export of bert_tf, with saved_model.pb and assets.extra/model.json"
     with pytest.raises(ValueError, match=sentence):
         open_checkpoint(tmp_path)
     shutil.copytree(os.path.join(exported.path, "assets.extra"), folder / "assets.extra")
     tf.train.Checkpoint(step=tf.Variable(1)).write(str(folder / "variables" / "variables"))
     with pytest.raises(
         ValueError,
-        match="/1 holds no variables of a model, its weights are constants of its graph",
+        match="/1 has no variables, because its weights are constants in the graph",
     ):
         open_checkpoint(tmp_path)
 
@@ -146,21 +143,16 @@ def test_the_loaded_signatures_and_endpoints_answer_as_recorded(loaded, exported
 
 
 def test_refusals_leave_nothing(model, tokenizer, tmp_path):
-    sentence = (
-        "bert_pretrainer has no preprocessor, and so no vocabulary: pass the tokenizer that it "
-        "was trained with"
-    )
+    sentence = "bert_pretrainer has no preprocessor. Pass the tokenizer that the model was trained"
     with pytest.raises(ValueError, match=sentence):
         export(model, str(tmp_path / "1"))
     message = (
-        r"""The name is 'my model': expected letters, digits, "\.", "_" and "-", a letter """
-        "or a digit first, as it is part of the address that clients ask"
+        r"""name='my model': expected letters, digits, "\.", "_" and "-", starting with a letter """
+        "or a digit, because the name is part of the URL"
     )
     with pytest.raises(ValueError, match=message):
         export(model, str(tmp_path / "1"), tokenizer=tokenizer, name="my model")
-    message = (
-        r"export was called inside strategy\.scope\(\), where variables belong to the strategy"
-    )
+    message = r"export cannot run in strategy\.scope\(\), where variables belong to the strategy"
     with (
         tf.distribute.MirroredStrategy(["CPU:0"]).scope(),
         pytest.raises(ValueError, match=message),

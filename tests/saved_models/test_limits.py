@@ -69,8 +69,8 @@ def test_without_limits_nothing_changes(classifier):
 
 def test_the_cards_sentence():
     assert serving_files.limits(ExportOptions(max_rows=32, max_bytes=20_000)).startswith(
-        "Takes at most 32 rows in a request, 20,000 bytes in a row's strings, and refuses more "
-        "(INVALID_ARGUMENT)."
+        "Limits: 32 rows per request, 20,000 bytes of strings per row. Larger requests fail "
+        "(INVALID_ARGUMENT)"
     )
 
 

@@ -69,8 +69,8 @@ def test_an_answer_that_is_no_number(value):
         return {"score": tf.fill([tf.size(text)], value)}
 
     sentence = (
-        "The output score of the signature embed is not finite on its sample 0: the weights are "
-        "damaged, or their training diverged"
+        r"Output score of the signature embed is not finite \(sample 0\)\. The weights are "
+        "damaged, or training diverged"
     )
     with pytest.raises(ValueError, match=sentence):
         samples.run_samples("embed", answer, STRINGS, [{"text": ["a"]}])

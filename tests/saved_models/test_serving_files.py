@@ -54,12 +54,12 @@ def test_batching_is_set_for_requests_that_may_differ():
     ]
     assert settings(of_strings) == expected
     assert of_strings.endswith(
-        "Every input is one string a row, so any requests can share a batch.\n"
+        "All inputs are one string per row, so any requests can share a batch.\n"
     )
     both = {"serving_default": signature(TEXT), "tokens": signature(IDS)}
     of_ids = serving_files.batching_parameters(both, ExportOptions())
     assert settings(of_ids) == expected
-    assert "concerns `input_word_ids` of `tokens`,\n# `input_mask` of `tokens`:\n" in of_ids
+    assert "one size:\n# `input_word_ids` of `tokens`,\n# `input_mask` of `tokens`.\n" in of_ids
 
 
 def test_batches_have_no_more_rows_than_requests_may():
@@ -90,8 +90,8 @@ def test_a_servers_config_names_the_model():
 def test_a_name_that_is_no_part_of_an_address():
     for name in ("", "my model", "a/b", 'a"', "ä", "..", ".a", "-a", "_a", "a" * 256, "a\n"):
         message = (
-            r'The name is .*: expected letters, digits, "\.", "_" and "-", a letter or a '
-            "digit first, as it is part of the address that clients ask"
+            r'name=.*: expected letters, digits, "\.", "_" and "-", starting with a letter or a '
+            "digit, because the name is part of the URL"
         )
         with pytest.raises(ValueError, match=message):
             check_model_name(name)

@@ -99,17 +99,17 @@ def test_a_process_without_this_library(sound):
 @pytest.mark.parametrize(
     ("output", "value", "problem"),
     [
-        ("lower", ["ä c", ""], "has 'ä b' at [0], and 'ä c' was recorded"),
-        ("sizes", [3, 1], "has 0 at [1], and 1 was recorded"),
-        ("scores", [[1.5, -6.001], [0, 0]], "has -6.0 at [0, 1], and -6.001 was recorded"),
-        ("scores", [[1.5], [0.0, 0.0]], "has the shape (2, 2), and (2,) was recorded"),
-        ("scores", [["", ""], ["", ""]], "has numbers, and something else was recorded"),
+        ("lower", ["ä c", ""], "expected 'ä c' at [0], got 'ä b'"),
+        ("sizes", [3, 1], "expected 1 at [1], got 0"),
+        ("scores", [[1.5, -6.001], [0, 0]], "expected -6.001 at [0, 1], got -6.0"),
+        ("scores", [[1.5], [0.0, 0.0]], "expected the shape (2,), got (2, 2)"),
+        ("scores", [["", ""], ["", ""]], "the recorded values are not numbers"),
     ],
 )
 def test_one_answer_changed(folder, output, value, problem):
     change_outputs(folder, **{output: value})
     first, second = replay.replay(str(folder))
-    assert first["problems"] == [f"serving_default.0.json: output {output} {problem}"]
+    assert first["problems"] == [f"serving_default.0.json: output {output}: {problem}"]
     assert second["problems"] == []
 
 
@@ -119,15 +119,15 @@ def test_other_outputs_another_signature_and_another_input(folder):
     change(folder, "tokens.1", lambda sample: sample.update(signature_name="embed"))
     rows = replay.replay(str(folder))
     assert [row["problems"] for row in rows] == [
-        ["tokens.1.json: the model has no signature embed"],
+        ["tokens.1.json: no such signature: embed"],
         [
-            "serving_default.0.json: the outputs are empty, lower, scores, sizes, and empty, "
-            "lower, more, scores, sizes were recorded"
+            "serving_default.0.json: expected the outputs empty, lower, more, scores, sizes, got "
+            "empty, lower, scores, sizes"
         ],
         ["tokens.0.json: KeyError: 'ids'"],
     ]
     (folder / "assets.extra" / "samples" / "tokens.0.json").unlink()
-    assert replay.replay(str(folder))[2]["problems"] == ["no sample asks it"]
+    assert replay.replay(str(folder))[2]["problems"] == ["no sample"]
 
 
 def test_floats_within_the_tolerance(folder):
@@ -140,9 +140,9 @@ def test_floats_within_the_tolerance(folder):
 def test_answers_that_are_not_numbers():
     difference, problems = replay.compare([1.0], {"x": np.array([np.nan], np.float32)}, 1.0)
     assert difference == np.inf
-    assert problems == ["output x has nan at [0], and 1.0 was recorded"]
+    assert problems == ["output x: expected 1.0 at [0], got nan"]
     _, problems = replay.compare(["a"], {"x": np.array([b"\xff"], object)}, 1.0)
-    assert problems == ["output x has {'b64': '/w=='} at [0], and 'a' was recorded"]
+    assert problems == ["output x: expected 'a' at [0], got {'b64': '/w=='}"]
     assert replay.compare([{"b64": "/w=="}], {"x": np.array([b"\xff"], object)}, 1.0) == (0.0, [])
 
 
@@ -165,24 +165,25 @@ def write_sample(content):
     [
         (
             write_sample("{"),
-            r"tokens\.0\.json is no recorded .* JSON .* got JSONDecodeError: Expecting "
+            r"tokens\.0\.json: expected JSON with .* got JSONDecodeError: Expecting "
             "property name enclosed in double quotes",
         ),
-        (write_sample("{}"), r"tokens\.0\.json is no recorded .* got KeyError: 'signature_name'"),
-        (shutil.rmtree, "/1 is no directory: expected an export, such as exports/1"),
+        (
+            write_sample("{}"),
+            r"tokens\.0\.json: expected JSON with .* got KeyError: 'signature_name'",
+        ),
+        (shutil.rmtree, "No such directory: .*/1. Expected an export such as exports/1"),
         (
             lambda folder: (folder / "saved_model.pb").unlink(),
-            r" has no saved_model\.pb: expected an export, the directory of a version, such "
-            "as exports/1",
+            r" has no saved_model\.pb\. Pass the directory of a version, such as exports/1",
         ),
         (
             lambda folder: shutil.rmtree(folder / "assets.extra"),
-            r"/1 has no samples to ask: expected SIGNATURE\.0\.json and more in "
-            r"assets\.extra/samples, where an export records them",
+            r"/1 has no samples\. Expected SIGNATURE\.0\.json in assets\.extra/samples",
         ),
         (
             lambda folder: tf.saved_model.save(tf.Module(), str(folder)),
-            "/1 has no signatures, which answer requests. Use the export that it",
+            "/1 has no signatures. Use the original export",
         ),
         (flip_a_weight, UNLOADABLE + ".*[Cc]hecksum"),
         (lambda folder: (folder / "saved_model.pb").write_bytes(b"no graph"), UNLOADABLE),
@@ -240,18 +241,17 @@ def test_another_interpreter(interpreter):
         (reporting(error="exports/1 is no directory."), r"^exports/1 is no directory\.$"),
         (
             reporting(foreign=["bert_tf", "keras"]),
-            r"^exports/1 does not stand alone: loading it loaded bert_tf, keras\.$",
+            r"^exports/1 depends on other libraries: loading it imported bert_tf, keras\.$",
         ),
         (
             "import tensorflow",
-            r"/python ended with status 1 before it could report on exports/1; its last words: "
+            r"/python failed with status 1 while verifying exports/1: "
             "ModuleNotFoundError: No module named 'tensorflow'",
         ),
-        ("sys.exit(3)", "ended with status 3 before .* its last words: nothing$"),
+        ("sys.exit(3)", "failed with status 3 while verifying .*: nothing$"),
         (
             None,
-            "/python cannot be started: expected a Python interpreter, got No such file or "
-            "directory",
+            "python=.*/python: expected a Python interpreter, got No such file or directory",
         ),
     ],
 )
@@ -315,14 +315,12 @@ def test_damage_is_found_before_anything_is_run(hashed, interpreter):
     with pytest.raises(ValueError) as caught:
         verification.verify(str(hashed), python=interpreter("sys.exit('was run')"))
     assert str(caught.value) == (
-        f"{path} is not what was exported: its SHA-256 differs; fetch it again, or export anew. If "
-        f"the change is yours, delete {hashed}/assets.extra/sha256.json, and nothing is compared."
+        f"{path} has changed since the export (SHA-256). Download it again or, for an intended "
+        f"change, remove {hashed}/assets.extra/sha256.json."
     )
     for damage in (path.unlink, path.mkdir):
         damage()
-        with pytest.raises(
-            ValueError, match=r"/1 has no saved_model\.pb, which was exported: fetch it again"
-        ):
+        with pytest.raises(ValueError, match=r"/1 is incomplete: saved_model\.pb is missing"):
             verification.check_hashes(str(hashed))
 
 
@@ -331,7 +329,7 @@ def test_hashes_of_files_elsewhere_are_refused(hashed, name):
     values = {"format_version": 1, "files": {name: {"bytes": 1, "sha256": "0"}}}
     path = hashed / "assets.extra" / "sha256.json"
     path.write_text(json.dumps(values, indent=2) + "\n")
-    with pytest.raises(ValueError, match=r"sha256\.json names a file outside of the export\."):
+    with pytest.raises(ValueError, match=r"sha256\.json contains a path outside the export\."):
         verification.check_hashes(str(hashed))
 
 

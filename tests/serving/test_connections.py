@@ -76,7 +76,7 @@ def test_the_newest_connection_is_refused_in_one_line(half_model, monkeypatch, c
         for _ in range(20):
             with connect(place) as third:
                 third.sendall(PREDICT)
-                refusal = b'{"error": "2 connections are open: ask later."}'
+                refusal = b'{"error": "2 connections are open. Retry later."}'
                 assert (reply(third), third.recv(1)) == ((503, refusal), b"")
         first.sendall(PREDICT)
         assert reply(first)[0] == 200
@@ -88,7 +88,7 @@ def test_the_newest_connection_is_refused_in_one_line(half_model, monkeypatch, c
             fourth.sendall(PREDICT)
             assert reply(fourth)[0] == 200
     said = capfd.readouterr().err.splitlines()
-    assert said[0] == "Error: 2 connections are open: the newest are refused."
+    assert said[0] == "Error: 2 connections are open: new connections are rejected."
     assert len(said) <= 2  # a second may have passed
 
 
@@ -111,7 +111,7 @@ def _refuse(*_):
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/models/half HTTP/1.1\r\nHost"])
 def test_headers_that_do_not_come_are_ended(sent, half_model, monkeypatch):
     monkeypatch.setattr(connections, "_HEADERS_S", 0.2)
-    late = b'{"error": "The headers did not come within 0.2 seconds."}'
+    late = b'{"error": "The headers were not received within 0.2 seconds."}'
     with serving(half_model) as (place, _), connect(place) as new, connect(place) as kept:
         kept.sendall(PREDICT)
         assert reply(kept)[0] == 200

@@ -59,7 +59,7 @@ def test_without_signatures_nothing_is_loaded(tmp_path):
             return {"y": 2 * x}
 
     tf.saved_model.save(Two(), str(tmp_path / "1"))
-    with pytest.raises(ValueError, match="/1 has no signatures, which answer requests. Use the"):
+    with pytest.raises(ValueError, match="/1 has no signatures. Use the"):
         served.load(str(tmp_path / "1"))
 
 

@@ -218,7 +218,7 @@ REFUSALS = [
     ),
     (
         {"signature_name": "odd", "instances": [True, False]},
-        "have inconsistent batch size: ask with 'inputs' in place of 'instances'",
+        "have inconsistent batch size. Send 'inputs' instead of 'instances'",
     ),
     *(
         (two(inputs={"text": ["a"], "ids": [[1, 2]], name: value}), sentence)
@@ -228,7 +228,7 @@ REFUSALS = [
             (
                 "text",
                 ["\ud800"],
-                'JSON Value: "\\ud800" is no text, or not formatted correctly for base64 data',
+                'JSON Value: "\\ud800" is not a string, or not formatted correctly for base64',
             ),
             (
                 "ids",
@@ -239,22 +239,22 @@ REFUSALS = [
             # The graph's own: Serving has the same of the model.
             ("ids", [[1, -1]], "No: -1."),
             # This server's, where Serving names one of the graph's nodes.
-            ("text", [["a"]], "Expected text of shape [-1], -1 for any size, and got [1, 1]."),
-            ("ids", [[1]], "Expected ids of shape [-1, 2], -1 for any size, and got [1, 1]."),
-            ("text", ["a"] * 9, "The request has 9 rows, and --max_rows is 8."),
+            ("text", [["a"]], "text: expected the shape [-1] (-1 is any size), got [1, 1]."),
+            ("ids", [[1]], "ids: expected the shape [-1, 2] (-1 is any size), got [1, 1]."),
+            ("text", ["a"] * 9, "The request has 9 rows, more than 8 (--max_rows)."),
             # Before anything is made of them.
-            ("text", [[[]]] * 9, "The request has 9 rows, and --max_rows is 8."),
-            ("text", [[[]]], "Expected text of shape [-1], -1 for any size, and got [1, 1, 0]."),
+            ("text", [[[]]] * 9, "The request has 9 rows, more than 8 (--max_rows)."),
+            ("text", [[[]]], "text: expected the shape [-1] (-1 is any size), got [1, 1, 0]."),
         ]
     ),
-    ({"instances": [[]] * 9}, "The request has 9 rows, and --max_rows is 8."),
+    ({"instances": [[]] * 9}, "The request has 9 rows, more than 8 (--max_rows)."),
 ]
 EXAMPLES = [
     # json_tensor.cc, classifier.cc
     ({}, "Expecting 'examples' value to be an list/array with values"),
     ({"examples": []}, "Expecting 'examples' value to be an list/array with values"),
     ({"examples": [1]}, "Example must be JSON object but got 1"),
-    ({"examples": [1] * 9}, "The request has 9 rows, and --max_rows is 8."),
+    ({"examples": [1] * 9}, "The request has 9 rows, more than 8 (--max_rows)."),
     ({"examples": [{"x": None}]}, "JSON Value: null Type: Null is not of expected type: string"),
     (
         {"examples": [{"x": [1, 1.5]}]},
@@ -264,7 +264,7 @@ EXAMPLES = [
         ({"examples": [{"x": value}]}, "Expecting one value or a flat list per feature")
         for value in ([["a"]], [[1], [2]], [[]], [[[1.5]]], ["a", ["b"]])
     ),
-    ({"examples": [{"\ud800": 1.0}]}, 'JSON Value: "\\ud800" is no text'),
+    ({"examples": [{"\ud800": 1.0}]}, 'JSON Value: "\\ud800" is not a string'),
     ({"examples": [{"x": 1}]}, "x"),  # of another type than the graph reads: its own sentence
     (
         {"signature_name": "a", "examples": [{}]},
@@ -273,7 +273,7 @@ EXAMPLES = [
     # This server's: Serving names a method, which tf.saved_model.save does not write.
     (
         {"signature_name": "two", "examples": [{}]},
-        "The signature two is not for :regress: name one that is by signature_name",
+        "The signature two does not support :regress. Set signature_name",
     ),
 ]
 REFUSED = [

@@ -56,7 +56,7 @@ def test_no_more_requests_wait_than_may(application):
 
     refused, status, answered, later = asyncio.run(crowd())
     assert refused.status == 503
-    assert refused.json == {"error": "2 requests are in hand, --max_waiting: ask later."}
+    assert refused.json == {"error": "2 requests are pending (--max_waiting). Retry later."}
     assert refused.headers["retry-after"] == "1"
     assert [reply.status for reply in (status, *answered, later)] == [200] * 4
 
@@ -65,7 +65,7 @@ def test_a_body_of_too_many_bytes_is_not_read(application):
     app, _ = application(bytes=100)
     reply = asyncio.run(send(app, "POST", PREDICT, b"x" * 60, b"x" * 60, None))
     assert reply.status == 413
-    assert reply.json == {"error": "The body has more than 100 bytes, --max_bytes."}
+    assert reply.json == {"error": "The body has more than 100 bytes (--max_bytes)."}
 
 
 def test_a_body_that_does_not_come_is_given_up(application, monkeypatch):
@@ -75,8 +75,8 @@ def test_a_body_that_does_not_come_is_given_up(application, monkeypatch):
     reply = asyncio.run(send(app, "POST", PREDICT, b"{", None))
     assert reply.status == 408
     assert reply.json == {
-        "error": "The body did not come within 0.05 seconds, or before the server ended or had no "
-        "room for it."
+        "error": "The body was not received within 0.05 seconds, or the server shut down or "
+        "reached its memory limit."
     }
     assert ask(app, "POST", PREDICT, BODY).status == 200  # it counts no more
 
@@ -94,9 +94,9 @@ def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(application, 
         return await asyncio.wait_for(asyncio.gather(*tasks), 10)
 
     slow, waiting = asyncio.run(end())
-    sentence = "or before the server ended or had no room for it"
+    sentence = "or the server shut down or reached its memory limit"
     assert slow.status == 408 and sentence in slow.json["error"]
-    assert (waiting.status, waiting.json) == (503, {"error": "The server ends."})
+    assert (waiting.status, waiting.json) == (503, {"error": "The server is shutting down."})
 
 
 def test_bodies_that_are_coming_are_bounded_together_and_hold_up_nobody(application, monkeypatch):
@@ -151,7 +151,7 @@ def test_an_answer_of_too_many_values_is_refused(application, monkeypatch):
     gate.set()
     reply = ask(app, "POST", PREDICT, {"inputs": [1.0, 2.0]})
     assert reply.status == 429
-    assert "has 2 values, and the most is 1: ask fewer rows" in reply.json["error"]
+    assert "would have 2 values, more than 1. Send fewer rows" in reply.json["error"]
 
 
 def test_what_fails_inside_is_a_reply_too(application, monkeypatch, capsys):
@@ -159,7 +159,7 @@ def test_what_fails_inside_is_a_reply_too(application, monkeypatch, capsys):
     gate.set()
     monkeypatch.setattr(server.rest, "count_rows", lambda _: 1 / 0)
     reply = ask(app, "POST", PREDICT, BODY)
-    assert (reply.status, reply.json["error"].split(";")[0]) == (500, "The server failed")
+    assert (reply.status, reply.json["error"].split(".")[0]) == (500, "Internal error")
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
@@ -194,10 +194,10 @@ def test_a_gzip_body_is_bounded_by_what_it_inflates_to(application):
     assert sent(whole) == (200, {"outputs": [2.5]})
     assert sent(large) == (
         413,
-        {"error": "The body inflates to more than 100 bytes, --max_bytes."},
+        {"error": "The body inflates to more than 100 bytes (--max_bytes)."},
     )
     for damaged in (whole[:-1], whole + b"x", whole + whole):
-        assert sent(damaged) == (400, {"error": "The body is not one whole gzip stream."})
+        assert sent(damaged) == (400, {"error": "The body is not a complete gzip stream."})
     status, reply = sent(BODY)
     assert status == 400 and reply["error"].startswith("The body is not gzip: Error -3")
 
@@ -207,7 +207,7 @@ def test_until_the_model_is_loaded_the_door_asks_for_patience():
     for method, path in (("GET", "/v1/models/half"), ("POST", PREDICT)):
         reply = ask(application, method, path, BODY)
         assert (reply.status, reply.headers["retry-after"]) == (503, "5")
-        assert reply.json == {"error": "The model is loading: ask again soon."}
+        assert reply.json == {"error": "The model is loading. Retry later."}
     assert [ask(application, "GET", path).status for path in ("/", "/metrics")] == [200, 200]
 
 

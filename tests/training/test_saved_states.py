@@ -177,7 +177,7 @@ def test_manifests_that_are_no_json_file_are_passed_over(tmp_path):
     manifest.unlink()
     os.mkfifo(manifest)
     (warning,) = saved_states.find_latest(str(tmp_path)).warnings
-    assert "its manifest.json is damaged: " in warning and "is a pipe or a device" in warning
+    assert "its manifest.json is damaged: " in warning and "got a pipe or a device" in warning
 
 
 def test_links_to_files_are_read_as_the_cache_of_a_hub_has_them(tmp_path):

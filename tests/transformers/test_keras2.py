@@ -87,7 +87,7 @@ def test_load_weights_of_custom_model_with_main_layer():
 def test_load_reads_sizes_from_config_file(tmp_path, name):
     file = "functional/weights.h5"
     path = shutil.copyfile(FILES / file, tmp_path / "weights.h5")
-    with pytest.raises(ValueError, match=f"says its sizes: expected config.json .* in {tmp_path};"):
+    with pytest.raises(ValueError, match=rf"expected config.json .* in {tmp_path}\."):
         bert_tf.load(path, bert_tf.BertEncoder)
     (tmp_path / name).write_text(config().to_json_string())
     shutil.copyfile(FILES / "classifier" / "vocab.txt", tmp_path / "vocab.txt")
@@ -141,60 +141,55 @@ REFUSALS = {
     "no BERT in the file": (
         lambda folder: write_datasets(folder / "a.h5", ["a/b/kernel:0", "a/b/bias:0"]),
         {},
-        "{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
-        "NAME/embeddings/word_embeddings/weight among b/bias, b/kernel; docs/guides/weights.md "
-        "says where released weights are.",
+        "{path}: expected a variable NAME/embeddings/word_embeddings/weight, got b/bias, b/kernel. "
+        "See docs/guides/weights.md.",
     ),
     "two BERTs": (
         lambda folder: write_datasets(
             folder / "a.h5", [f"{n}/{n}/bert/embeddings/word_embeddings/weight:0" for n in "ab"]
         ),
         {},
-        "{path} holds 2 BERTs, 'a/bert' and 'b/bert' among them, and nothing says which to take: "
-        "expected one; save the model that you want by itself.",
+        "{path}: expected one BERT, got 2, such as 'a/bert' and 'b/bert'. Save one of them "
+        "separately.",
     ),
     "another width": (
         lambda folder: FILES / "functional" / "weights.h5",
         {"intermediate_size": 16},
-        "{path} does not fit its config, or the arguments given (shapes in this library's layout, "
-        "inputs first): tf_bert_model/tf_bert_model/bert/encoder/layer_._0/intermediate/dense/"
-        "kernel:0 is (8, 12), expected (8, 16);",
+        "{path} has tensors whose shapes do not match its config or the arguments: "
+        "tf_bert_model/tf_bert_model/bert/encoder/layer_._0/intermediate/dense/kernel:0: expected "
+        "(8, 16), got (8, 12);",
     ),
     "fewer layers": (
         lambda folder: FILES / "functional" / "weights.h5",
         {"num_hidden_layers": 1},
-        "{path} holds a BERT of 2 layers, expected 1 as the config says: it belongs to another "
-        "model.",
+        "{path} has 2 layers, expected 1 (num_hidden_layers). Use the config of this model.",
     ),
     "more layers": (
         lambda folder: FILES / "functional" / "weights.h5",
         {"num_hidden_layers": 3},
-        "{path} lacks layer_2/attention/query/kernel, ",
+        "{path} lacks weights of the model: layer_2/attention/query/kernel, ",
     ),
     "a weight lacking": (
         lambda folder: rewrite(
             folder / "a.h5", lambda a: {k: v for k, v in a.items() if k != QUERY}
         ),
         {},
-        "{path} lacks layer_1/attention/query/kernel (it has "
-        "model_weights/tags/tags/bias:0, model_weights/tags/tags/kernel:0), which the model needs "
-        "that its files describe or that you asked for: ",
+        "{path} lacks weights of the model: layer_1/attention/query/kernel (unused: "
+        "model_weights/tags/tags/bias:0, model_weights/tags/tags/kernel:0). ",
     ),
     "nothing there": (
         lambda folder: folder / "ckpt-1",
         {},
-        "There is no checkpoint at {path}: expected a directory, the prefix of a TensorFlow "
-        "checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the Hugging Face hub, "
-        "or tiny, which bert_tf ships; ",
+        "No such checkpoint: {path}. Expected a directory, a prefix such as DIR/bert_model.ckpt, "
+        "a .keras file, hf://OWNER/NAME, or tiny. ",
     ),
     "variables by their numbers": (
         lambda folder: write_datasets(
             folder / "a.weights.h5", ["layers/b/attention/dense_output/dense/vars/0"]
         ),
         {},
-        "{path} has the variables of transformers' TensorFlow classes by their numbers, as Keras 2 "
-        "writes a name that ends with .weights.h5: expected their names; where it was written, "
-        'load_weights it and save_weights("bert.h5").',
+        "{path}: expected the variables' names, got numbers, as Keras 2 writes to .weights.h5 "
+        'files. Load it where it was written, then save_weights("bert.h5").',
     ),
 }
 

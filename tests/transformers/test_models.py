@@ -147,11 +147,11 @@ def test_saved_directory_loads_also_with_new_head(tmp_path, caplog):
     np.testing.assert_array_equal(again(IDS).logits.numpy(), model(IDS).logits.numpy())
     assert again.config.architectures == ["BertForSequenceClassification"]
     assert again.config.labels == bert_tf.load(str(tmp_path)).labels == ("bad", "good")
-    sizes = r"classifier.weight is \(8, 2\), expected \(8, 5\)"
-    remedy = r"Mend the config, or pass ignore_mismatched_sizes=True for a new head of another size"
+    sizes = r"classifier.weight: expected \(8, 5\), got \(8, 2\)"
+    remedy = r"Fix the config, or pass ignore_mismatched_sizes=True to replace the head"
     with pytest.raises(ValueError, match=rf"{sizes}.* {remedy}\.$"):
         TFBertForSequenceClassification.from_pretrained(tmp_path, num_labels=5)
-    with pytest.raises(ValueError, match=r"expected \(9, 8\)\. Mend the config\.$"):
+    with pytest.raises(ValueError, match=r"expected \(9, 8\), got .*\)\. Fix the config\.$"):
         TFBertForSequenceClassification.from_pretrained(tmp_path, vocab_size=9)
     caplog.clear()
     wide, info = successor.TFAutoModelForSequenceClassification.from_pretrained(

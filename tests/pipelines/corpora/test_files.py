@@ -61,14 +61,14 @@ def test_a_path_with_a_globs_characters_is_a_path(folder):
     assert names(folder, f"{folder}/x[1].txt") == ["x[1].txt"]
 
 
-GIVE_PATHS = "give paths or globs of text files, separated by commas."
+GIVE_PATHS = "Pass comma-separated paths or glob patterns of text files."
 
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ("{0}/a.txt,{0}/*.tex", f"No file matches '{{0}}/*.tex': {GIVE_PATHS}"),
-        ("/no/such/folder/*", f"No file matches '/no/such/folder/*': {GIVE_PATHS}"),
+        ("{0}/a.txt,{0}/*.tex", f"No file matches '{{0}}/*.tex'. {GIVE_PATHS}"),
+        ("/no/such/folder/*", f"No file matches '/no/such/folder/*'. {GIVE_PATHS}"),
         (
             "{0}/**/*.txt",
             "{0}/**/*.txt: ** is not supported. Pass the folder, which is searched recursively.",

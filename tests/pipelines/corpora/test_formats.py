@@ -371,7 +371,7 @@ def test_a_line_that_does_not_end_is_refused(monkeypatch):
     monkeypatch.setenv(LINE_VARIABLE, "1")
     stream = io.BytesIO(b'{"text": "a"}\n' + b"[" * (2 << 20))
     message = (
-        "x.jsonl, line 2: expected a line of at most 1 MiB, got more; if it is meant, "
+        "x.jsonl, line 2: expected at most 1 MiB per line, got more. For longer lines, "
         "set the environment variable BERT_TF_MAX_LINE_MB=2."
     )
     with pytest.raises(ValueError, match=message):

@@ -115,7 +115,7 @@ def test_a_line_that_is_too_long_is_named_in_every_format(tmp_path, monkeypatch,
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
     path = tmp_path / name
     path.write_bytes(pack(first + b"\n" + begin + b"It is late. " * (1 << 18)))
-    expected = f"{path}, line 2: expected a line of at most 1 MiB, got more; if it is meant, set "
+    expected = f"{path}, line 2: expected at most 1 MiB per line, got more. For longer lines, set "
     with pytest.raises(ValueError, match=re.escape(expected)):
         sources.open_corpus(str(path), cache_dir=str(tmp_path / "cache"))
 
@@ -123,7 +123,7 @@ def test_a_line_that_is_too_long_is_named_in_every_format(tmp_path, monkeypatch,
 BAD_INPUTS = {
     "*.tex": (
         {},
-        "No file matches '{0}/*.tex': give paths or globs of text files, separated by commas.",
+        "No file matches '{0}/*.tex'. Pass comma-separated paths or glob patterns of text files.",
     ),
     "white.txt": ({}, "No documents in {0}/white.txt, read as prose"),
     "bad.txt": ({}, "{0}/bad.txt is not UTF-8: invalid byte 0xe9 at byte offset 8 (invalid continu"

@@ -80,7 +80,7 @@ def test_no_shard_has_its_name_until_all_are_written(tmp_path):
             pathlib.Path(path).write_text(str(number))
         assert not list(tmp_path.glob("out-*")) and len(list(tmp_path.iterdir())) == 1
     assert [pathlib.Path(path).read_text() for path in paths] == ["0", "1", "2"]
-    expected = "-00001-of-00003 exists, and is never overwritten:"
+    expected = "-00001-of-00003 already exists and is not overwritten"
     pathlib.Path(paths[0]).unlink()
     with pytest.raises(ValueError, match=expected), record_shards.atomic_shards(paths):
         pytest.fail("the work has begun")

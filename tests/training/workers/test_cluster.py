@@ -70,7 +70,7 @@ def of_workers(workers, task):
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ([], "the environment variable TF_CONFIG: expected a JSON object, got a list"),
+        ([], "the environment variable TF_CONFIG: expected a JSON object, got list"),
         ({"cluster": ["a:1"]}, r'TF_CONFIG: expected a cluster such as \{"worker": '
          r"""\["HOST:PORT", "HOST:PORT"\]\}, got \['a:1'\]"""),
         ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps'. Remove parameter "
