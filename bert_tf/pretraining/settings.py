@@ -315,7 +315,7 @@ class PretrainingSettings:
     worker_hosts: Sequence[str] = words(
         (),
         "HOST:PORT of each machine, with commas, the chief first; or slurm (slurm:PORT, by default "
-        "2222) for the hosts of srun's tasks. Anyone who can reach these ports can read and write "
+        "2222) for the hosts of srun's tasks; anyone who can reach these ports can read and write "
         "files as this user.",
     )
     task_index: int | None = integer(
