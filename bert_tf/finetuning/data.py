@@ -18,7 +18,6 @@ from bert_tf.io.wording import listed, quote
 from bert_tf.readers.examples import BadRows, ExampleSet, TextExample, label_of, quoted
 from bert_tf.readers.glue import glue_task, has_glue_file, is_labelled, read_glue, read_glue_tfds
 from bert_tf.readers.tables import TableFile, read_columns, read_rows
-from bert_tf.tasks.kinds import table_options
 from bert_tf.tasks.task import TEST, FormReader, Task
 
 from .held_out import hold_out
@@ -271,7 +270,9 @@ def _table_columns(settings: FineTuningSettings) -> dict[str, Any]:
         "label_column": settings.label_column,
         "id_column": settings.id_column,
     }
-    return columns | {name: settings.option(name) for name in table_options(settings.kind)}
+    return columns | {
+        name: settings.option(name) for name in settings.kind.option_fields(only="tables")
+    }
 
 
 def check_tables(settings: FineTuningSettings) -> None:
@@ -286,7 +287,9 @@ def check_tables(settings: FineTuningSettings) -> None:
         return
     ids = [*settings.text_columns, settings.id_column]
     # Other columns, such as the start of an answer, may exist only in labeled files.
-    options = [name for name in table_options(settings.kind) if name.endswith("_column")]
+    options = [
+        name for name in settings.kind.option_fields(only="tables") if name.endswith("_column")
+    ]
     labelled = [*ids, settings.label_column, *(settings.option(name) for name in options)]
     tables = [
         (settings.train_file, labelled),

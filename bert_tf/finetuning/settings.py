@@ -11,7 +11,6 @@ from bert_tf.cli import flag_fields as flag
 from bert_tf.evaluation.scores import CLASS_METRICS
 from bert_tf.io.wording import did_you_mean
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
-from bert_tf.tasks.kinds import is_table_file, option_fields, table_options
 from bert_tf.tasks.options import FRACTION, GLUE_NAMES, NEEDS_DEV_SET, evaluates
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
@@ -391,7 +390,7 @@ def flag_defaults() -> dict[str, Any]:
 
 def tasks_with_flag(name: str) -> list[str]:
     """Returns the tasks that support a flag."""
-    kinds = [kind for kind in KINDS.values() if name in option_fields(kind)]
+    kinds = [kind for kind in KINDS.values() if name in kind.option_fields()]
     names = {task for task, kind in tasks().items() if kind in kinds or not kinds}
     supported = {
         "": names,
@@ -442,7 +441,7 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     values |= {name: value for name, value in changed.items() if name not in given}
     if values["num_train_epochs"] is not None:
         values["num_train_epochs"] = int(values["num_train_epochs"])
-    options = {name: values[name] for name in option_fields(kind) if name in values}
+    options = {name: values[name] for name in kind.option_fields() if name in values}
     common = {field.name: values[field.name] for field in flag.flags_of(FineTuningSettings)}
     return FineTuningSettings(**common, options=kind.Options(**options))
 
@@ -473,8 +472,13 @@ def _task(task: str | None, tfds: str | None) -> str:
 
 def _resolve_columns(values: dict[str, Any], given: Mapping[str, Any], kind: type[Task]) -> None:
     task = values["task"]
-    if kind.reads_native_format and not is_table_file(kind, values["train_file"] or ""):
-        column_flags = {"text_columns", "label_column", "id_column", *table_options(kind)}
+    if kind.reads_native_format and not kind.is_table_file(values["train_file"] or ""):
+        column_flags = {
+            "text_columns",
+            "label_column",
+            "id_column",
+            *kind.option_fields(only="tables"),
+        }
         for name in sorted(column_flags & given.keys()):
             raise ValueError(
                 f"--{name} requires a table, got --train_file={values['train_file']}: expected the "

@@ -13,7 +13,6 @@ from bert_tf.evaluation.evaluation import Evaluation, Inference
 from bert_tf.evaluation.scores import LOWER_IS_BETTER, json_scores, rank, score_text
 from bert_tf.io.wording import one_line
 from bert_tf.pipelines.tokenized_examples import Examples
-from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.task import Task, evaluate
 from bert_tf.tasks.task_file import TaskFile, to_json
 from bert_tf.training import saved_states
@@ -368,7 +367,7 @@ def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
 def describe(inputs: FineTuningInputs, thresholds: Mapping[str, float]) -> None:
     """Writes the files of the model directory except the weights."""
     task, start, path = inputs.task, inputs.start, inputs.directory.path
-    options, length = saved_options(type(task), task.options), inputs.settings.max_seq_length
+    options, length = task.saved_options(task.options), inputs.settings.max_seq_length
     task_file = TaskFile(task.kind, task.name, length, inputs.columns, options)
     described = Checkpoint(
         path=path,

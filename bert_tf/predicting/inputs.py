@@ -16,7 +16,6 @@ from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, T
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.table_formats import LINES, LINES_COLUMN, is_in_memory
 from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
-from bert_tf.tasks.kinds import is_table_file, table_options
 from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import FormReader
 from bert_tf.tasks.task_file import TaskFile
@@ -126,7 +125,7 @@ def _native_reader(
     form = kind.native_reader(task.name, task.columns)
     if form is None or table.suffix is not None or is_in_memory(table.path):
         return None
-    is_native = not is_table_file(kind, table.path) or (form.is_table and text_columns is None)
+    is_native = not kind.is_table_file(table.path) or (form.is_table and text_columns is None)
     return form if is_native else None
 
 
@@ -157,7 +156,11 @@ def _in_memory(
 def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str, Any]:
     """Returns the keyword arguments of the reader."""
     kind, trained = KINDS[task.kind], task.columns.get("text_columns")
-    options = {name: task.columns[name] for name in table_options(kind) if name in task.columns}
+    options = {
+        name: task.columns[name]
+        for name in kind.option_fields(only="tables")
+        if name in task.columns
+    }
     if names is None and trained is None:
         raise ValueError(
             f"The model does not define the columns of {path} to read. Pass "

@@ -18,7 +18,6 @@ from bert_tf.modeling.base import TEMPERATURE, BertModel, default_max_length
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import RowOrError, in_memory_tables
 from bert_tf.readers.tables import TableFile, read_rows
-from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.python_data import is_number, parse_rows
 from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import predict
@@ -108,7 +107,7 @@ class Predictor:
         self.kind = KINDS[task.kind]
         self._thresholds = _thresholds(self._checkpoint, task, settings.threshold)
         self._options = self.kind.restore_options(task.options, self._thresholds)
-        self.task = dataclasses.replace(task, options=saved_options(self.kind, self._options))
+        self.task = dataclasses.replace(task, options=self.kind.saved_options(self._options))
         # Classes without names are numbered.
         count = self._checkpoint.model.arguments.get("num_classes", 0)
         self.labels = self._checkpoint.labels or tuple(map(str, range(count)))

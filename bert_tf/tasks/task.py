@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
 from bert_tf.io.wording import listed, one_line
 from bert_tf.readers import examples as read
+from bert_tf.readers import tables
 from bert_tf.readers.data_warnings import text_notes
 
 from .target_scale import TargetScale
@@ -130,6 +131,23 @@ class Task(abc.ABC):
     def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns defaults of flags that depend on the values of the options."""
         return {}
+
+    @classmethod
+    def option_fields(cls, **metadata: Any) -> dict[str, dataclasses.Field[Any]]:
+        """Returns the fields of the options with some metadata, by name."""
+        fields = dataclasses.fields(cls.Options)
+        return {field.name: field for field in fields if metadata.items() <= field.metadata.items()}
+
+    @classmethod
+    def saved_options(cls, options: Any) -> dict[str, Any]:
+        """Returns the options that ``task.json`` stores for prediction and export."""
+        return {name: getattr(options, name) for name in cls.option_fields(saved_in_task_file=True)}
+
+    @classmethod
+    def is_table_file(cls, path: str) -> bool:
+        """Returns whether a path is the name of a table for the task type."""
+        is_json = path.lower().removesuffix(".gz").endswith(".json")
+        return tables.is_table(path) and not (cls.reads_native_format and is_json)
 
     # Name of the text in ``all_texts`` that different sets should not share; "" for all texts
     # together.

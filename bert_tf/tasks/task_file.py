@@ -15,7 +15,6 @@ from bert_tf.answering.options import ExportOptions
 from bert_tf.cli import flag_fields
 from bert_tf.io.wording import listed, quote
 
-from .kinds import option_fields, table_options, trains
 from .registry import KINDS
 from .task import Task
 
@@ -117,13 +116,9 @@ def _find_problems(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tupl
             f"text_columns is {quote(texts)}",
             f"a list of {minimum} to {maximum:,} column names",
         )
-    fields = option_fields(kind)
-    table_fields = {name: fields[name] for name in table_options(kind)}
-    saved_fields = {
-        name: field for name, field in fields.items() if field.metadata["saved_in_task_file"]
-    }
-    yield from _find_value_problems(values["columns"], {**_COLUMNS, **table_fields})
-    yield from _find_value_problems(values["options"], saved_fields)
+    columns = {**_COLUMNS, **kind.option_fields(only="tables")}
+    yield from _find_value_problems(values["columns"], columns)
+    yield from _find_value_problems(values["options"], kind.option_fields(saved_in_task_file=True))
 
 
 def _find_value_problems(
@@ -138,8 +133,8 @@ def _find_value_problems(
 
 def kinds_for_class(model_class: type[BertModel], *, embeds: bool) -> list[type[Task]]:
     """Returns the task types that can train a model class; ``embeds`` includes embedding tasks."""
-    kinds = (kind for kind in KINDS.values() if trains(kind, model_class))
-    return [kind for kind in kinds if embeds or not kind.embeds]
+    kinds = (kind for kind in KINDS.values() if embeds or not kind.embeds)
+    return [k for k in kinds if model_class.__name__ in (k.model, k.alternative_model)]
 
 
 def default_kind(kinds: Sequence[type[Task]], *, multi_label: bool) -> type[Task]:

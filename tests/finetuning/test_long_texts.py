@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.tasks.kinds import saved_options
 from bert_tf.tasks.task import evaluate, outputs
 
 from .small_tasks import (
@@ -92,4 +91,4 @@ def test_outputs_and_losses_equal_a_plain_loops(kind):
             assert loss == pytest.approx(np.mean((labels - expected) ** 2), rel=1e-4)
         rows = task.training_examples(TOKENIZER, LENGTH)
         assert task.training_summary(rows)[1].endswith(SENTENCES[form]) and rows.num_too_long == 5
-        assert saved_options(type(task), task.options) == {"long_text": form}
+        assert task.saved_options(task.options) == {"long_text": form}

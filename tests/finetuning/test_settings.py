@@ -3,7 +3,6 @@ import pytest
 from bert_tf.choices import FEATURE_BASED
 from bert_tf.finetuning.settings import MAY_CHANGE, flag_defaults, resolve
 from bert_tf.modeling.feature_based import VARIANTS
-from bert_tf.tasks.kinds import option_fields
 from bert_tf.tasks.registry import KINDS
 
 from .small_runs import parse
@@ -197,10 +196,10 @@ def test_flags_that_mean_nothing_are_refused(task, default, others, sentence):
 
 
 def test_every_option_of_a_kind_is_refused_to_the_other_kinds():
-    options = {name for kind in KINDS.values() for name in option_fields(kind)}
+    options = {name for kind in KINDS.values() for name in kind.option_fields()}
     for name in options & set(flag_defaults()):
         for kind in KINDS.values():
-            if name not in option_fields(kind):
+            if name not in kind.option_fields():
                 sentence = f"--{name} is not supported for --task={kind.kind}"
                 with pytest.raises(ValueError, match=sentence):
                     resolve({"task": kind.kind, name: "x"})

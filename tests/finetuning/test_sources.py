@@ -6,7 +6,6 @@ import pytest
 
 from bert_tf.finetuning.data import check_tables, read_splits, read_task
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.kinds import saved_options
 
 from .small_runs import VOCAB, parse, settings, write_table
 
@@ -313,7 +312,7 @@ def test_tagging_tables_and_columns(tmp_path):
     conll.write_bytes(b"Jos\xe9 I-PER\n. O\n\n" * 2 + b"Ann I-PER\n\n")
     task, _, named = source_of("ner", conll, "--encoding=latin-1", "--dev_fraction=0.4")
     assert task.labels == ("O", "B-PER", "I-PER") and named == {}
-    assert saved_options(type(task), task.options) == {"document_context": False}
+    assert task.saved_options(task.options) == {"document_context": False}
 
 
 def test_choices(tmp_path):

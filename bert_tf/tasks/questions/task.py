@@ -19,7 +19,6 @@ from bert_tf.cli.flag_fields import rule
 from bert_tf.evaluation.scores import LOSS, Comparison
 from bert_tf.features import NULL_THRESHOLD
 from bert_tf.readers.tables import TableFile
-from bert_tf.tasks.kinds import is_table_file
 from bert_tf.tasks.task import ExampleSet, FormReader, Items, Task, outputs, tokenized
 
 from .reader import read_questions, read_squad, squad_has_answers
@@ -47,7 +46,7 @@ _COUNTS = ("total", "thresh")
 
 
 def _has_only_texts(path: str) -> bool:
-    return is_table_file(QuestionTask, path) and not TableFile(path).has_typed_fields
+    return QuestionTask.is_table_file(path) and not TableFile(path).has_typed_fields
 
 
 _NEEDS_ANSWER_START = rule(
