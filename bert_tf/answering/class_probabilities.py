@@ -40,7 +40,7 @@ def choose(
     """Returns the most likely choice of each row, (B,) int32, and probabilities, (B, K) float64.
 
     ``logits`` and ``is_choice`` have the shape (B, K). Entries that are not choices have
-    probability 0. The index of a row without choices is -1.
+    probability 0. Rows without choices have the index -1.
 
     >>> logits, is_choice = tf.constant([[0.0, 0.0, 9.0]]), tf.constant([[True, True, False]])
     >>> best, probabilities = choose(logits, is_choice)

@@ -60,7 +60,7 @@ def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
 
 
 def truncate_texts(served: Served, texts: tf.Tensor, limit: int) -> tf.Tensor:
-    """Cuts long texts, (B,) string, after a white space that follows more than ``limit`` tokens."""
+    """Cuts long texts, (B,) string, at a white space after more than ``limit`` tokens."""
     # White space always ends a word, so the tokens before it do not depend on the rest of the text.
     size = limit * _BYTES_PER_TOKEN
     is_long = tf.strings.length(texts) > size

@@ -1,7 +1,7 @@
 """Copy of a model that all signatures of an export share, with each graph traced once.
 
 The tokenizer, the encoder and the model are traced once, and the model calls the trace of the
-encoder. A SavedModel therefore contains each graph once, independent of the number of signatures.
+encoder. A SavedModel therefore contains each graph once, regardless of the number of signatures.
 
 bfloat16 computation uses Keras' ``mixed_bfloat16``, whose casts are part of the graph, because a
 SavedModel cannot store the graph rewriting used for training on CPUs. Embeddings, LayerNorm, the
@@ -154,7 +154,7 @@ def _leave_cudnn(model: keras.Model) -> None:
 
 
 def max_seq_length(model: BertModel, options: ExportOptions) -> int:
-    """Returns the option or, by default, the length of the model."""
+    """Returns ``options.max_seq_length`` or, by default, the length from the model."""
     positions = model.config.max_position_embeddings
     length = options.max_seq_length
     if length is None:

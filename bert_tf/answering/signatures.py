@@ -23,7 +23,7 @@ ROWS_OF_STRINGS = tf.TensorSpec([None, None], tf.string)
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """Signature of a server.
+    """Signature of an export.
 
     Attributes:
         function: Function of the served model and the inputs by name. Its outputs are dense, with
@@ -62,7 +62,7 @@ def id_signature(
 ) -> Signature:
     """Returns a signature that takes features, shape (B, S) or (B, K, S) int32.
 
-    The samples are a batch of two rows of different lengths, and a pair.
+    The samples are two rows of different lengths, and a pair.
     """
     tokenizer = served.tokenizer
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
@@ -232,8 +232,8 @@ def _within_limits(
 ) -> Outputs:
     """Calls the function of a signature after checking the size of the request.
 
-    Requests above a limit fail with ``InvalidArgumentError``. If a server has batched several
-    requests, the whole batch fails.
+    Requests above a limit fail with ``InvalidArgumentError``. If a server has batched requests, the
+    whole batch fails.
     """
     checks = []
     if options.max_rows is not None:

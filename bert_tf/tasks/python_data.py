@@ -93,7 +93,8 @@ def is_data(value: Any) -> bool:
 
 def _check_form(data: Any, kind: type[Task], argument: str, *, to_predict: bool) -> None:
     """Rejects data that only look like rows: (X, y), mappings of tables, and batches."""
-    parts = [part for part in data if _is_column(part)] if isinstance(data, list | tuple) else []
+    items = data if isinstance(data, list | tuple) else ()
+    parts = [part for part in items if isinstance(part, list) or getattr(part, "shape", ())]
     apart = 2 <= len(parts) == len(data) <= 3 and len({*map(len, parts)}) == 1
     # A tuple of two lists could also be two rows: this is assumed for data to predict, which have
     # no y. For a list, it is assumed if the lists are short.
@@ -120,10 +121,6 @@ def _check_form(data: Any, kind: type[Task], argument: str, *, to_predict: bool)
         is_row = is_row and (specs[0].shape[0] or math.inf) <= kind.num_texts[1]
         if ranks and min(ranks) > kind.reads_words and not is_row:
             raise ValueError(f"{argument} is batched. Pass its elements, {argument}.unbatch().")
-
-
-def _is_column(value: Any) -> bool:
-    return isinstance(value, list) or bool(getattr(value, "shape", ()))
 
 
 def _items(data: Any, argument: str) -> Iterator[Any]:

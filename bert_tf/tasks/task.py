@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ExampleSet = read.ExampleSet[Any]
 Items = Sequence[Any]
 # Description of a random split of distinct examples, for messages.
-RANDOM_SPLIT = "drawn by the seed"
+RANDOM_SPLIT = "chosen at random"
 # Set that never decides on weights or thresholds.
 TEST = "test"
 

@@ -44,7 +44,7 @@ def test_many_small_classes_are_held_out_in_all_by_the_share():
     items = [TextExample(str(n), f"text {n}", None, f"class {n % 50}") for n in range(200)]
     for seed in range(20):
         rest, held_out, what = hold_out(items, 0.1, seed)
-        assert (len(held_out), what) == (20, "drawn by the seed")
+        assert (len(held_out), what) == (20, "chosen at random")
         assert sorted([*rest, *held_out], key=lambda item: int(item.id)) == items
         assert {item.label for item in rest} == {item.label for item in items}
     assert hold_out(items, 0.1, 0)[1] != hold_out(items, 0.1, 1)[1]
@@ -86,19 +86,19 @@ def seventh(item):
         (lambda n: TaggedExample(str(n), (f"word{n}",), ("O",), n % 7),
          operator.attrgetter("document"), "whole documents"),
         (lambda n: ChoiceExample(str(n), f"context {n % 7}", ("a", "b"), 0),
-         operator.attrgetter("context"), "drawn by the seed"),
+         operator.attrgetter("context"), "chosen at random"),
         # Pairs, in either order.
         (lambda n: SimilarityExample(str(n), in_either_order(n), n / 9), seventh,
-         "drawn by the seed"),
-        (lambda n: TextExample(str(n), *in_either_order(n), "a"), texts_of, "drawn by the seed"),
-        (lambda n: TextExample(str(n), *in_either_order(n), 2.5), texts_of, "drawn by the seed"),
+         "chosen at random"),
+        (lambda n: TextExample(str(n), *in_either_order(n), "a"), texts_of, "chosen at random"),
+        (lambda n: TextExample(str(n), *in_either_order(n), 2.5), texts_of, "chosen at random"),
         # Pairs that belong together share one text; of each seven the next is known by the last.
         (lambda n: SimilarityExample(str(n), (f"question {n % 7}", f"answer {n}"), None), seventh,
-         "drawn by the seed"),
+         "chosen at random"),
         (lambda n: SimilarityExample(str(n), (f"question {n}", f"answer {n % 7}", "no"), None),
-         seventh, "drawn by the seed"),
+         seventh, "chosen at random"),
         (lambda n: SimilarityExample(str(n), (f"text {n}", f"text {n + 7}"), None), seventh,
-         "drawn by the seed"),
+         "chosen at random"),
     ],
 )  # fmt: skip
 def test_examples_of_one_group_stay_together_in_any_order_of_the_rows(make, group_of, what):
@@ -113,7 +113,7 @@ def test_examples_of_one_group_stay_together_in_any_order_of_the_rows(make, grou
 def test_sentences_are_parted_where_documents_are_few_or_rows_of_a_table(documents, words):
     items = [TaggedExample(str(n), (f"word{n % words}",), ("O",), n % documents) for n in range(40)]
     rest, held_out, what = hold_out(items, 0.1, seed=0)
-    assert (len(held_out), what) == (4, "drawn by the seed")
+    assert (len(held_out), what) == (4, "chosen at random")
     assert not {item.words for item in rest} & {item.words for item in held_out}
 
 
@@ -130,7 +130,7 @@ def test_a_group_that_is_too_large_is_passed_over():
     few += [SimilarityExample(str(n), (f"r{n}", f"b{n}"), None) for n in range(3)]
     _, held_out, what = hold_out(few, 0.1, seed=1)
     assert len(held_out) in (2, 3)
-    assert what.startswith("drawn by the seed; 97 share a text or an article and are not split, ")
+    assert what.startswith("chosen at random; 97 share a text or an article and are not split, ")
 
 
 def test_one_of_a_few_is_held_out_and_never_all():

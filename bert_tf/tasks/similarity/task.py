@@ -240,7 +240,7 @@ class SimilarityTask(Task):
             scores=self.select_scores(comparison),
             comparison=comparison,
             constant=bool(np.ptp(cosines) < _MIN_SPREAD < np.ptp(true)),
-            constant_description="every two texts have the same cosine",
+            constant_description="all pairs of texts have the same cosine",
             mistakes=worst_mistakes(items, errors, errors > 0, show),
         )
 
@@ -285,7 +285,7 @@ class SimilarityTask(Task):
             scores=self.select_scores(comparison),
             comparison=comparison,
             constant=bool(len(documents) > 1 and np.ptp(scores) < _MIN_SPREAD),
-            constant_description="every two texts have the same cosine",
+            constant_description="all pairs of texts have the same cosine",
             mistakes=worst_mistakes(anchors, losses, losses > 0, show),
         )
 
@@ -350,9 +350,10 @@ def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
 
 
 def _group_by_shared_text(items: Sequence[SimilarityExample]) -> dict[str, str]:
-    """Returns the smallest text of a pair's group by its second text; groups share texts.
+    """Maps the second text of each pair to the smallest text of its group.
 
-    Other answers to a question, and other questions with an answer, must not be held out.
+    Pairs that share a text are in the same group: other answers to a question, and other questions
+    with an answer, must not be held out.
 
     >>> pairs = [("q", "b"), ("q", "a"), ("r", "b"), ("s", "c")]
     >>> from bert_tf.readers.examples import SimilarityExample
