@@ -156,7 +156,7 @@ ROWS = {
         (_behind_emoji({**_span(2, 5), "text": "\u5317"}), "expected '\u5317', the text of the "
          "span, in column 'entities', got 'Ann' (characters 2 to 5) of 'Ann'"),
         (_spans([0, 3, "PER"]), "expected objects with start, end, label in column 'entities', got "
-         f"[0, 3, 'PER'] (the format of doccano or spaCy). ' + WRITE_SO}"),
+         f"[0, 3, 'PER'] (the format of doccano or spaCy). {WRITE_SO}"),
         (_spans({"start_offset": 0, "end_offset": 3, "label": "PER"}),
          f"(the format of doccano). {WRITE_SO}"),
         (_spans({"start": 0, "end": 3, "labels": ["PER"]}),
