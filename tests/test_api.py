@@ -123,10 +123,10 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         ({"learning_rate": 0.0}, ValueError, "^learning_rate=0.0: expected a number from 1e-12 "
          "to below 1, typically between 5e-5 and 1e-3"),
         ({"class_weights": {"a, b": np.float32(2)}}, ValueError,
-         '^class_weights={"a, b": 2.0}: expected each class once .* got .a, b.. The '
+         '^class_weights={"a, b": 2.0}: expected balanced, or each class once .* got .a, b.. The '
          "classes are neg, pos"),
         ({"class_weights": {"--odd": 2.0}}, ValueError,
-         "got .--odd., and the classes are neg, pos"),
+         "got .--odd.. The classes are neg, pos"),
         ({"do_train": True}, TypeError, "do_train: finetune and pretrain always train; "
          "remove it"),
         ({"task": "sst2"}, ValueError, "task=sst2: expected one of classification, "

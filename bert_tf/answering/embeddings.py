@@ -16,7 +16,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling.layers import normalize, pool
 from bert_tf.pipelines.packing import pack
 
-from .rows import run_on_rows, text_rows
+from .rows import run_rows, text_rows
 from .served import Outputs, Served
 from .signatures import (
     ROWS_OF_STRINGS,
@@ -92,7 +92,7 @@ def embed(served: Served, text: tf.Tensor, role: str = QUERY) -> Outputs:
         token, has ``last_output`` in place of ``cls_output``.
     """
     rows, truncated = text_rows(served, _with_prefix(served, text, role))
-    vectors = run_on_rows(served, rows, _vectors)
+    vectors = run_rows(served, rows, _vectors)
     return {**vectors, "truncated": truncated}
 
 
@@ -154,7 +154,7 @@ def sentence_vectors(
         states = served.encode(inputs)[features.SEQUENCE_OUTPUT]
         return normalize(served.model.embed_states(states, inputs[features.INPUT_MASK]))
 
-    return run_on_rows(served, rows, vectors), truncated
+    return run_rows(served, rows, vectors), truncated
 
 
 def _with_prefix(served: Served, texts: tf.Tensor, role: str) -> tf.Tensor:

@@ -9,7 +9,7 @@ from bert_tf.pipelines.bounded_memory import map_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
 from . import embeddings
-from .rows import fit_rows, run_on_rows, text_rows, truncate_texts
+from .rows import fit_rows, run_rows, text_rows, truncate_texts
 from .served import Outputs, Served
 from .signatures import STRINGS, Requests, Signature, Signatures, long_text, text_signature
 
@@ -103,7 +103,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
     max_count = tf.maximum(tf.reduce_max(counts), 1)
     # (B, M, K)
-    scores, token_ids = run_on_rows(
+    scores, token_ids = run_rows(
         served, rows, lambda served, inputs: _guesses(served, inputs, max_count)
     )
     tokens = tf.gather(tf.constant(tokenizer.vocab), token_ids)
@@ -111,12 +111,10 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
 
     best = tf.strings.regex_replace(tokens[:, :, 0], f"^{CONTINUATION_PREFIX}", "")
     part_rows = value_rows(parts.row_splits)
-    answer_index = tf.stack([part_rows, tf.maximum(part_number - 1, 0)], 1)
+    indices = tf.stack([part_rows, tf.maximum(part_number - 1, 0)], 1)
     is_answered = part_number <= tf.gather(tf.cast(counts, tf.int64), part_rows)
     # A truncated mask has no prediction and remains in the text.
-    guess = tf.gather_nd(
-        best, tf.where(is_answered[:, None], answer_index, tf.zeros_like(answer_index))
-    )
+    guess = tf.gather_nd(best, tf.where(is_answered[:, None], indices, tf.zeros_like(indices)))
     filler = tf.where(is_answered, guess, MASK_TOKEN)
     pieces = tf.where(part_number > 0, filler, "") + parts.flat_values
     # The truncated rest of the text keeps its masks.
@@ -136,13 +134,11 @@ def _guesses(served: Served, inputs: Outputs, max_count: tf.Tensor) -> tuple[tf.
     positions = tf.where(inputs[features.INPUT_WORD_IDS] == served.tokenizer.mask_id)
     states = tf.gather_nd(served.encode(inputs)[features.SEQUENCE_OUTPUT], positions)
     scores, ids = best_pieces(served, states)
+    num_rows = tf.shape(inputs[features.INPUT_MASK], tf.int64)[0]
 
     def dense(values: tf.Tensor) -> tf.Tensor:
         ragged = tf.RaggedTensor.from_value_rowids(
-            values,
-            positions[:, 0],
-            tf.shape(inputs[features.INPUT_MASK], tf.int64)[0],
-            validate=False,
+            values, positions[:, 0], num_rows, validate=False
         )
         return ragged.to_tensor(shape=tf.stack([-1, max_count, scores.shape[1]]))
 
@@ -174,5 +170,5 @@ def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Output
         outputs = served.call({**inputs, features.MASKED_LM_POSITIONS: positions})
         return outputs[features.NEXT_SENTENCE_LOGITS]
 
-    logits = tf.cast(run_on_rows(served, rows, head), tf.float32)
+    logits = tf.cast(run_rows(served, rows, head), tf.float32)
     return {"probability": tf.nn.softmax(logits)[:, 0], "truncated": truncated}

@@ -84,21 +84,21 @@ def fit_rows(served: Served, *segments: tf.RaggedTensor) -> tuple[Rows, tf.Tenso
     return Rows(ids, fitted.ranges), fitted.truncated
 
 
-def run_on_rows(
+def run_rows(
     served: Served,
     rows: Rows,
     head: Head,
-    extra_features: Mapping[str, tf.Tensor] = MappingProxyType({}),
+    extras: Mapping[str, tf.Tensor] = MappingProxyType({}),
 ) -> Any:
     """Packs R rows and runs a head on them in chunks of rows of similar length.
 
     The head takes the encoder's inputs of some rows, (N, S) int32 each, and their rows of
-    ``extra_features``, (R, longest S). It returns tensors (N, ...) whose other dimensions do not
+    ``extras``, (R, longest S). It returns tensors (N, ...) whose other dimensions do not
     depend on S.
     """
     lengths = rows.lengths
     if served.unmasked is None:
-        return _in_blocks(served, rows, lengths, head, extra_features)
+        return _in_blocks(served, rows, lengths, head, extras)
     unmasked = served.unmasked
     # This is the most common case: a single text.
     size, width = tf.size(lengths), tf.reduce_max(lengths)
@@ -107,23 +107,18 @@ def run_on_rows(
     def run_unpadded() -> Any:
         packed = pack(rows.ids, rows.segments, width, unmasked.tokenizer)
         return head(
-            unmasked,
-            {**packed, **{key: values[:, :width] for key, values in extra_features.items()}},
+            unmasked, {**packed, **{key: values[:, :width] for key, values in extras.items()}}
         )
 
     return tf.cond(
         (size > 0) & tf.reduce_all(lengths == width) & fits,
         run_unpadded,
-        lambda: _in_blocks(served, rows, lengths, head, extra_features),
+        lambda: _in_blocks(served, rows, lengths, head, extras),
     )
 
 
 def _in_blocks(
-    served: Served,
-    rows: Rows,
-    lengths: tf.Tensor,
-    head: Head,
-    extra_features: Mapping[str, tf.Tensor],
+    served: Served, rows: Rows, lengths: tf.Tensor, head: Head, extras: Mapping[str, tf.Tensor]
 ) -> Any:
     table = token_table(rows.ids, served.tokenizer)
     size = tf.size(lengths)
@@ -137,15 +132,15 @@ def _in_blocks(
         width = tf.reduce_max(lengths[begin : begin + 1])
         width = tf.maximum(width, 1 + len(rows.segments))
         limit = tf.minimum(tf.maximum(_TOKENS_CHUNK_SIZE // width, 1), size - begin)
-        num_positions = width * (1 + tf.range(limit))
+        padded = width * (1 + tf.range(limit))
         real = tokens_before[begin + 1 : begin + 1 + limit] - tokens_before[begin]
-        fits = (2 * real >= num_positions) | (num_positions - real <= _FREE_PADDING)
+        fits = (2 * real >= padded) | (padded - real <= _FREE_PADDING)
         end = begin + tf.math.count_nonzero(fits, dtype=tf.int32)
         block = order[begin:end]
         segments = [tuple(tf.gather(part, block) for part in segment) for segment in rows.segments]
-        extra = {key: tf.gather(values, block)[:, :width] for key, values in extra_features.items()}
+        block_extras = {key: tf.gather(values, block)[:, :width] for key, values in extras.items()}
         packed = pack_from_table(table, segments, width, served.tokenizer.second_type)
-        return end, head(served, {**packed, **extra})
+        return end, head(served, {**packed, **block_extras})
 
     outputs = map_blocks(size, step)
     back = tf.argsort(order)

@@ -74,7 +74,7 @@ class Served:
     unmasked: "Served | None" = None
 
     def outputs(self, inputs: Mapping[str, tf.Tensor]) -> Any:
-        """Returns the outputs for some rows, as a head for ``run_on_rows``."""
+        """Returns the outputs for some rows, as a head for ``run_rows``."""
         return self.call(inputs)
 
     @property

@@ -155,16 +155,11 @@ def bind_all(
         Signatures by name, ``serving_default`` first.
     """
     if served.options.transformers_signature and transformers is not None:
-        id_signatures = {
+        from_ids = {
             name: _transformers_signature(served, transformers, by_name["tokens"], dtype)
             for name, dtype in ((SERVING_DEFAULT, tf.int32), (INT64_SERVING, tf.int64))
         }
-        by_name = {
-            **id_signatures,
-            TEXT_SERVING: by_name[SERVING_DEFAULT],
-            **by_name,
-            **id_signatures,
-        }
+        by_name = {**from_ids, TEXT_SERVING: by_name[SERVING_DEFAULT], **by_name, **from_ids}
     bound = {id(signature): _bind(signature, served) for signature in by_name.values()}
     default = by_name[SERVING_DEFAULT]
     bound[id(default)] = _bind(default, served.quick or served)
@@ -195,8 +190,7 @@ def _transformers_signature(
         answer,
         {name: tf.TensorSpec(tokens.inputs[key].shape, dtype) for key, name in names.items()},
         [{name: request[key] for key, name in names.items()} for request in tokens.samples],
-        "Takes the ids of a BERT tokenizer and returns the outputs of transformers' TFBert "
-        "classes.",
+        "Takes the ids of a BERT tokenizer and returns the outputs of transformers' classes.",
     )
 
 

@@ -95,18 +95,11 @@ def model_signatures(served: Served) -> Signatures:
     Their functions take only the inputs.
     """
     model_class = type(served.model)
-    entry = next(
-        (_CLASSES[known_class] for known_class in model_class.__mro__ if known_class in _CLASSES),
-        None,
-    )
+    entry = next((_CLASSES[c] for c in model_class.__mro__ if c in _CLASSES), None)
     if entry is None:
-        known = ", ".join(known_class.__name__ for known_class in _CLASSES)
+        known = ", ".join(c.__name__ for c in _CLASSES)
         raise ValueError(f"{model_class.__name__} cannot be served: expected one of {known}.")
-    return bind_all(
-        entry.signatures(served, _served_task(served)),
-        served,
-        entry.transformers,
-    )
+    return bind_all(entry.signatures(served, _served_task(served)), served, entry.transformers)
 
 
 def _served_task(served: Served) -> Task | None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ExampleSet = read.ExampleSet[Any]
 Items = Sequence[Any]
 # Description of a random split of distinct examples, for messages.
-RANDOM_SPLIT = "chosen at random"
+RANDOM = "chosen at random"
 # Set that never decides on weights or thresholds.
 TEST = "test"
 
@@ -164,7 +164,7 @@ class Task(abc.ABC):
 
         When a ``fraction`` of the examples is held out, each group stays in one set.
         """
-        return (lambda item: tuple(cls.display_texts(item).values())), RANDOM_SPLIT
+        return (lambda item: tuple(cls.display_texts(item).values())), RANDOM
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.answering import rows as rows_module
-from bert_tf.answering.rows import fit_rows, run_on_rows
+from bert_tf.answering.rows import fit_rows, run_rows
 from bert_tf.modeling import BertEncoder
 
 from .conftest import VOCAB, make, serve
@@ -30,7 +30,7 @@ def packed(rows, width):
             key: tf.pad(value, [[0, 0], [0, width - sizes[-1][1]]]) for key, value in inputs.items()
         }
 
-    return run_on_rows(serve(make(BertEncoder)), rows, head), sizes
+    return run_rows(serve(make(BertEncoder)), rows, head), sizes
 
 
 def test_rows_of_one_segment(encoder):
@@ -92,7 +92,7 @@ def test_rows_of_one_length_are_for_the_model_without_a_mask(
         asked.append(served)
         return tf.reduce_sum(inputs["input_word_ids"] * inputs["input_mask"], 1)
 
-    sums = run_on_rows(dataclasses.replace(blocks, unmasked=whole), rows, head)
+    sums = run_rows(dataclasses.replace(blocks, unmasked=whole), rows, head)
     assert {one is whole for one in asked} == {at_once}
     assert sums.numpy().tolist() == [sum(row) + CLS + SEP for row in ids.to_list()]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.answering.rows import Rows, check_equally_many, run_on_rows, truncate_texts
+from bert_tf.answering.rows import Rows, check_equally_many, run_rows, truncate_texts
 from bert_tf.answering.served import Outputs, Served
 from bert_tf.answering.signatures import (
     BEYOND_ASCII,
@@ -148,7 +148,7 @@ def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[A
         )
 
     answers = answers_from_columns(
-        run_on_rows(served, Rows(windows.tokens.ids, row_segments(windows)), head),
+        run_rows(served, Rows(windows.tokens.ids, row_segments(windows)), head),
         windows,
         context,
         max_answer_length=served.options.max_answer_length,

@@ -39,20 +39,16 @@ def _find_tokens(
     answer. Here, the offsets of the tokens determine which of them belong to the answer.
     """
     limits = tokens.context_starts + tokens.context_lengths
-    positions = tf.ragged.range(tokens.context_starts, limits)
-    questions = value_rows(positions.row_splits)
+    index = tf.ragged.range(tokens.context_starts, limits)
+    questions = value_rows(index.row_splits)
 
     def count(condition: tf.Tensor) -> tf.Tensor:
         return tf.math.unsorted_segment_sum(
             tf.cast(condition, tf.int32), questions, tf.size(byte_starts)
         )
 
-    first = count(
-        tf.gather(tokens.byte_ends, positions.values) <= tf.gather(byte_starts, questions)
-    )
-    last = (
-        count(tf.gather(tokens.byte_starts, positions.values) < tf.gather(byte_ends, questions)) - 1
-    )
+    first = count(tf.gather(tokens.byte_ends, index.values) <= tf.gather(byte_starts, questions))
+    last = count(tf.gather(tokens.byte_starts, index.values) < tf.gather(byte_ends, questions)) - 1
     has_tokens = (byte_starts >= 0) & (first <= last)
     return tf.where(has_tokens, first, -1), tf.where(has_tokens, last, -1)
 
@@ -135,7 +131,7 @@ class QuestionExamples:
         dataset = self.examples.evaluation_batches(batch_size, longest_first=True)
         if isinstance(dataset.element_spec, tuple):
             dataset = dataset.map(lambda rows, labels: {**rows, **labels})
-        step = get_traced_step(model, _best_row_columns, dataset.element_spec, n_best)
+        step = get_traced_step(model, _best_spans, dataset.element_spec, n_best)
         collected: list[np.ndarray] = []
         for _, outputs in compute_batches(step, dataset):
             indices, *best = tf.nest.flatten(outputs)
@@ -144,8 +140,8 @@ class QuestionExamples:
                     np.empty([len(self.examples), *column.shape[1:]], column.dtype.as_numpy_dtype)
                     for column in best
                 ]
-            for collected_column, column in zip(collected, best, strict=True):
-                collected_column[indices.numpy()] = column.numpy()
+            for target, column in zip(collected, best, strict=True):
+                target[indices.numpy()] = column.numpy()
         return collected
 
     def _chunks(self) -> Iterator[tuple[slice, slice]]:
@@ -160,9 +156,7 @@ class QuestionExamples:
             begin = end
 
 
-def _best_row_columns(
-    model: Any, rows: Any, n_best: int
-) -> tuple[tf.Tensor, BestColumns, tf.Tensor]:
+def _best_spans(model: Any, rows: Any, n_best: int) -> tuple[tf.Tensor, BestColumns, tf.Tensor]:
     logits = model(rows, training=False)
     best = best_columns(
         logits[features.START_LOGITS],

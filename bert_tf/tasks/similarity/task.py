@@ -17,7 +17,7 @@ from bert_tf.choices import BOTH_WAYS, COSENT, COSINE, ONE_WAY, SIMILARITY_LOSSE
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import Given, Values
 from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
-from bert_tf.tasks.task import RANDOM_SPLIT, Items, Task
+from bert_tf.tasks.task import RANDOM, Items, Task
 
 from .retrieval import RANKING_SCORES, compare_rankings, drop_own_text, search
 
@@ -144,9 +144,9 @@ class SimilarityTask(Task):
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
         """Groups scored pairs of equal texts, and other pairs that share a text."""
         if items[0].label is not None:
-            return (lambda item: tuple(sorted(item.texts))), RANDOM_SPLIT
+            return (lambda item: tuple(sorted(item.texts))), RANDOM
         groups = _group_by_shared_text(items)
-        return (lambda item: groups[item.texts[1]]), RANDOM_SPLIT
+        return (lambda item: groups[item.texts[1]]), RANDOM
 
     @property
     def _prefixes(self) -> tuple[str, str]:

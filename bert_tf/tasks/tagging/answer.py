@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.answering.answers import name_labels, to_float32
 from bert_tf.answering.class_probabilities import most_likely
-from bert_tf.answering.rows import Rows, dense, run_on_rows
+from bert_tf.answering.rows import Rows, dense, run_rows
 from bert_tf.answering.served import Outputs, Served
 from bert_tf.answering.signatures import (
     ROWS_OF_STRINGS,
@@ -247,12 +247,12 @@ def _answers(
     columns = tf.stack([windows.rows, position], 1)
     # The width of the longest row; the maximum of an empty tensor is the smallest integer.
     width = tf.maximum(tf.reduce_max(rows.lengths), 2)
-    extra_features = {}
+    extras = {}
     if isinstance(served.model, BertFeatureTagger):
         # (R, S): only the position of words matters here, not their indices.
         nowhere = tf.fill(tf.stack([tf.size(rows.lengths), width]), -1)
         number = tf.range(tf.shape(columns)[0])
-        extra_features[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, columns, number)
+        extras[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, columns, number)
 
     def head(served: Served, inputs: Outputs) -> Outputs:
         # (N, S) each
@@ -260,5 +260,5 @@ def _answers(
         missing = [[0, 0], [0, width - tf.shape(inputs[features.INPUT_MASK])[1]]]
         return {key: tf.pad(to_float32(value), missing) for key, value in answers.items()}
 
-    answers = run_on_rows(served, rows, head, extra_features)
+    answers = run_rows(served, rows, head, extras)
     return {key: tf.gather_nd(value, columns) for key, value in answers.items()}

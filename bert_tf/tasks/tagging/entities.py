@@ -130,10 +130,7 @@ def find_invalid_tag(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | N
             problem = f"{scheme} has no prefix {prefix}-"
         elif scheme == "IOB1":
             if prefix == "B" and not continues:
-                problem = (
-                    f"in IOB1 an entity begins with I-{kind}, unless it directly follows another "
-                    f"{kind}"
-                )
+                problem = f"in IOB1 an entity begins with I-{kind} unless it follows another {kind}"
         elif prefix == "I" or prefix == _LAST.get(scheme):
             if not continues:
                 problem = f"in {scheme} an entity begins with B-{kind}"

@@ -29,15 +29,7 @@ from bert_tf.evaluation.scores import (
 from bert_tf.io.wording import did_you_mean, quote
 from bert_tf.readers.tables import TableFile
 from bert_tf.tasks.options import NEEDS_DEV_SET, ClassWeights, parse_class_weights
-from bert_tf.tasks.task import (
-    RANDOM_SPLIT,
-    FormReader,
-    Items,
-    Task,
-    label_counts,
-    predict,
-    tokenized,
-)
+from bert_tf.tasks.task import RANDOM, FormReader, Items, Task, label_counts, predict, tokenized
 
 from .conll_reader import read_conll
 from .entities import Entity, find_all, find_odd_tags, find_scored, is_tag
@@ -195,7 +187,7 @@ class TaggingTask(Task):
         # document.
         if fraction * documents >= 1 and documents < len(items):
             return (lambda item: item.document), "whole documents"
-        return (lambda item: item.words), RANDOM_SPLIT
+        return (lambda item: item.words), RANDOM
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:

@@ -20,7 +20,7 @@ from bert_tf.answering.rows import (
     Rows,
     check_equally_many,
     fit_rows,
-    run_on_rows,
+    run_rows,
     text_rows,
     truncate_texts,
 )
@@ -143,16 +143,16 @@ def _outputs(
     if form == LONG_TEXTS[0] or text_pair is not None:
         texts = [text] if text_pair is None else [text, text_pair]
         rows, truncated = text_rows(served, *texts)
-        return run_on_rows(served, rows, Served.outputs), truncated
+        return run_rows(served, rows, Served.outputs), truncated
     max_tokens = served.max_seq_length - _SPECIAL_TOKENS
     ids = served.tokenizer.tokenize(text)
     if form == "head_tail":
         rows, _ = fit_rows(served, head_and_tail(ids, max_tokens))
-        return run_on_rows(served, rows, Served.outputs), ids.row_lengths() > max_tokens
+        return run_rows(served, rows, Served.outputs), ids.row_lengths() > max_tokens
     begins, sizes = cut_windows(tf.cast(ids.row_lengths(), tf.int32), max_tokens)
     counts = begins.row_lengths()
     starts = begins.values + tf.repeat(tf.cast(ids.row_starts(), tf.int32), counts)
-    windows = run_on_rows(served, Rows(ids.values, [(starts, sizes.values)]), Served.outputs)
+    windows = run_rows(served, Rows(ids.values, [(starts, sizes.values)]), Served.outputs)
     return mean_of_windows(windows, counts), ids.row_lengths() > max_window_tokens(max_tokens)
 
 
@@ -268,7 +268,7 @@ def _choice_logits(
 
     # (B * K,) -> (B, K)
     logits = tf.cast(
-        tf.reshape(run_on_rows(served, Rows(ids, fitted.ranges), head), shape), tf.float32
+        tf.reshape(run_rows(served, Rows(ids, fitted.ranges), head), shape), tf.float32
     )
     is_choice = tf.not_equal(choices, "")
     truncated = tf.reduce_any(tf.reshape(fitted.truncated, shape) & is_choice, 1)

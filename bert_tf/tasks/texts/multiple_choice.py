@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_tf.evaluation.scores import CHOICE_SCORES, LOSS, compare
 from bert_tf.tasks.options import Smoothing
-from bert_tf.tasks.task import RANDOM_SPLIT, ExampleSet, FormReader, Items, Task
+from bert_tf.tasks.task import RANDOM, ExampleSet, FormReader, Items, Task
 
 from .multiple_choice_reader import read_choices, read_swag, swag_has_labels
 
@@ -44,7 +44,7 @@ class MultipleChoiceTask(Task):
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
         """Groups the examples of a context."""
-        return (lambda item: item.context), RANDOM_SPLIT
+        return (lambda item: item.context), RANDOM
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bert_tf.io.wording import quote
 from bert_tf.readers.glue import GLUE_TASKS, GlueTask, write_glue_submission
 from bert_tf.tasks.options import LongTexts
-from bert_tf.tasks.task import RANDOM_SPLIT, Items, Task, predict
+from bert_tf.tasks.task import RANDOM, Items, Task, predict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,7 +127,7 @@ class TextTask(Task):
         """Groups equal texts, and equal pairs in either order."""
         pairs = {(item.text_a, item.text_b) for item in items}
         swapped = {pair: min(pair, pair[::-1]) for pair in pairs if pair[::-1] in pairs}
-        return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), RANDOM_SPLIT
+        return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), RANDOM
 
     @staticmethod
     def display_texts(item: TextExample) -> dict[str, str]:

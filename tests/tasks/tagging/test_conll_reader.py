@@ -103,8 +103,8 @@ def test_an_entity_may_go_on_behind_a_sentence(read):
 def test_the_scheme_is_that_of_most_sentences(read):
     iob1 = CONLL_2003.replace("rejects VBZ B-VP O", "rejects VBZ B-VP B-LOC")
     message = (
-        "line 4: Tag 1 is 'B-LOC' after 'I-ORG': in IOB1 an entity begins with I-LOC, "
-        "unless it directly follows another LOC"
+        "line 4: Tag 1 is 'B-LOC' after 'I-ORG': in IOB1 an entity begins with I-LOC "
+        "unless it follows another LOC"
     )
     with pytest.raises(ValueError, match=message):
         read(iob1)

@@ -111,7 +111,7 @@ def test_conversion_mends_what_is_broken():
         (["O", "I-" + "a" * 10**5], "IOB2", f"Tag 1 is 'I-{'a' * 55}...{'a' * 58}' after 'O': "
          f"in IOB2 an entity begins with B-{'a' * 26}...{'a' * 59}."),
         (["I-PER", "B-PER", "O", "B-PER"], "IOB1", "Tag 3 is 'B-PER' after 'O': in IOB1 an entity "
-         "begins with I-PER, unless it directly follows another PER."),
+         "begins with I-PER unless it follows another PER."),
     ],
 )  # fmt: skip
 def test_faults(tags, scheme, sentence):
