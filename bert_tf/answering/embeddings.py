@@ -70,10 +70,7 @@ def _similarity_signature(served: Served) -> Signature:
 def transformers_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
     """Returns the encoder's outputs for ids, (B, S) int32, under the names of transformers."""
     outputs = served.encode(inputs)
-    names = {
-        features.SEQUENCE_OUTPUT: "last_hidden_state",
-        features.POOLED_OUTPUT: "pooler_output",
-    }
+    names = {features.SEQUENCE_OUTPUT: "last_hidden_state", features.POOLED_OUTPUT: "pooler_output"}
     return {
         name: tf.cast(outputs[key], tf.float32) for key, name in names.items() if key in outputs
     }

@@ -85,10 +85,7 @@ def fit_rows(served: Served, *segments: tf.RaggedTensor) -> tuple[Rows, tf.Tenso
 
 
 def run_rows(
-    served: Served,
-    rows: Rows,
-    head: Head,
-    extras: Mapping[str, tf.Tensor] = MappingProxyType({}),
+    served: Served, rows: Rows, head: Head, extras: Mapping[str, tf.Tensor] = MappingProxyType({})
 ) -> Any:
     """Packs R rows and runs a head on them in chunks of rows of similar length.
 

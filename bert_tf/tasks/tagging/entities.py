@@ -203,11 +203,7 @@ def _character_kind(character: str) -> str:
 
 
 def spans_to_tags(
-    text: str,
-    spans: Any,
-    offsets: Sequence[Offsets],
-    types: Collection[str] | None,
-    column: str,
+    text: str, spans: Any, offsets: Sequence[Offsets], types: Collection[str] | None, column: str
 ) -> tuple[str, ...]:
     """Returns the IOB2 tags of the words of a text, given the character spans of its entities.
 

@@ -77,7 +77,7 @@ class _Options(ClassWeights):
                 ),
                 "--{flag} requires lists of entities, which {train_file} cannot contain. Use a "
                 "table in .jsonl, .json or .parquet.",
-            ),
+            )
         ],
         heading="Tags",
     )
@@ -111,10 +111,7 @@ class _Options(ClassWeights):
         f"{_FEATURES_DEFAULTS['lstm_units']}, as in the paper.",
         min_value=1,
         rules=[
-            requires_flag(
-                "feature_based",
-                "--{flag} requires --feature_based. Remove the flag.",
-            ),
+            requires_flag("feature_based", "--{flag} requires --feature_based. Remove the flag.")
         ],
         advanced=True,
     )
