@@ -93,8 +93,8 @@ def is_data(value: Any) -> bool:
 
 def _check_form(data: Any, kind: type[Task], argument: str, *, to_predict: bool) -> None:
     """Rejects data that only look like rows: (X, y), mappings of tables, and batches."""
-    items = data if isinstance(data, list | tuple) else ()
-    parts = [part for part in items if isinstance(part, list) or getattr(part, "shape", ())]
+    items: Sequence[Any] = data if isinstance(data, list | tuple) else ()
+    parts = [part for part in items if isinstance(part, list) or bool(getattr(part, "shape", ()))]
     apart = 2 <= len(parts) == len(data) <= 3 and len({*map(len, parts)}) == 1
     # A tuple of two lists could also be two rows: this is assumed for data to predict, which have
     # no y. For a list, it is assumed if the lists are short.
