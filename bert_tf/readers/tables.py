@@ -185,8 +185,8 @@ def _values(
     is_task = "annotations" in row and isinstance(row.get("data"), Mapping)
     if is_task and ("data" in wanted or not row.keys() >= wanted):
         raise BadRowError(
-            "expected a row, got a Label Studio task (export JSON-MIN, or convert entities as in "
-            "docs/guides/entities.md)"
+            "expected a row, got a Label Studio task (export JSON-MIN, or convert entities with "
+            "examples/convert_annotations.py)"
         )
     try:
         return [None if name is None else row[name] for name in columns]

@@ -96,7 +96,9 @@ def _asked(**fields):
     return {"question": "Who?", "context": CONTEXT, "id": "1", **fields}
 
 
-WRITE_SO = 'Use {"start": 0, "end": 3, "label": "PER"}; docs/guides/entities.md has a converter'
+WRITE_SO = (
+    'Use {"start": 0, "end": 3, "label": "PER"}; examples/convert_annotations.py converts files'
+)
 ROWS = {
     "classification": [
         ("1\tgood", "expected 3 columns, got 2"),
@@ -164,8 +166,8 @@ ROWS = {
         ({**_spans(_span(0, 3)), "_task_hash": 7, "answer": "reject"},
          "expected Prodigy's answer 'accept', got 'reject'"),
         ({"id": 1, "annotations": [{"result": []}], "data": {"text": "Ann"}},
-         "expected a row, got a Label Studio task (export JSON-MIN, or convert entities as in "
-         "docs/guides/entities.md)"),
+         "expected a row, got a Label Studio task (export JSON-MIN, or convert entities with "
+         "examples/convert_annotations.py)"),
         ({"text": "Ann", "entities": "B-PER O"},
          "expected a list of {start, end, label} in column 'entities', got 'B-PER O'"),
         ({"text": "\u200b \u200b", "entities": []},

@@ -169,7 +169,7 @@ _SPAN_KEYS = ("start", "end", "label")
 
 # Tools with other formats, by a key of their entities.
 _TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label Studio"}
-_PROGRAM = "docs/guides/entities.md"
+_CONVERTER = "examples/convert_annotations.py"
 
 
 def word_offsets(text: str) -> tuple[Offsets, ...]:
@@ -269,7 +269,7 @@ def _other_tool_hint(span: Any) -> str:
     tool = next((_TOOLS[key] for key in _TOOLS if isinstance(span, dict) and key in span), "")
     tool = "doccano or spaCy" if isinstance(span, list) else tool
     form = '{"start": 0, "end": 3, "label": "PER"}'
-    return f" (the format of {tool}). Use {form}; {_PROGRAM} has a converter" if tool else ""
+    return f" (the format of {tool}). Use {form}; {_CONVERTER} converts files" if tool else ""
 
 
 def utf16_to_characters(text: str, start: int, end: int) -> Offsets:
