@@ -46,7 +46,7 @@ from bert_tf.tasks.signatures import model_signatures
 from bert_tf.training.precision import preserved_arithmetic, set_rewrite
 
 from . import serving_files
-from .samples import Sample, run_samples
+from .serving_files import Sample, run_samples
 from .verification import write_hashes
 
 # Relative paths of all files in an export.

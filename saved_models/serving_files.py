@@ -6,18 +6,20 @@ SIGNATURE.N.request.pb and SIGNATURE.N.response.pb with the ``PredictRequest`` a
 ``PredictResponse``.
 """
 
+import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import named_tensor_pb2
 
 from bert_tf.answering.options import ExportOptions
-from bert_tf.answering.signatures import Signature
+from bert_tf.answering.signatures import Requests, Signature
 
-from .samples import Sample
+from .replay import to_array, to_json
 
 _BATCHING = """\
 # Batching configuration for TensorFlow Serving. Start the server with
@@ -104,6 +106,60 @@ def limits(options: ExportOptions) -> str:
 
 
 # === Samples ===
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Request to a signature and its response.
+
+    Attributes:
+        signature: Name of the signature.
+        number: Index among the samples of the signature.
+        inputs: Inputs by name. Strings are ``bytes`` in object arrays.
+        outputs: Outputs by name.
+    """
+
+    signature: str
+    number: int
+    inputs: Mapping[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray]
+
+    @property
+    def batch_size(self) -> int:
+        """Number of rows of the request."""
+        return len(next(iter(self.inputs.values())))
+
+    def rest_request(self, rows: int | None = None) -> dict[str, Any]:
+        """Returns the body of the REST request in column format, for the first ``rows``."""
+        inputs = {name: to_json(value[:rows]) for name, value in self.inputs.items()}
+        return {"signature_name": self.signature, "inputs": inputs}
+
+    def rest_response(self) -> dict[str, Any]:
+        """Returns the body of the REST response, in which a single output is not named."""
+        outputs = {name: to_json(value) for name, value in self.outputs.items()}
+        return {"outputs": outputs if len(outputs) > 1 else next(iter(outputs.values()))}
+
+
+def run_samples(
+    name: str,
+    function: Callable[..., Any],
+    specs: Mapping[str, tf.TensorSpec],
+    requests: Requests,
+) -> list[Sample]:
+    """Runs a signature with requests whose inputs have the given ``specs``."""
+    samples = []
+    for number, columns in enumerate(requests):
+        inputs = {key: to_array(values, specs[key]) for key, values in columns.items()}
+        answer = function(**{key: tf.constant(value) for key, value in inputs.items()})
+        outputs = {key: value.numpy() for key, value in answer.items()}
+        for key, value in outputs.items():
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise ValueError(
+                    f"Output {key} of the signature {name} is not finite (sample {number}). The "
+                    "weights are damaged, or training diverged."
+                )
+        samples.append(Sample(name, number, inputs, outputs))
+    return samples
 
 
 def write_samples(folder: str, samples: Iterable[Sample], model_name: str) -> None:

@@ -83,19 +83,13 @@ _CONFIG = {
     "num_beams num_return_sequences output_scores remove_invalid_values repetition_penalty "
     "return_dict_in_generate suppress_tokens target_lookbehind temperature top_k top_p "
     "typical_p task_specific_params": _no_effect("no text is generated"),
-    "cross_attention_hidden_size tie_encoder_decoder": _no_effect(
-        "only for encoder-decoder models"
-    ),
+    "cross_attention_hidden_size tie_encoder_decoder": _no_effect("only for encoder-decoders"),
     "function_to_apply": _warned(
         "pipelines of transformers apply this function to logits; bert_tf uses problem_type"
     ),
-    "auto_map custom_pipelines": _warned(
-        "custom model code is not run; the standard BERT is computed"
-    ),
+    "auto_map custom_pipelines": _warned("custom model code is not run"),
     "is_encoder_decoder": _rejected("encoder-decoder models are not supported", False),
-    "quantization_config": _rejected(
-        "quantized weights are not supported. Save the model dequantized"
-    ),
+    "quantization_config": _rejected("quantized weights are not supported; dequantize first"),
     "per_layer_config": _rejected("layers of different sizes are not supported"),
     "pruned_heads": _rejected("pruned heads are not supported", {}, []),
 }
@@ -198,9 +192,7 @@ _MODULE = {
 _TOKENIZER_CONFIG = {
     "model_max_length max_len model_input_names split_special_tokens added_tokens_decoder "
     "extra_special_tokens additional_special_tokens model_specific_special_tokens": _SUPPORTED,
-    "tokenizer_class": Answer(
-        SUPPORTED, "selects whether these settings or those of tokenizer.json apply"
-    ),
+    "tokenizer_class": Answer(SUPPORTED, "selects these settings or those of tokenizer.json"),
     "do_lower_case strip_accents tokenize_chinese_chars": Answer(
         SUPPORTED, "only for BERT tokenizer classes; other classes use tokenizer.json"
     ),
@@ -229,10 +221,7 @@ _TOKENIZER_CONFIG = {
     "truncation_side": _warned("long texts are truncated on the right", "right"),
     "padding_side": _warned("padding is added on the right", "right"),
     "auto_map": _warned("custom tokenizer code is not run"),
-    "fast_tokenizer_files": _rejected(
-        "files for several releases are not supported. Rename the file for your release to "
-        "tokenizer.json"
-    ),
+    "fast_tokenizer_files": _rejected("rename the file for your release to tokenizer.json"),
     "word_tokenizer_type": _rejected("only BERT's basic tokenizer is supported", "basic"),
     "subword_tokenizer_type": _rejected("only WordPiece is supported", "wordpiece"),
 }

@@ -29,7 +29,7 @@ _MAX_FILES, _MAX_BYTES = 50, 64 << 20
 # Weights files, safest format first.
 _FORMS = (hugging_face.WEIGHTS, hugging_face.TF_WEIGHTS, hugging_face.PICKLED)
 # Optional files that change the outputs. The cache must know whether the hub has them.
-_OPTIONAL_FILES = {sentence_transformers.MODULES, hugging_face.ADAPTER, *SETFIT}
+_OPTIONAL = {sentence_transformers.MODULES, hugging_face.ADAPTER, *SETFIT}
 _TIMEOUT_S = 10
 _FOLDER = "[0-9]_[^/]*"  # the directory of a sentence-transformers module
 
@@ -60,10 +60,8 @@ def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collecti
     try:
         hub: Any = importlib.import_module("huggingface_hub")
     except ImportError as error:
-        raise ValueError(
-            f"{path}: huggingface_hub is not installed. Run pip install 'bert_tf[hub]', "
-            f"{manual_remedy}"
-        ) from error
+        message = f"{path}: huggingface_hub is not installed. Run pip install 'bert_tf[hub]', "
+        raise ValueError(message + manual_remedy) from error
     snapshot = None
     with contextlib.suppress(OSError, ValueError):
         snapshot = hub.snapshot_download(
@@ -72,10 +70,7 @@ def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collecti
     if snapshot is not None and _is_complete(snapshot, allow_pickle):
         # Other programs may not have downloaded the optional files.
         commit = os.path.basename(snapshot)
-        known = (
-            hub.try_to_load_from_cache(name, pattern, revision=commit)
-            for pattern in _OPTIONAL_FILES
-        )
+        known = (hub.try_to_load_from_cache(name, file, revision=commit) for file in _OPTIONAL)
         if all(cached is not None for cached in known):
             return snapshot, ()
         revision = commit  # Matches the cached weights.
@@ -135,7 +130,7 @@ def _fetch(
         return None, sizes.keys()
     fetch(weights, commit)
     # A failed download records in the cache that the hub does not have the file.
-    for file in _OPTIONAL_FILES - sizes.keys():
+    for file in _OPTIONAL - sizes.keys():
         with contextlib.suppress(hub.errors.EntryNotFoundError):
             hub.hf_hub_download(name, file, revision=commit)
     return snapshot, sizes.keys()
@@ -151,12 +146,7 @@ def _weight_patterns(file: str) -> tuple[str, ...]:
 def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     """Returns the files at the top level or in a module's directory, in the order of patterns."""
     candidates = [name for name in names if re.fullmatch(rf"({_FOLDER}/)?[^/]+", name)]
-    found = (
-        n
-        for pattern in patterns
-        for n in candidates
-        if fnmatch.fnmatch(os.path.basename(n), pattern)
-    )
+    found = (n for p in patterns for n in candidates if fnmatch.fnmatch(os.path.basename(n), p))
     return [*dict.fromkeys(found)]
 
 
@@ -166,10 +156,9 @@ def _is_complete(path: str, allow_pickle: bool) -> bool:
     Other programs may have downloaded only some files, such as the tokenizer.
     """
     folders = [path, *(entry for entry in os.listdir(path) if re.fullmatch(_FOLDER, entry))]
-    folders = [os.path.join(path, folder) for folder in folders]
-    weights = next(
-        map(hugging_face.find_weights_file, filter(hugging_face.is_directory, folders)), None
-    )
+    paths = (os.path.join(path, folder) for folder in folders)
+    models = filter(hugging_face.is_directory, paths)
+    weights = next(map(hugging_face.find_weights_file, models), None)
     if weights is None:
         return False
     folder, name = os.path.split(weights)

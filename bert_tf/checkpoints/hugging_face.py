@@ -83,8 +83,8 @@ _UNSUPPORTED_TENSORS = {
     r"[.:](SCB|qdata|qweight|qzeros|absmax|quant_map|quant_state\b.*|weight_scale|scales)$": (
         "quantized weights are not supported. Save the model dequantized"
     ),
-    r"\.(lora_[AB]|base_layer|modules_to_save)\.": "adapters are not supported. Merge it with "
-    "peft: merge_and_unload(), then save_pretrained",
+    r"\.(lora_[AB]|base_layer|modules_to_save)\.": "adapters are not supported. Merge the "
+    "adapter with peft: merge_and_unload(), then save_pretrained",
 }
 _OLD_LEAVES = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 _DISTILBERT_PREFIX = "distilbert."

@@ -79,15 +79,15 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         )
     names = (os.path.join(model_path, name) for name in _TRANSFORMER)
     source = next(filter(tf.io.gfile.exists, names), "")
-    sentence_config_path = os.path.join(path, _SENTENCES)
-    values, sentence_config = config_keys.read(source), config_keys.read(sentence_config_path)
+    settings_source = os.path.join(path, _SENTENCES)
+    values, settings = config_keys.read(source), config_keys.read(settings_source)
     notes += (
         *config_keys.messages(_TRANSFORMER[0], values, source),
-        *config_keys.messages(_SENTENCES, sentence_config, sentence_config_path),
+        *config_keys.messages(_SENTENCES, settings, settings_source),
     )
     # Settings that override the transformer's config.
     overrides = dict(_get_object(values, "config_kwargs", "config_args"))
-    if len(modules) == 1 and (activation := sentence_config.get("activation_fn")) is not None:
+    if len(modules) == 1 and (activation := settings.get("activation_fn")) is not None:
         overrides["sentence_transformers"] = {"activation_fn": activation}
     checkpoint = hugging_face.read_checkpoint(model_path, allow_pickle, overrides)
     length = _read_length(values, source or model_path, checkpoint)
@@ -99,9 +99,9 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         notes=(*notes, *checkpoint.notes),
     )
     try:
-        _check_task(values, sentence_config, checkpoint, is_more=len(modules) > 1)
+        _check_task(values, settings, checkpoint, is_more=len(modules) > 1)
         if len(modules) == 1:
-            return _with_prompt_notes(transformer, sentence_config, sentence_config_path)
+            return _with_prompt_notes(transformer, settings, settings_source)
         pooling = _read_pooling(path, modules)
         encoder = _without_head(transformer, model_path)
         if dense := [folder for kind, folder in modules if kind == _DENSE]:
@@ -109,9 +109,11 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         normalize = modules[-1][0] == _NORMALIZE
         if normalize:
             _check_inputs_and_outputs(os.path.join(path, modules[-1][1], CONFIG))
-    except _UnsupportedModuleError as reason:
-        return dataclasses.replace(transformer, unsupported_modules=f"{path} {reason}")
-    prompts, prompt_notes = _read_prompts(sentence_config, sentence_config_path, normalize)
+    except _UnsupportedError as reason:
+        return dataclasses.replace(
+            transformer, unsupported_modules=f"{path} is not supported: it {reason}"
+        )
+    prompts, prompt_notes = _read_prompts(settings, settings_source, normalize)
     embedding = check_sentence_embedding(
         {
             **{"pooling": pooling, "normalize": normalize, **prompts},
@@ -124,7 +126,7 @@ def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     return dataclasses.replace(encoder, sentence_embedding=embedding, notes=notes)
 
 
-class _UnsupportedModuleError(Exception):
+class _UnsupportedError(Exception):
     """Error for a module that is not supported."""
 
 
@@ -136,52 +138,35 @@ def _get_object(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def _check_task(
-    values: Mapping[str, Any],
-    sentence_config: Mapping[str, Any],
-    checkpoint: Checkpoint,
-    is_more: bool,
+    values: Mapping[str, Any], settings: Mapping[str, Any], checkpoint: Checkpoint, is_more: bool
 ) -> None:
     """Checks the model type, the transformer's output and the text settings.
 
     ``is_more`` is whether further modules follow.
     """
-    kind = sentence_config.get("model_type") or _SENTENCE_TRANSFORMER
-    if (
-        not isinstance(kind, str)
-        or kind not in _OUTPUTS
-        or (kind != _SENTENCE_TRANSFORMER and is_more)
-    ):
-        raise _UnsupportedModuleError(f"is a {quote(kind)} with modules that are not supported")
+    kind = settings.get("model_type") or _SENTENCE_TRANSFORMER
+    if not isinstance(kind, str) or kind not in ([_SENTENCE_TRANSFORMER] if is_more else _OUTPUTS):
+        raise _UnsupportedError(f"is a {quote(kind)} with modules that are not supported")
     form = _get_object(_get_object(values, "modality_config"), "text")
-    found = values.get("transformer_task"), form.get("method_output_name")
-    task, output = (
-        default if each is None else each
-        for each, default in zip(found, _OUTPUTS[kind], strict=True)
-    )
-    if (task, output) != _OUTPUTS[kind]:
-        raise _UnsupportedModuleError(
-            f"uses the output {quote(output)} of {quote(task)}, which is not supported for a {kind}"
-        )
+    default_task, default_output = _OUTPUTS[kind]
+    task = values.get("transformer_task", default_task)
+    output = form.get("method_output_name", default_output)
+    if task not in (None, default_task) or output not in (None, default_output):
+        raise _UnsupportedError(f"is a {kind} with the output {quote(output)} of {quote(task)}")
     tokenization = checkpoint.tokenization
     if values.get("do_lower_case") and tokenization and not tokenization.do_lower_case:
-        raise _UnsupportedModuleError("lowercases text for a cased tokenizer (do_lower_case)")
-    for texts in (
-        _get_object(_get_object(values, "processing_kwargs"), key) for key in ("common", "text")
-    ):
-        if texts.get("add_special_tokens") is False:
-            raise _UnsupportedModuleError(
-                "omits [CLS] and [SEP] (add_special_tokens), which is not supported"
-            )
+        raise _UnsupportedError("lowercases text for a cased tokenizer (do_lower_case)")
+    processing = _get_object(values, "processing_kwargs")
+    for key in ("common", "text"):
+        if _get_object(processing, key).get("add_special_tokens") is False:
+            raise _UnsupportedError("omits [CLS] and [SEP] (add_special_tokens)")
 
 
 def _with_prompt_notes(
-    checkpoint: Checkpoint, sentence_config: Mapping[str, Any], source: str
+    checkpoint: Checkpoint, settings: Mapping[str, Any], source: str
 ) -> Checkpoint:
     """Adds a warning if a cross-encoder has prompts."""
-    if not (
-        sentence_config.get("default_prompt_name")
-        or any(_get_object(sentence_config, "prompts").values())
-    ):
+    if not (settings.get("default_prompt_name") or any(_get_object(settings, "prompts").values())):
         return checkpoint
     note = f"{source}: prompts are not applied. Prepend them to your texts."
     return dataclasses.replace(checkpoint, notes=(*checkpoint.notes, note))
@@ -214,16 +199,14 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
     if kinds != [kind for kind in _MODULE_TYPES if kind in (*_MODULE_TYPES[:2], *kinds)]:
         other = [kind for kind in kinds if kind not in _MODULE_TYPES]
         unsupported = f" ({listed(other)} not supported)" if other else ""
-        raise _UnsupportedModuleError(
+        raise _UnsupportedError(
             f"has the modules {listed(kinds)}{unsupported}; expected "
             f"{', '.join(_MODULE_TYPES[:2])}, and optionally {_DENSE} and {_NORMALIZE}"
         )
     source = os.path.join(path, modules[1][1], CONFIG)
     values = _read_module(source)
     if values.get("include_prompt") is False:
-        raise _UnsupportedModuleError(
-            "excludes prompts from pooling (include_prompt), which is not supported"
-        )
+        raise _UnsupportedError("excludes prompts from pooling (include_prompt)")
     modes = values.get("pooling_mode")
     if modes is None:
         flags = {key: value for key, value in values.items() if key.startswith("pooling_mode_")}
@@ -233,7 +216,7 @@ def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
         modes = modes if flags else ["mean"]  # The default of sentence-transformers.
     modes = [_POOLING_ALIASES.get(modes, modes)] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLINGS[1:]:
-        raise _UnsupportedModuleError(
+        raise _UnsupportedError(
             f"has the pooling {quote(modes)}; expected one of {', '.join(POOLINGS[1:])}"
         )
     return str(modes[0])
@@ -243,7 +226,7 @@ def _read_module(source: str) -> dict[str, Any]:
     """Reads the settings of a module after the transformer; unknown keys are not supported."""
     values = read_json_object(source)
     if key_notes := [*config_keys.messages("N_*/config.json", values, source)]:
-        raise _UnsupportedModuleError(
+        raise _UnsupportedError(
             f"has a module with unsupported settings ({' '.join(key_notes)[:-1]})"
         )
     return values
@@ -254,7 +237,7 @@ def _check_inputs_and_outputs(source: str) -> None:
     values, name = _read_module(source) if tf.io.gfile.exists(source) else {}, "sentence_embedding"
     names = values.get("module_input_name") or name, values.get("module_output_name") or name
     if names != (name, name):
-        raise _UnsupportedModuleError(
+        raise _UnsupportedError(
             f"has a module with the input and output {listed(names)}; expected {name}"
         )
 
@@ -266,14 +249,12 @@ def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Chec
     activations = {name: key for key, name in _ACTIVATIONS.items()}
     activation = values.get("activation_function", _ACTIVATIONS["tanh"])
     if values.get("bias", True) is not True or activation not in [*activations]:
-        raise _UnsupportedModuleError(
+        raise _UnsupportedError(
             f"has a {_DENSE} layer with the activation {quote(activation)}, or without a bias; "
             f"expected {' or '.join(activations)}, and a bias"
         )
     if values.get("use_residual"):
-        raise _UnsupportedModuleError(
-            f"has a {_DENSE} layer with use_residual, which is not supported"
-        )
+        raise _UnsupportedError(f"has a {_DENSE} layer with use_residual")
     _check_inputs_and_outputs(source)
     dense = {"dense_size": values.get("out_features"), "dense_activation": activations[activation]}
     stored = hugging_face.open_tensors(folder, allow_pickle)
@@ -298,14 +279,17 @@ def _without_head(checkpoint: Checkpoint, source: str, **dense: Any) -> Checkpoi
 
 def _read_length(values: Mapping[str, Any], source: str, checkpoint: Checkpoint) -> int | None:
     """Returns the maximum number of tokens in the transformer's settings, else the tokenizer's."""
-    called, made = _get_object(values, "processing_kwargs"), _get_object(values, *_TOKENIZERS)
-    stated = (
-        _get_object(called, "text").get("max_length"),
-        _get_object(called, "common").get("max_length"),
-        made.get(LENGTH),
+    processing, tokenizer = (
+        _get_object(values, "processing_kwargs"),
+        _get_object(values, *_TOKENIZERS),
+    )
+    candidates = (
+        _get_object(processing, "text").get("max_length"),
+        _get_object(processing, "common").get("max_length"),
+        tokenizer.get(LENGTH),
         values.get("max_seq_length"),
     )
-    length = next((each for each in stated if each is not None), checkpoint.max_seq_length)
+    length = next((each for each in candidates if each is not None), checkpoint.max_seq_length)
     if length is None:
         return None
     limit: int = check_value(length, IS_POSITIVE, f"{source}: max_seq_length")
@@ -316,9 +300,7 @@ def _read_prompts(
     values: Mapping[str, Any], source: str, normalize: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Reads the prefixes and the dimension of the embedding, and returns warnings."""
-    prompts = {
-        key: text for key, text in _get_object(values, "prompts").items() if text is not None
-    }
+    prompts = {k: text for k, text in _get_object(values, "prompts").items() if text is not None}
     default_name = values.get("default_prompt_name")
     names = [next((name for name in role if name in prompts), "") for role in _ROLES]
     default = prompts.get(default_name, "") if isinstance(default_name, str) else ""
@@ -336,9 +318,7 @@ def _read_prompts(
             f"{quote(prefixes[0])} for queries."
         )
     known = [*itertools.chain(*_ROLES), default_name]
-    others = [
-        f"{name}: {quote(text)}" for name, text in prompts.items() if text and name not in known
-    ]
+    others = [f"{key}: {quote(text)}" for key, text in prompts.items() if text and key not in known]
     similarity = values.get("similarity_fn_name")
     # For normalized vectors, the ranking is the same.
     if similarity not in (None, "cosine") and not normalize:
@@ -363,21 +343,14 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     if embedding is None:
         return notes
     width, arguments = checkpoint.config.hidden_size, checkpoint.model.arguments
-    exists = {
-        _DENSE: arguments.get("dense_size") is not None,
-        _NORMALIZE: embedding.normalize,
-    }
+    has_dense = arguments.get("dense_size") is not None
+    exists = {_DENSE: has_dense, _NORMALIZE: embedding.normalize}
     kinds = [kind for kind in _MODULE_TYPES if exists.get(kind, True)]
     folders = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
     files: dict[str, Any] = {
         MODULES: [
-            {
-                "idx": number,
-                "name": str(number),
-                "path": folder,
-                "type": f"{_MODULE_PACKAGE}.{kind}",
-            }
-            for number, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
+            {"idx": i, "name": str(i), "path": folder, "type": f"{_MODULE_PACKAGE}.{kind}"}
+            for i, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
         ],
         _TRANSFORMER[0]: {"max_seq_length": embedding.max_seq_length, "do_lower_case": False},
         _SENTENCES: {

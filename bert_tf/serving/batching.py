@@ -88,12 +88,8 @@ class Batcher:
         max_seconds: float,
     ) -> None:
         self._run, self._largest, self._max_seconds = run, largest, max_seconds
-        self._is_batchable = {
-            name: is_batchable(signature) for name, signature in signatures.items()
-        }
-        self._padded = {
-            name: find_padded_outputs(signature) for name, signature in signatures.items()
-        }
+        self._is_batchable = {name: is_batchable(info) for name, info in signatures.items()}
+        self._padded = {name: find_padded_outputs(info) for name, info in signatures.items()}
         self._lock, self._ends = threading.RLock(), threading.Event()
         self._arrived = {is_large: threading.Condition(self._lock) for is_large in (False, True)}
         self._waiting: list[_Request] = []
@@ -156,12 +152,10 @@ class Batcher:
         seconds = limit = self._max_seconds
         while not self._ends.wait(seconds):
             with self._lock:
-                deadline = time.monotonic() - limit
+                start = time.monotonic() - limit
                 waiting = [r for r in self._waiting if r.parts and r not in self._running]
-            late = [request for request in waiting if request.waits_since <= deadline]
-            seconds = min(
-                [r.waits_since - deadline for r in waiting if r not in late], default=limit
-            )
+            late = [request for request in waiting if request.waits_since <= start]
+            seconds = min([r.waits_since - start for r in waiting if r not in late], default=limit)
             for request in late:
                 message = f"The request waited {limit:g} seconds (--max_wait_seconds). Retry later."
                 self._resolve(request, RestError(503, message, retry_after=math.ceil(limit)))
@@ -229,10 +223,7 @@ class Batcher:
         outputs = None if None in requested else frozenset[str]().union(*filter(None, requested))
         if outputs and outputs & self._padded[signature]:
             outputs |= {_COUNTS}
-        inputs = {
-            name: np.concatenate(arrays) if arrays[1:] else arrays[0]
-            for name, arrays in columns.items()
-        }
+        inputs = {name: np.concatenate(v) if v[1:] else v[0] for name, v in columns.items()}
         found = self._run(signature, inputs, outputs)
         for request, answer in zip(batch, self._split(batch, found), strict=True):
             request.answers.append((rows, answer))

@@ -54,11 +54,7 @@ def _feature(content: Any) -> tf.train.Feature:
     if not values:
         return tf.train.Feature()
     if any(isinstance(value, list) for value in values):
-        raise RestError(
-            400,
-            f"JSON Value: {rest.format_value(content)} Expecting one value or a flat list "
-            "per feature",
-        )
+        raise rest.invalid_value(content, "Expecting one value or a flat list per feature")
     dtype, field = _FIELDS.get(type(values[0]), _BYTES)
     return tf.train.Feature(**{field: {"value": rest.to_array(values, dtype).tolist()}})
 

@@ -15,8 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bert_tf.io.wording import one_line
 
-# Seconds for sending headers, reading a response, and an idle connection. Load balancers close idle
-# connections after 60 seconds, which must be before the server does.
+# Seconds for sending headers, reading a response, and an idle connection. Load balancers, which
+# close idle connections after 60 seconds, must close them before the server does.
 _HEADERS_S = 30
 _READ_S = 75
 IDLE_S = 75

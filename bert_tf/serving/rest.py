@@ -130,10 +130,8 @@ def parse_predict(body: bytes, signatures: Mapping[str, Any], limit: int) -> Req
     outputs_filter = _parse_output_filter(document.get("output_filter"), outputs)
     is_row = "instances" in document
     if is_row and "inputs" in document:
-        raise _bad_request(
-            f"JSON Value: {format_value(document)} Not formatted correctly expecting only one of "
-            "'inputs' or 'instances' keys to exist "
-        )
+        problem = "expecting only one of 'inputs' or 'instances' keys to exist "
+        raise invalid_value(document, f"Not formatted correctly {problem}")
     if is_row:
         check_rows(document["instances"], limit)
         columns = _columns_of_rows(document["instances"], inputs)
@@ -158,9 +156,7 @@ def _parse_output_filter(names: Any, outputs: Mapping[str, Any]) -> frozenset[st
     if names is None or names == []:
         return None
     if not isinstance(names, list):
-        raise _bad_request(
-            f"JSON Value: {format_value(names)} Expecting 'output_filter' to be a list"
-        )
+        raise invalid_value(names, "Expecting 'output_filter' to be a list")
     for name in names:
         if not isinstance(name, str) or name not in outputs:
             raise _bad_request(
@@ -179,7 +175,7 @@ def parse_document(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise _bad_request(f"JSON Parse error: {error}") from error
     if not isinstance(document, dict):
-        raise _bad_request(f"JSON Value: {format_value(document)} Is not object")
+        raise invalid_value(document, "Is not object")
     return document
 
 
@@ -221,9 +217,7 @@ def _columns_by_name(value: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def _columns_of_rows(rows: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the input values by name for a request with ``instances``."""
     if not isinstance(rows, list) or not rows:
-        raise _bad_request(
-            f"JSON Value: {format_value(rows)} Expecting 'instances' to be a list with values"
-        )
+        raise invalid_value(rows, "Expecting 'instances' to be a list with values")
     if not isinstance(rows[0], dict) or _is_base64(rows[0]):
         problem = "instances is a plain list, but expecting list of objects"
         return _only_column(problem, rows, inputs)
@@ -275,18 +269,15 @@ def to_array(value: Any, dtype: str) -> np.ndarray:
 
 def _to_scalar(value: Any, dtype: str) -> Any:
     if isinstance(value, list):
-        raise _bad_request(
-            f"JSON Value: {format_value(value)} Encountered list at unexpected size or level: all "
-            "lists of one level must have one size"
-        )
+        problem = "all lists of one level must have one size"
+        raise invalid_value(value, f"Encountered list at unexpected size or level: {problem}")
     kind = np.dtype(_DTYPES[dtype])
     if kind.hasobject and isinstance(value, str | dict):
         return _to_bytes(value)
     if not _fits_dtype(value, kind):
-        raise _bad_request(
-            f"JSON Value: {format_value(value)} Type: {_JSON_TYPES[type(value)]} is not of "
-            f"expected type: {dtype.removeprefix('DT_').lower()}"
-        )
+        expected = dtype.removeprefix("DT_").lower()
+        problem = f"Type: {_JSON_TYPES[type(value)]} is not of expected type: {expected}"
+        raise invalid_value(value, problem)
     return value
 
 
@@ -314,10 +305,7 @@ def _to_bytes(value: str | dict[str, Any]) -> bytes:
             return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:  # A lone surrogate, or invalid base64.
         pass
-    raise _bad_request(
-        f"JSON Value: {format_value(value)} is not a string, or not formatted correctly for base64 "
-        "data"
-    )
+    raise invalid_value(value, "is not a string, or not formatted correctly for base64 data")
 
 
 def dimensions(info: Mapping[str, Any]) -> list[int]:
@@ -332,6 +320,11 @@ def count_rows(tensors: Tensors) -> int:
 
 def _bad_request(message: str) -> RestError:
     return RestError(400, message)
+
+
+def invalid_value(value: Any, problem: str) -> RestError:
+    """Returns the error for an invalid JSON value."""
+    return _bad_request(f"JSON Value: {format_value(value)} {problem}")
 
 
 def format_value(value: Any) -> str:

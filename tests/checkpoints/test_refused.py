@@ -141,7 +141,7 @@ REFUSED = [
     ("hf", "model.safetensors", renamed("query.weight", "query.qweight"),
      r"query\.qweight': quantized weights are not supported\. Save the model dequantized"),
     ("hf", "model.safetensors", renamed("query.", "query.base_layer."),
-     r"base_layer\.bias': adapters are not supported\. Merge it with peft"),
+     r"base_layer\.bias': adapters are not supported\. Merge the adapter"),
     ("hf", "model.safetensors", renamed("embeddings.word", "embedding.word"),
      r"lacks weights of the model: embeddings/word_embeddings \(unused: "
      r"embedding\.word_embeddings\.weight\)"),

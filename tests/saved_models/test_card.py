@@ -12,7 +12,7 @@ from bert_tf.answering.signatures import Signature
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.model_card import export_card
 from bert_tf.modeling.base import SentenceEmbedding
-from bert_tf.saved_models.samples import Sample
+from bert_tf.saved_models.serving_files import Sample
 from tests.checkpoints.small_checkpoints import MODELS, make_checkpoint
 
 from .conftest import VOCAB

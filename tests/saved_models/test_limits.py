@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf.answering import signatures
 from bert_tf.modeling import BertClassifier, BertMultipleChoice, BertPretrainer
 from bert_tf.saved_models import ExportOptions, serving_files
-from bert_tf.saved_models.samples import run_samples
+from bert_tf.saved_models.serving_files import run_samples
 from bert_tf.tasks.signatures import model_signatures
 
 from .conftest import assert_same, make, serve

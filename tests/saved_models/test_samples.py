@@ -7,8 +7,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.answering.signatures import Signature
-from bert_tf.saved_models import replay, samples
-from bert_tf.saved_models.serving_files import predict_request, predict_response, write_samples
+from bert_tf.saved_models import replay
+from bert_tf.saved_models.serving_files import (
+    predict_request,
+    predict_response,
+    run_samples,
+    write_samples,
+)
 
 STRINGS = {"text": tf.TensorSpec([None], tf.string)}
 
@@ -26,7 +31,7 @@ def lengths(text):
 @pytest.fixture
 def asked():
     found = signature(lengths, {"text": ["a", b"\xff", "ä"]}, {"text": []})
-    return samples.run_samples("serving_default", lengths, found.inputs, found.samples)
+    return run_samples("serving_default", lengths, found.inputs, found.samples)
 
 
 def test_text_is_utf8_and_other_bytes_are_base64(asked):
@@ -47,8 +52,8 @@ def test_a_float_has_the_digits_that_it_needs(asked):
     }
     # Read back, it is the same float32.
     exact = np.float32(1) / np.float32(3)
-    assert np.float32(json.loads(json.dumps(samples.to_json(np.array([exact]))))[0]) == exact
-    assert samples.to_json(np.array([1e-30, -2.5, 0], np.float32)) == [1e-30, -2.5, 0.0]
+    assert np.float32(json.loads(json.dumps(replay.to_json(np.array([exact]))))[0]) == exact
+    assert replay.to_json(np.array([1e-30, -2.5, 0], np.float32)) == [1e-30, -2.5, 0.0]
 
 
 def test_flags_and_ids_of_any_rank_and_the_name_of_an_only_output_is_left_out():
@@ -57,7 +62,7 @@ def test_flags_and_ids_of_any_rank_and_the_name_of_an_only_output_is_left_out():
 
     inputs = {"ids": tf.TensorSpec([None, None], tf.int32)}
     found = signature(is_even, {"ids": [[1, 2], [4, 3]]}, {"ids": []}, inputs=inputs)
-    first, empty = samples.run_samples("s", is_even, found.inputs, found.samples)
+    first, empty = run_samples("s", is_even, found.inputs, found.samples)
     assert first.inputs["ids"].dtype == np.int32
     assert first.rest_response() == {"outputs": [[False, True], [True, False]]}
     assert empty.inputs["ids"].shape == (0, 0) and empty.rest_response() == {"outputs": []}
@@ -73,7 +78,7 @@ def test_an_answer_that_is_no_number(value):
         "damaged, or training diverged"
     )
     with pytest.raises(ValueError, match=sentence):
-        samples.run_samples("embed", answer, STRINGS, [{"text": ["a"]}])
+        run_samples("embed", answer, STRINGS, [{"text": ["a"]}])
 
 
 def test_what_is_written_is_what_a_client_sends_and_gets(asked, tmp_path):

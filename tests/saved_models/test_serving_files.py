@@ -10,7 +10,7 @@ from bert_tf.answering.options import ExportOptions
 from bert_tf.answering.signatures import Signature
 from bert_tf.io.untrusted import check_model_name
 from bert_tf.saved_models import serving_files
-from bert_tf.saved_models.samples import Sample
+from bert_tf.saved_models.serving_files import Sample
 
 TEXT = {"text": tf.TensorSpec([None], tf.string)}
 IDS = dict.fromkeys(("input_word_ids", "input_mask"), tf.TensorSpec([None, None], tf.int32))
