@@ -87,7 +87,7 @@ def test_what_is_printed(classifier, tmp_path, monkeypatch, capsys):
         "  pair: text, text_pair -> label, score",
         f"{output}: 1.2 MB.",
         "",
-        "What comes next:",
+        "Next steps:",
         f"  python -m bert_tf.verify {output}",
         f"  docker run -p 8501:8501 -v {tmp_path}/mine:/models/rte -e MODEL_NAME=rte "
         "tensorflow/serving",
@@ -117,7 +117,7 @@ def test_flags_come_first(classifier, span_predictor, encoder, asked):
     options = asked(span_predictor, "--precision=bfloat16")[1]["options"]
     assert (options.n_best_size, options.doc_stride, options.precision) == (4, 7, "bfloat16")
     # Without a word from the directory, all positions.
-    assert asked(encoder)[1] == {"options": ExportOptions(), "name": "bert", "told": ""}
+    assert asked(encoder)[1] == {"options": ExportOptions(), "name": "bert", "notes": ""}
     options = asked(encoder, "--normalize", "--max_seq_length=8")[1]["options"]
     assert options == ExportOptions(max_seq_length=8, normalize=True)
 
@@ -140,7 +140,7 @@ def test_what_is_told_of_a_model_stands_in_the_card_of_its_export(tmp_path, aske
     file.write_text(json.dumps({**json.loads(file.read_text()), "feed_forward_type": "geglu"}))
     sentence = "config.json: unknown keys are ignored: 'feed_forward_type'."
     with pytest.warns(DifferenceWarning) as found:
-        notes = asked(source)[1]["told"]
+        notes = asked(source)[1]["notes"]
     assert [str(each.message) for each in found] == [f"{source}/{sentence}"]
     assert notes == f"## Differences from the source\n\n- {sentence}"
 
