@@ -98,7 +98,7 @@ def _train(inputs, model_dir, **flags):
 def test_a_finished_run_is_extended(inputs, tmp_path, capsys):
     phases = {"phases": "16:0.5,32:0.5", "max_seq_length": None}
     _train(inputs, tmp_path, num_train_steps=8, **phases)
-    with pytest.raises(ValueError, match=r"other settings: --learning_rate=0.1 \(was 0.01\)"):
+    with pytest.raises(ValueError, match=r"different settings: --learning_rate=0.1 \(was 0.01\)"):
         _train(inputs, tmp_path, num_train_steps=8, learning_rate=0.1, **phases)
     with pytest.raises(
         ValueError, match="=9 changes the number of --phases|=7: expected at least 8"
