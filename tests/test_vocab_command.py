@@ -1,4 +1,4 @@
-"""``python -m bert_tf.vocab``: what it writes, prints and refuses."""
+"""``python -m bert_tf.vocab``: files, output and errors."""
 
 import gzip
 import os
@@ -29,7 +29,7 @@ def text(tmp_path):
 
 @pytest.fixture
 def unjudged(monkeypatch):
-    """The vocabulary is not tried on the text, which takes longer than to learn it."""
+    """Skips applying the vocabulary to the text, which is slower than learning it."""
     monkeypatch.setattr(vocab, "_coverage", lambda *_: "")
 
 
@@ -52,7 +52,7 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
     )
     shown = sample.removeprefix("Examples: ").split(" ")
     assert len(shown) == 20 and set(shown) <= set(learned)
-    # Six words and a full stop in each of eight sentences; all in one piece.
+    # Each of eight sentences has six words and a full stop, all of one piece.
     assert coverage == (
         "In a sample of 48 words: 1.00 pieces per word, 0 unknown words (0.000%)."
     )  # fmt: skip
@@ -76,7 +76,8 @@ def test_unknown_words_are_counted(text, tmp_path, capsys):
         min_frequency=5,
     )  # fmt: skip
     lines = capsys.readouterr().out.splitlines()
-    # Of four times each, the letters c, g, w, x, b and M have no piece, nor so "cat" to "Mäuse".
+    # The letters c, g, w, x, b and M occur four times and have no pieces; words with them neither.
+
     assert "24 unknown words (50.000%)" in lines[-4]
     assert lines[-1].endswith(" --do_lower_case=false")
 

@@ -1,4 +1,4 @@
-"""The pretrain command on a small corpus, and what it leaves, for the tests of this folder."""
+"""The pretrain command on a small corpus, and helpers to inspect its output."""
 
 import random
 import sys
@@ -50,12 +50,12 @@ def arguments(inputs, model_dir, **changes):
 
 
 def command(inputs, model_dir, **changes):
-    """For a process that imports all anew: seconds slower than ``pretrain``."""
+    """Returns the command for a separate process, which is seconds slower than ``pretrain``."""
     return [sys.executable, "-m", "bert_tf.pretrain", *arguments(inputs, model_dir, **changes)]
 
 
 def parse(*arguments):
-    """The settings of flags as the command parses them, which are forgotten afterwards."""
+    """Parses flags as the command does, without changing the global flags."""
     flags.FLAGS.unparse_flags()
     for name in flags.FLAGS:
         flags.FLAGS[name].unparse()
@@ -83,7 +83,7 @@ def assert_bit_equal(one, other):
 
 
 def refusal_of(inputs, tmp_path, **changes):
-    """The sentence that ends a run which is not begun, without the start of a process."""
+    """Returns the error message of a run that fails at the start, without a new process."""
     with pytest.raises((ValueError, OSError)) as refused:
         run(parse(*arguments(inputs, tmp_path / "run", **changes))[0])
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""A corpus, and a finished run on it, for all tests of this folder."""
+"""A corpus, and a finished run on it, for the tests of this folder."""
 
 import json
 
@@ -17,7 +17,7 @@ def inputs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def finished(inputs, tmp_path_factory):
-    """A run of 12 steps that nothing interrupted: its directory and what it printed."""
+    """Directory and output of an uninterrupted run of 12 steps."""
     model_dir = tmp_path_factory.mktemp("finished") / "run"
     done = pretrain(inputs, model_dir)
     assert done.returncode == 0, done.stderr

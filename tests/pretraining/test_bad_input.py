@@ -1,4 +1,4 @@
-"""Bad input to the pretrain command: one sentence, and nothing lost."""
+"""Bad input to the pretrain command raises one error, and loses nothing."""
 
 import json
 import os
@@ -111,13 +111,13 @@ def test_a_wrong_cluster_is_refused_before_anything_is_written(inputs, tmp_path,
 def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypatch, capsys):
     model_dir = tmp_path / "run"
     flags = {"num_train_steps": 2, "save_checkpoints_steps": 1, "max_eval_steps": 1}
-    # Nothing but what is resumed: pairs have a test of their own.
+    # Only resuming is tested here; pairs have separate tests.
     flags |= dict.fromkeys(("export", "pairs", "nsp"), "false")
     settings = parse(*arguments(inputs, model_dir, **flags))[0]
     evaluate, results_of = PretrainingTrainer.evaluate, {}
 
     def evaluated(self, *given):
-        """What it was of the same weights, which other tests compute again."""
+        """Caches evaluations of the same weights, which other tests compute again."""
         if self.step not in results_of:
             results_of[self.step] = evaluate(self, *given)
         return results_of[self.step]
@@ -125,7 +125,7 @@ def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypa
     monkeypatch.setattr(PretrainingTrainer, "evaluate", evaluated)
     run(settings)
     whole, results = weights(model_dir, 2), json.loads((model_dir / "results.json").read_text())
-    # Nor is what the first run found of the same corpus and weights looked for again.
+    # Results of the first run for the same corpus and weights are reused.
     for name, found in (("describe_rows", []), ("first_sentences", []),
                         ("fill_masks", results["filled_masks"])):  # fmt: skip
         monkeypatch.setattr(pretraining_run, name, lambda *_, found=found, **__: found)

@@ -1,4 +1,4 @@
-"""A run that goes on with other settings: what may differ, what of it is said and kept."""
+"""Resuming a run with changed settings: allowed changes, messages and records."""
 
 import os
 import pathlib
@@ -34,7 +34,7 @@ def test_the_page_has_every_flag_in_its_class():
 
 @pytest.fixture
 def begun(tmp_path):
-    """A directory whose run has a checkpoint of step 6 and 10 steps."""
+    """Directory of a run with a checkpoint of step 6 and 10 steps in total."""
     directory = RunDirectory(str(tmp_path / "run"))
     directory.create()
 
@@ -51,7 +51,7 @@ def begun(tmp_path):
 
 def test_another_schedule_is_said_and_kept(begun, capsys):
     directory, start = begun
-    for _ in range(2):  # the command that was killed is given again
+    for _ in range(2):  # the killed command is run again
         start("--num_train_steps=20", "--learning_rate=0.01", "--gradient_accumulation_steps=2")
     assert capsys.readouterr().out == (
         "From step 6: --gradient_accumulation_steps=2 (was 1).\n"
@@ -86,7 +86,7 @@ def test_a_change_that_cannot_be(begun, flags, sentence):
     assert directory.saved_flags() == before
 
 
-# === Whole runs ===
+# === Complete runs ===
 
 
 def _train(inputs, model_dir, **flags):
@@ -107,7 +107,7 @@ def test_a_finished_run_is_extended(inputs, tmp_path, capsys):
     _train(inputs, tmp_path, num_train_steps=20, **phases)
     assert "From step 8: --num_train_steps=20 (was 8)." in capsys.readouterr().out
     assert read_json(str(tmp_path / "results.json"))["step"] == 20
-    # At half of 20 the first phase has not come again.
+    # Step 20 is still in the second phase, although the first one would now end at step 10.
     assert saved_states.find_latest(str(tmp_path / "checkpoints")).extra["phase"] == 1
     for path in (tmp_path / "logs" / "train").iterdir():
         for event in tf.compat.v1.train.summary_iterator(str(path)):
@@ -121,7 +121,7 @@ def test_a_finished_run_is_extended(inputs, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_run_is_given_a_lower_rate_after_a_bad_step(inputs, tmp_path):
     def rise(schedule, step):
-        """From 0 to what no weights bear."""
+        """Rises from 0 to a value that destroys all weights."""
         return tf.where(tf.cast(step, tf.int32) < 1, 0.0, 1e30)
 
     ruinous = mock.patch.object(WarmupLinearDecay, "__call__", rise)

@@ -1,4 +1,4 @@
-"""The pretrain command, run as a user runs it: what it leaves, prints and accepts."""
+"""The pretrain command as a user runs it: files, output and flags."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
         "--max_predictions_per_seq=5",
     )
     assert written.returncode == 0, written.stderr
-    # Google's script has its files take the examples in turn.
+    # Google's script writes examples to its files in turn.
     first, second = (
         sum(1 for _ in tf.data.TFRecordDataset(f"{tmp_path}/ex-{i}.tfrecord")) for i in (1, 2)
     )

@@ -1,4 +1,4 @@
-"""The size of a model, and what a run of it would cost."""
+"""Parameters, memory and time of a model."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_parameters_are_those_of_the_built_model(nsp):
 
 
 def test_published_sizes():
-    # The released checkpoints' encoders without the two heads: 110M and 340M in the paper.
+    # Encoders of the released checkpoints without the two heads: 110M and 340M in the paper.
     assert cost.parameter_count(BertConfig.from_preset("bert-base")) == 110_106_428
     assert cost.parameter_count(BertConfig.from_preset("bert-large")) == 336_226_108
     assert len({cost.parameter_count(BertConfig.from_preset(n)) for n in PRESETS}) == 25
@@ -55,7 +55,7 @@ def test_memory_falls_with_replicas_accumulation_and_recomputation():
     assert memory(replicas=4) == whole // 4
     assert memory("--gradient_accumulation_steps=8") == whole // 8
     assert whole - memory("--remat") == 64 * 4 * (11 * layer - 12 * inputs)
-    # On a CPU only the products are bfloat16.
+    # On CPU only the matrix products are bfloat16.
     assert memory("--precision=bfloat16") == whole
     assert memory("--precision=bfloat16", "--jit_compile=false", device="GPU") == whole // 2
 
@@ -63,7 +63,7 @@ def test_memory_falls_with_replicas_accumulation_and_recomputation():
 @pytest.mark.parametrize(("device", "rows", "length", "temporaries"),
                          [("GPU", 256, 128, 11.4e9), ("TPU", 32, 512, 4.37e9)])  # fmt: skip
 def test_memory_with_xla_is_about_what_its_compilers_allocate(device, rows, length, temporaries):
-    """For an H100 and for a v5e, as benchmarks/NOTES.md has it."""
+    """For an H100 and for a v5e, as in benchmarks/NOTES.md."""
     flags = (f"--max_seq_length={length}", f"--train_batch_size={rows}", "--precision=bfloat16")
     settings, phase = parse("--input=a", *flags)[0], Phase(length, 0, 9, rows)
     memory = cost.memory_bytes(settings, BertConfig(), phase, 1, device) - 12 * 110_106_428
@@ -80,9 +80,9 @@ def test_a_long_step_is_timed_on_a_few_rows(monkeypatch):
 
     monkeypatch.setattr(cost, "_measure_step", seconds)
     devices, phase = distribution.choose_strategy("one_device"), Phase(128, 0, 9, 32)
-    # No more rows at once than a run has.
+    # At most as many rows as in a run.
     assert cost._estimate_step(settings, None, devices, phase) == 1.0 * 32 / 4
-    took[0] = 0.1  # where that is quick, then the whole batch
+    took[0] = 0.1  # fast, so the full batch is timed
     assert cost._estimate_step(settings, None, devices, phase) == 0.1
     assert timed == [(4, 1), (4, 1), (32, 8)]
 

@@ -1,4 +1,4 @@
-"""What a run's processes read of its input when they start."""
+"""The input that the processes of a run read at the start."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from .commands import arguments, parse
 
 @pytest.fixture
 def two_corpora(tmp_path, monkeypatch):
-    """The flags of a corpus of a file's documents, and of texts of TensorFlow Datasets."""
+    """Flags for a corpus of files and texts of TensorFlow Datasets."""
     (tmp_path / "a.txt").write_text(
         "".join(f"This is {i}.\nIt ends at {i}.\n\n" for i in range(30))
     )
@@ -31,7 +31,7 @@ def two_corpora(tmp_path, monkeypatch):
 
 
 def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch):
-    # What reads the variable has been imported before.
+    # The module that reads the variable is already imported.
     monkeypatch.setattr("tensorflow_datasets.core.constants.DATA_DIR", os.environ["TFDS_DATA_DIR"])
     run = RunDirectory(str(tmp_path / "run"))
     run.create()
@@ -92,7 +92,7 @@ def test_records_may_be_shorter_than_rows_that_are_made_of_text(tmp_path):
     batches = Batches(settings, open_data(settings, directory), None, 1)
     phase = Phase(max_seq_length=4, first_step=0, last_step=10, rows=8)
     rows = batches.training(phase, 0, (0, 0, 0))(tf.distribute.InputContext(1, 0, 1))
-    assert rows.element_spec["input_word_ids"].shape[1] == 4  # not refused
+    assert rows.element_spec["input_word_ids"].shape[1] == 4
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_other_processes_read_what_the_chief_kept_of_records(tmp_path, monkeypat
     run.create()
     chief = open_data(settings, run)
     run.check_inputs(chief.fingerprints)
-    # Another process finds nothing itself.
+    # Other processes do not index the files themselves.
     tfrecords._open.cache_clear()
     monkeypatch.setattr(tfrecords, "_index_file", None)
     before = sorted(os.listdir(run.corpus))

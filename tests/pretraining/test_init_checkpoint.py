@@ -1,4 +1,4 @@
-"""Pre-training that starts from a checkpoint: of another run, or of another library."""
+"""Pre-training from a checkpoint of another run or another library."""
 
 import shutil
 
@@ -9,7 +9,7 @@ import bert_tf
 
 from .commands import assert_bit_equal, pretrain, refusal_of, weights
 
-# What the checkpoint says, so that the command has to be told nothing.
+# The checkpoint defines these, so the command needs no flags.
 FROM_CHECKPOINT = {"bert_config": None, "vocab_size": None}
 
 
@@ -17,14 +17,14 @@ FROM_CHECKPOINT = {"bert_config": None, "vocab_size": None}
 def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
     finished, inputs, tmp_path
 ):
-    """At a rate that hardly changes the weights, but moves the optimizer's moments."""
+    """Trains at a learning rate that only changes the optimizer's moments."""
     source = shutil.copytree(finished[0], tmp_path / "source")
     flags = {**FROM_CHECKPOINT, "init_checkpoint": source, "learning_rate": 1e-12}
     flags["export"] = "false"
     run = tmp_path / "run"
     done = pretrain(inputs, run, **flags)
     assert done.returncode == 0, done.stderr
-    assert "and new" not in done.stdout  # every head was there
+    assert "and new" not in done.stdout  # no head is new
     whole, before = weights(run, 12), weights(source, 12)
     for name in before:
         if name.startswith("model/"):
@@ -47,7 +47,7 @@ def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
 def test_special_tokens_in_texts_are_read_as_the_start_reads_them_or_as_asked(
     finished, inputs, tmp_path
 ):
-    """And the run keeps it."""
+    """The run saves the setting."""
     flags = {**FROM_CHECKPOINT, "init_checkpoint": finished[0], "num_train_steps": 1}
     flags |= {"export": "false", "special_tokens_in_texts": "true"}
     first, second = tmp_path / "first", tmp_path / "second"

@@ -1,4 +1,4 @@
-"""The loop round a model: where XLA compiles its gradients."""
+"""The training loop of a model: precision and XLA by device."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ def restored():
     [
         ("auto", "CPU", False, "float32"),
         ("auto", "GPU", True, "mixed_bfloat16"),
-        ("auto", "TPU", False, "mixed_bfloat16"),  # the step is compiled as a whole
+        ("auto", "TPU", False, "mixed_bfloat16"),  # the complete step is compiled
         ("true", "CPU", True, "mixed_bfloat16"),
         ("true", "GPU", True, "mixed_bfloat16"),
         ("true", "TPU", False, "mixed_bfloat16"),
@@ -56,7 +56,7 @@ def test_a_tpu_without_xla_is_refused():
 
 
 def _trained(settings, devices):
-    """The weights after three steps, and whether XLA compiled the gradients."""
+    """Returns the weights after three steps, and whether XLA compiled the gradients."""
     keras.utils.clear_session()
     loop = build_loop(settings, CONFIG, devices)
     iterator = loop.distribute(batches_dataset(3))
@@ -81,5 +81,5 @@ def test_the_gradients_are_the_same_to_rounding(restored):
     compiled, is_compiled = _trained(dataclasses.replace(settings, jit_compile="true"), devices)
     assert is_compiled
     for one, other in zip(plain, compiled, strict=True):
-        # A step of Adam is up to 1e-3.
+        # One step of Adam changes weights by up to 1e-3.
         np.testing.assert_allclose(other, one, rtol=0, atol=2e-5)

@@ -1,4 +1,4 @@
-"""``--objective=ltr``: a run, its resumption and evaluation, its model afterwards."""
+"""``--objective=ltr``: training, resuming, evaluation and the model."""
 
 import json
 

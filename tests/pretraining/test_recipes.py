@@ -1,4 +1,4 @@
-"""What a recipe sets, what takes its place, and runs that were begun before there were any."""
+"""Flags that a recipe sets, flags that replace them, and runs from before these flags."""
 
 import dataclasses
 
@@ -44,7 +44,7 @@ def test_an_hour():
     assert (config.max_position_embeddings, config.hidden_dropout_prob) == (128, 0)
     with pytest.raises(ValueError, match="at most 128, .*, or set it in --config_overrides"):
         read_config(parse("--recipe=hour", "--input=a", "--max_seq_length=256")[0])
-    # Other steps have a warm-up of their own.
+    # Another number of steps has its own warm-up.
     assert parse("--recipe=hour", "--input=a", "--num_train_steps=100")[0].num_warmup_steps == 10
 
 
@@ -100,7 +100,7 @@ def test_a_flag_takes_the_place_of_what_the_recipe_says():
     assert parse("--learning_rate=1e-3", "--train_batch_size=2")[0].learning_rate == 1e-3
     assert parse("--max_seq_length=64")[0].phases == "64:1"
     assert parse("--phases=64:1")[0].phases == "64:1"
-    # What the recipe changes of bert-tiny is not for another model.
+    # The config overrides for bert-tiny do not apply to another model.
     assert parse("--bert_config=bert-mini")[0].config_overrides == []
     assert parse("--init_checkpoint=a", "--recipe=five_minutes")[0].config_overrides == []
     assert parse("--seed=3")[0].config_overrides == parse()[0].config_overrides != []

@@ -1,4 +1,4 @@
-"""A run that was stopped, however it was, ends as one that was not, bit for bit."""
+"""A stopped run ends bit for bit as an uninterrupted one."""
 
 import json
 import os
@@ -19,15 +19,15 @@ from .commands import arguments, assert_bit_equal, parse, pretrain, weights
 @pytest.mark.end_to_end
 @pytest.mark.slow
 def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
-    """Ctrl-C keeps a checkpoint of the very step, from which the end is the same bit for bit."""
+    """Ctrl-C saves a checkpoint of the current step, and the resumed run ends bit-equal."""
     steps = {"num_train_steps": 2000, "save_checkpoints_steps": 1000}
-    steps |= {"held_out_fraction": 0, "export": "false"}  # nothing but training
+    steps |= {"held_out_fraction": 0, "export": "false"}  # only training
     assert pretrain(inputs, tmp_path / "whole", **steps).returncode == 0
     model_dir = tmp_path / "run"
     started = Started("bert_tf.pretrain", arguments(inputs, model_dir, **steps))
     logs = model_dir / "logs" / "train"
     while not (logs.is_dir() and any(path.stat().st_size > 2000 for path in logs.iterdir())):
-        os.kill(started.number, 0)  # fails once it has ended
+        os.kill(started.number, 0)  # fails if the process has ended
         time.sleep(0.02)
     os.kill(started.number, signal.SIGINT)
     stopped = started.ended()
@@ -59,7 +59,7 @@ def test_phases_resume_in_the_second(inputs, tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp_path, monkeypatch):
-    """The last checkpoint's evaluation would have been the best; the process ends before it."""
+    """The process ends before it evaluates the last checkpoint, which is the best."""
     evaluate = PretrainingTrainer.evaluate
     killed = []
 
@@ -79,7 +79,7 @@ def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp
     best = json.loads((tmp_path / "run" / "results.json").read_text())["best"]
     assert best == {"step": 12, "phase": 0, "loss": 8.0}
     assert not (tmp_path / "run" / "progress.json").exists()
-    # Begun anew with another seed: what is said of an older one's checkpoint holds for none.
+    # Restarted with another seed: records of the older run's checkpoint do not apply.
     (tmp_path / "run" / "progress.json").write_text('{"evaluated": 6, "ended": 6}')
     (tmp_path / "run" / "results.json").unlink()
     saved_states.delete_all(str(tmp_path / "run" / "checkpoints"))

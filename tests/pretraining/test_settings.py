@@ -150,7 +150,7 @@ _RECORDS = "has no effect: the rows of --input_format=tfrecord are already maske
         ("--init_checkpoint=x --learning_rate=5e-5", []),
         ("--input=a.tfrecord", []),
         ("--input=a.txt --masked_lm_prob=0.3 --masking=whole_word", []),
-        # The share says how many predictions their rows have, unless a flag does.
+        # The flag sets the number of predictions per row, unless another flag does.
         ("--input=a.tfrecord --masked_lm_prob=0.3 --short_seq_prob=0",
          [f"--short_seq_prob {_RECORDS}"]),
         ("--input=a.tfrecord --masked_lm_prob=0.3 --masking=token --max_predictions_per_seq=20",
@@ -178,5 +178,5 @@ def test_left_to_right_without_next_sentences_and_masks():
     given = ("--objective=ltr", "--input=a.txt", "--recipe=hour")
     settings = parse(*given, "--nsp=false")[0]
     assert settings == parse(*given)[0]
-    # The recipe's share of masks says nothing here, and is no setting of the run.
+    # The recipe's masking settings have no effect here, and are not settings of the run.
     assert (settings.objective, settings.nsp, settings.masked_lm_prob) == ("ltr", False, 0.15)

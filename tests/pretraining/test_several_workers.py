@@ -1,4 +1,4 @@
-"""The command on two workers, in processes of their own, on this machine."""
+"""The command on two workers, in separate processes on this machine."""
 
 import pathlib
 import subprocess
@@ -15,7 +15,7 @@ STEPS = 160
 
 
 def _start(inputs, model_dirs, **changes):
-    """Starts a worker for each model directory; of a change that is a tuple, each has its own."""
+    """Starts a worker per model directory; tuples in ``changes`` have one value per worker."""
     addresses = ",".join(free_addresses(2))
     flags = {"num_train_steps": STEPS, "save_checkpoints_steps": 40}
     flags |= {"export": False, "worker_hosts": addresses, **changes}
@@ -36,7 +36,7 @@ def _start(inputs, model_dirs, **changes):
 
 
 def _end(workers):
-    """What each worker printed, its errors and its status."""
+    """Returns the output, errors and status of each worker."""
     said = [worker.communicate(timeout=400) for worker in workers]
     return [(*both, worker.returncode) for both, worker in zip(said, workers, strict=True)]
 
@@ -44,7 +44,7 @@ def _end(workers):
 def _when_saved(model_dir, step):
     """Waits for the checkpoint of a step."""
     manifest = pathlib.Path(model_dir, f"checkpoints/step-{step:08d}/manifest.json")
-    for _ in range(12_000):  # four minutes, on a busy machine
+    for _ in range(12_000):  # four minutes, for a busy machine
         if manifest.exists():
             return
         time.sleep(0.02)
@@ -53,7 +53,7 @@ def _when_saved(model_dir, step):
 
 @pytest.fixture(scope="module")
 def whole(inputs, tmp_path_factory):
-    """A run of two workers that nothing interrupted."""
+    """An uninterrupted run of two workers."""
     model_dir = tmp_path_factory.mktemp("whole") / "run"
     for out, error, status in _end(_start(inputs, (model_dir, model_dir))):
         assert status == 0, out + error
@@ -64,7 +64,7 @@ def whole(inputs, tmp_path_factory):
 def test_workers_stop_together_and_are_killed_and_end_as_if_nothing_had_been(
     inputs, whole, tmp_path
 ):
-    """A signal at one stops all of them at one step; where one is killed, the other ends, too."""
+    """A signal to one worker stops all at the same step; if one is killed, the other ends."""
     model_dir = tmp_path / "run"
     workers = _start(inputs, [model_dir] * 2)
     _when_saved(model_dir, 40)

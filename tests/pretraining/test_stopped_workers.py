@@ -1,4 +1,4 @@
-"""A signal that stops one of two workers, at each moment of a run, stops both of them."""
+"""A signal to one of two workers stops both, at each point of a run."""
 
 import subprocess
 import sys
@@ -13,8 +13,8 @@ from .commands import arguments, assert_bit_equal, weights
 pytestmark = pytest.mark.slow  # processes of two workers
 STEPS = 8
 
-# Its arguments: MODULE:NAME of a function, before which SIGTERM comes; whether the signal then
-# interrupts, as it does outside of the training; and the command's.
+# Arguments: MODULE:NAME of a function before which SIGTERM is sent; whether the signal interrupts,
+# as it does outside of the training; and the command's arguments.
 PROGRAM = """
 import importlib, os, runpy, signal, subprocess, sys, time
 place, interrupts, *sys.argv[1:] = sys.argv[1:]
@@ -43,7 +43,7 @@ NOWHERE = ("", "")
 
 
 def _run(inputs, model_dir, places, **changes):
-    """Runs two workers: what each printed, its errors and its status."""
+    """Runs two workers; returns the output, errors and status of each."""
     addresses = ",".join(free_addresses(2))
     flags = {"num_train_steps": STEPS, "export": False, "worker_hosts": addresses, **changes}
     commands = [arguments(inputs, model_dir, task_index=task, **flags) for task in range(2)]
@@ -61,16 +61,16 @@ def _run(inputs, model_dir, places, **changes):
 
 
 def _at(task, place, interrupts="yes", other=NOWHERE):
-    """The places of two workers, of which one gets the signal."""
+    """Returns the points of two workers, one of which receives the signal."""
     return ((place, interrupts), other) if task == 0 else (other, (place, interrupts))
 
 
 JOINING = "tensorflow:distribute.MultiWorkerMirroredStrategy"
 EVALUATION = "bert_tf.pretraining.training:PretrainingTrainer.evaluate"
 MOMENTS = {
-    # While it waits for the other one, which is late.
+    # While it waits for the other worker, which is late.
     "joining": (_at(0, JOINING, "later", other=(JOINING, "never")), None),
-    # Soon after it has joined, while TensorFlow is asked whether it has taken a signal.
+    # Soon after it has connected, while TensorFlow is asked whether it received a signal.
     "joined": (_at(1, JOINING, "later", other=(JOINING, "never")), None),
     "reading": (_at(1, "bert_tf.pretraining.run:read_inputs"), None),
     "restoring": (_at(0, "bert_tf.pretraining.training:PretrainingTrainer.restore"), None),
@@ -83,7 +83,7 @@ MOMENTS = {
 
 @pytest.fixture(scope="module")
 def whole(inputs, tmp_path_factory):
-    """A run of two workers that nothing interrupted."""
+    """An uninterrupted run of two workers."""
     model_dir = tmp_path_factory.mktemp("whole") / "run"
     for out, error, status in _run(inputs, model_dir, (NOWHERE, NOWHERE)):
         assert status == 0, out + error
@@ -98,7 +98,7 @@ def test_a_signal_at_one_worker_stops_both(inputs, request, tmp_path, moment):
         assert status == 130 and "Traceback" not in error, out + error
     newest = saved_states.find_latest(str(model_dir / "checkpoints"))
     assert (newest and newest.step) == step
-    if moment == "compiling":  # the others resume as these do
+    if moment == "compiling":  # the other cases resume in the same way
         for out, error, status in _run(inputs, model_dir, (NOWHERE, NOWHERE)):
             assert status == 0, out + error
         whole = request.getfixturevalue("whole")

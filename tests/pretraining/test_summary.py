@@ -38,7 +38,7 @@ RESULTS = {
 
 
 def shown(capsys, directory="x", is_temporary=False, **changes):
-    """What is printed of results with such changes."""
+    """Returns the output for results with these changes."""
     place = RunDirectory(directory)
     place.is_temporary = is_temporary
     results.print_results({**RESULTS, **changes}, place)
@@ -95,10 +95,10 @@ def test_words_of_one_piece_are_hidden_one_at_a_time():
         ("Some long sentences [MASK] several words to hide.", "have"),
         ("Some long sentences have several words to [MASK].", "hide"),
     ]
-    # Two pieces, or a single letter.
+    # Words of two pieces, or of one letter, are skipped.
     assert results._hide_words("Sentences I.", tokenizer) == []
     assert results._hide_words("Here [MASK] is what the sentence is about.", tokenizer) == []
-    # Every third of 30, which are too many.
+    # Every third of 30 words, which exceed the limit.
     texts = [text for text, _ in results._hide_words("is " * 30, tokenizer)]
     assert [text.split().index("[MASK]") for text in texts] == list(range(0, 30, 3))
 
@@ -112,7 +112,7 @@ def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out(monkeypatc
     assert filled[0]["word"] in ("word", "is") and len(filled[0]["guesses"]) == 5
     assert set(filled[0]["guesses"]) <= {*VOCAB, "b"}
     assert filled[0]["probabilities"] == sorted(filled[0]["probabilities"], reverse=True)
-    # Each of the two words alone: the surer one was taken.
+    # Each of the two words is hidden separately; the more confident prediction is returned.
     hidden = results._hide_words(texts[0], tokenizer)
     alone = []
     for pair in hidden:
@@ -123,7 +123,7 @@ def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out(monkeypatc
 
 
 def test_a_causal_model_guesses_from_the_words_before(capsys):
-    # Alone and without padding, after [CLS].
+    # Computed without padding, after [CLS].
     rows = [("...", "Is", [2]), ("Is ...", "this", [2, 6]), ("Is this ...", "word", [2, 6, 5])]
     config = dataclasses.replace(
         TINY, is_decoder=True, max_position_embeddings=8, initializer_range=0.5

@@ -1,4 +1,4 @@
-"""A training's best weights: which are kept, and found again."""
+"""Best weights of a training: saved and restored."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from .commands import arguments, parse
 
 @pytest.fixture
 def training(inputs, tmp_path):
-    """A training of two phases, which has a model and has made no step."""
+    """A training of two phases, with a model, before its first step."""
     flags = {"max_seq_length": None, "phases": "16:0.5,32:0.5"}
     settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
     config = BertConfig.from_preset("bert-tiny", vocab_size=len(SPECIAL_TOKENS))
@@ -40,7 +40,7 @@ def test_the_best_of_a_phase_is_kept_and_found_again(training, tmp_path, capsys)
     weight = loop.model.trainable_variables[0]
 
     def evaluated(step, loss, phase=0):
-        """The step whose weights are kept then, and what is known of it."""
+        """Evaluates; returns the step of the saved weights."""
         loop.optimizer.iterations.assign(step)
         weight.assign(np.full(weight.shape, step))
         training.state = Position(phase)
@@ -58,7 +58,7 @@ def test_the_best_of_a_phase_is_kept_and_found_again(training, tmp_path, capsys)
     best, training.best = training.best, {}
     training.restore_best()
     assert training.best == best == {"step": 15, "phase": 1, "loss": 5.0}
-    # Of a training that goes on from before it, it is not: it comes again.
+    # A training that resumes from an earlier step repeats this one, so it is deleted.
     loop.optimizer.iterations.assign(9)
     training.restore_best()
     assert training.best == {} and not folder.exists()
@@ -67,8 +67,8 @@ def test_the_best_of_a_phase_is_kept_and_found_again(training, tmp_path, capsys)
     training.restore_best()
     assert training.best == {}
     assert "best: the next evaluation counts as the best" in capsys.readouterr().out
-    assert evaluated(9, 7.0) == 9  # in its place
-    # A copy that the user put there stays.
+    assert evaluated(9, 7.0) == 9  # replaces the other one
+    # A copy by the user is not deleted.
     saved_states.save(str(folder), 12, {"model/w": np.zeros(1)}, {}, keep=9)
     with pytest.raises(
         ValueError, match="best/checkpoints contains a checkpoint that is not the best of a"
