@@ -1,4 +1,4 @@
-"""Hugging Face's rules of text and its added tokens, against the package ``tokenizers`` itself."""
+"""Rules and added tokens of Hugging Face tokenizers, compared with the package ``tokenizers``."""
 
 import dataclasses
 import gzip
@@ -23,7 +23,7 @@ FLAGS = ("special", "normalized", "single_word", "lstrip", "rstrip")
 
 
 def peer_of(vocab, lower, rules):
-    """The tokenizer of ``tokenizers`` with the same rules."""
+    """Creates the tokenizer of ``tokenizers`` with the same rules."""
     added = {token.content for token in rules.added_tokens if not token.is_piece}
     pieces = {piece: at for at, piece in enumerate(vocab) if piece not in added}
     most = rules.max_word_length
@@ -52,7 +52,7 @@ def assert_as_peer(vocab, lower, rules, texts):
 
 
 def random_rules(rng):
-    """A vocabulary with added tokens, and rules, with all flags all ways."""
+    """Draws a vocabulary with added tokens, and rules with random flags."""
     letters = "aAbxé[]<>.- 中文가\u0301"
     contents = ["".join(rng.choices(letters, k=rng.randrange(1, 5))) for _ in range(3)]
     contents += rng.sample(["new", "New York", "[X]", "##a", "ab", "É", "中", "x-y", "[SEP]b"], 4)
@@ -65,7 +65,7 @@ def random_rules(rng):
     )
     vocab, tokens, seen = [*PIECES], [], {""}
     for content in contents:
-        # Of two that are normalised alike, the peer finds now the one and now the other.
+        # Of two tokens with equal normalized text, the peer finds either.
         key = "".join(content.split()).casefold().translate({0x301: "", ord("é"): "e"})
         if key in seen or content in SPECIAL_TOKENS:
             continue
@@ -79,7 +79,7 @@ def random_rules(rng):
 
 
 def random_texts(rng, vocab, count):
-    """Texts in which tokens stand alone, beside letters, and in one another."""
+    """Draws texts with tokens as words, next to letters, and inside each other."""
     parts = [*vocab, *"aAbx  .-é中文É_\u0301\u200b\x01\x03\ue000", "NEW", "new york", "[sep]"]
     return ["".join(rng.choices(parts, k=rng.randrange(9))) for _ in range(count)]
 
@@ -104,7 +104,7 @@ def test_random_added_tokens_are_found_as_tokenizers_finds_them(count):
     ],
 )
 def test_every_character_is_read_as_tokenizers_reads_it(step, lower, strip, splits):
-    """All that the tables have, and of the others, which are alike, some."""
+    """Compares all characters in the tables, and a sample of the others."""
     rules = dataclasses.replace(AS_TOKENIZERS, strip_accents=strip, split_ideographs=splits)
     codes = [
         code
@@ -130,7 +130,7 @@ def test_every_character_is_read_as_tokenizers_reads_it(step, lower, strip, spli
 
 @pytest.fixture(scope="module")
 def with_added():
-    """An uncased tokenizer with a word, a name of two words, and the special tokens."""
+    """An uncased tokenizer with an added word, a name of two words, and the special tokens."""
     added = [
         AddedToken("NewTok", len(PIECES), normalized=True, single_word=True, is_piece=False),
         AddedToken("x y", len(PIECES) + 1, lstrip=True, is_piece=False),
@@ -142,7 +142,7 @@ def with_added():
 
 NEW, TWO, SEP, A, B = len(PIECES), len(PIECES) + 1, 3, PIECES.index("a"), PIECES.index("b")
 X, Y = PIECES.index("x"), PIECES.index("y")
-# A text, its ids, and the bytes that each comes from.
+# Text, ids, and source bytes of each token.
 EXAMPLES = [
     ("a newtók b", [A, NEW, B], [(0, 1), (2, 9), (10, 11)]),
     ("newtok-[SEP][SEP]x y", [NEW, PIECES.index("-"), SEP, SEP, TWO],

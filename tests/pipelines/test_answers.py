@@ -28,7 +28,7 @@ def extract_answers(starts, ends, windows, contexts, n_best=20, max_answer_lengt
 
 
 def _random_logits(seed):
-    """Few values, so that many scores are equal."""
+    """Draws few distinct values, so that many scores are equal."""
     windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
     logits = np.random.default_rng(seed).integers(-4, 5, [2, len(windows.firsts), 16]) / 4
     return windows, *logits.astype(np.float32)
@@ -99,13 +99,13 @@ def test_padding_and_half_precision_change_nothing():
             np.testing.assert_array_equal(values, wanted)
 
 
-# The columns: [CLS] a [SEP] c a b . [SEP], and of the second window [CLS] a [SEP] b . a [SEP].
+# Columns: [CLS] a [SEP] c a b . [SEP], and in the second window [CLS] a [SEP] b . a [SEP].
 GOLDEN_STARTS = [[1.0, 9, 9, 0, 3, 0, 0, 0], [0.5, 9, 9, 8, 0, 2, 9, 0]]
 GOLDEN_ENDS = [[1.0, 9, 9, 0, 2, 1, 0, 9], [0.0, 9, 9, 1, 0, 1, 9, 0]]
 
 
 def test_golden():
-    # "b" and "." stand in both windows; "b" has more context in the first, "." in the second.
+    # "b" and "." are in both windows; "b" has more context in the first, "." in the second.
     contexts = tf.constant(["c  A b. a"])
     lengths = {"max_seq_length": 8, "doc_stride": 2, "max_query_length": 1}
     windows = make_windows(TOKENIZER, ["a"], contexts, **lengths)
@@ -136,7 +136,7 @@ def test_logits_that_are_no_numbers():
 
 
 def test_what_tokenising_removes_ends_no_answer():
-    # Every code point that the tokenizer removes, accents apart, behind a letter; and some others.
+    # Code points that the tokenizer removes, except accents, after a letter; and some others.
     table = code_points()
     spaces = {"\t", "\n", "\r"}
     removed = [
@@ -154,7 +154,7 @@ def test_what_tokenising_removes_ends_no_answer():
 
 
 def test_no_character_makes_an_empty_text():
-    # A later Unicode may call a control character what the tokenizer takes for a letter.
+    # A later Unicode version may have a control character that the tokenizer treats as a letter.
     codes = [*range(1, 0x3100), *range(0x3100, 0xD800, 23), *range(0xE000, 0x14000, 23)]
     contexts = tf.strings.unicode_encode(tf.constant(codes)[:, None], "UTF-8")
     for do_lower_case in (True, False):

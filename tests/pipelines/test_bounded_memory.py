@@ -6,7 +6,7 @@ from bert_tf.pipelines.bounded_memory import map_blocks
 from bert_tf.pipelines.pretraining import pairing
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-# A table of so many rows and columns would take 10 GB as booleans, and 80 GB as numbers.
+# A table with this many rows and columns takes 10 GB of booleans or 80 GB of integers.
 MANY = 100_000
 
 
@@ -38,7 +38,7 @@ def test_many_short_texts_and_a_long_one_are_tokenised():
 
 
 def thirds(size):
-    """Of each number below ``size`` a row, and its own number; three at once."""
+    """Returns one row per integer below ``size``, computed three at a time."""
     begins = []
 
     def step(begin):

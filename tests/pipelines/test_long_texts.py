@@ -1,4 +1,4 @@
-"""What is read of texts that are longer than a row, beside plain loops."""
+"""Truncation and windows of long texts, compared with plain loops."""
 
 import random
 
@@ -16,7 +16,7 @@ CLS, SEP, PAD = 2, 3, 0
 
 
 def windows_of(tokens, room):
-    """One after the other until the text ends, or there are as many as may be."""
+    """Creates windows one after the other, up to the end of the text or the maximum number."""
     stride, found, start = room * 3 // 4, [], 0
     while len(found) < long_texts.MAX_WINDOWS:
         if start + room >= len(tokens):
@@ -77,7 +77,7 @@ def pack_windows(windows, max_seq_length):
 
 
 def random_texts(seed, count, most_words=40):
-    """Texts of few words, some empty, some with what the tokenizer removes or cannot read."""
+    """Draws short texts, some empty, some with characters that are removed or invalid."""
     generator = random.Random(seed)
     words = [b"a", b"b", b"abcd", b"ab", b"caa", b"f,", b"d.", b"x", "É\u0301a".encode()]
     words += ["b\u200b".encode(), b"c\xff", b"\xed\xa0\x80d", b"e\x00", "\u00adf".encode()]
@@ -88,7 +88,7 @@ def random_texts(seed, count, most_words=40):
 
 QUESTIONS = [b"", b"a b?", *random_texts(1, 18, most_words=9)]
 CONTEXTS = [b"", b"a", *random_texts(2, 18)]
-# Several questions about one context.
+# Several questions share a context.
 CONTEXTS[4] = CONTEXTS[5] = CONTEXTS[12] = CONTEXTS[3]
 
 
@@ -123,7 +123,7 @@ def test_windows_equal_googles_loop():
 
 
 def _windows_of(context_lengths, question_length, max_seq_length, doc_stride):
-    """Windows over contexts of which nothing but the lengths is known."""
+    """Creates windows over contexts of these lengths."""
     lengths = tf.constant(context_lengths, tf.int32)
     nothing = tf.zeros_like(lengths)
     tokens = long_texts.QuestionTokens(
@@ -138,8 +138,8 @@ def _windows_of(context_lengths, question_length, max_seq_length, doc_stride):
     return long_texts.context_windows(tokens, max_seq_length, doc_stride)
 
 
-# Where the hundredths of two windows' lengths differ by 1, as at 101 tokens' stride, rounding
-# decides which of them has more.
+# Rounding decides which window has more context if the hundredths of their lengths differ by 1,
+# as with a stride of 101 tokens.
 @pytest.mark.parametrize(
     ("question_length", "max_seq_length", "doc_stride"),
     [

@@ -23,7 +23,7 @@ def split(splitter, texts):
     return [[word.decode() for word in row] for row in words]
 
 
-# Text, words of the uncased tokenizer, words of the cased one.
+# Text, uncased words, cased words.
 EXAMPLES = [
     ("Hello, World", "hello , world", "Hello , World"),
     ("naïve Ångström", "naive angstrom", "naïve Ångström"),
@@ -40,9 +40,9 @@ EXAMPLES = [
     ("\uf900 \u037e \u1fef", "\u8c48 ; `", "\uf900 \u037e \u1fef"),
     # A tone mark (class 224) before a virama (class 9): canonical ordering swaps them.
     ("ka\u302e\u0301\u1b44", "ka\u1b44\u302e", "ka\u302e\u0301\u1b44"),
-    # A grapheme joiner is a starter: marks do not pass it, even where it is stripped.
+    # A grapheme joiner is a starter: marks do not move across it, even if it is stripped.
     ("ka\u302e\u034f\u1b44", "ka\u302e\u1b44", "ka\u302e\u034f\u1b44"),
-    # A decomposed note's stem (216) is sorted with the dot (226) behind it and the next stem.
+    # The stem of a decomposed note (216) is sorted with the following dot (226) and stem.
     (
         "\U0001d15e\U0001d16d\U0001d165",
         "\U0001d157\U0001d165\U0001d165\U0001d16d",
@@ -73,7 +73,7 @@ def test_the_punctuation_of_ascii_is_all_but_letters_digits_and_controls():
 
 
 def test_tables_are_the_same_on_every_python():
-    """What is made with them, the tokenizer's tests compare with the definition."""
+    """The tokenizer's tests compare results of these tables with the definition."""
     table = normalization.code_points()
     checksum = 0
     for name in (
@@ -98,7 +98,7 @@ def test_ranges_that_came_later_are_unassigned_in_unicode_14():
 def test_doubtful_are_the_sigma_and_the_marks_that_move():
     codes = np.flatnonzero(normalization.ambiguous_code_points(UNCASED)).tolist()
     assert codes[:6] == [0x3A3, 0x1715, 0x1734, 0x1B44, 0x1BAA, 0x1BF2]
-    assert 0x1D15E in codes  # a note whose stem moves
+    assert 0x1D15E in codes  # a note with a stem that moves
     assert len(codes) == 39
     assert all(
         new != f" {normalization.AMBIGUOUS} " for new in normalization.replacements(CASED).values()

@@ -99,7 +99,7 @@ def test_cuts_are_distributed_as_googles_loop_cuts():
     for _ in range(n):
         a, b = twins.truncate(range(100, 109), range(200, 208), 12, generator)
         theirs[a[0], a[-1] + 1, b[0], b[-1] + 1] += 1
-    # A loses three and B two: binomials, each alone, 1 3 3 1 and 1 2 1 parts.
+    # A loses three tokens and B two: independent binomials with weights 1 3 3 1 and 1 2 1.
     assert len(ours) == len(theirs) == 12
     for outcome, count in theirs.items():
         assert abs(ours[outcome] - count) < 4 * (2 * count) ** 0.5, outcome

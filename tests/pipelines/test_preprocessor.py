@@ -76,7 +76,7 @@ def test_in_keras_models(keras_model, tmp_path):
 
 
 def test_rules_of_text_are_in_the_config(preprocessor, tmp_path):
-    """And not where they are Google's, so that older versions open the file."""
+    """Google's rules are omitted, so that older versions can load the file."""
     assert "rules" not in preprocessor.get_config()
     token = AddedToken("[SEP]", 3, special=True)
     rules = TextRules("tokenizers", 100, pair_types=False, added_tokens=(token,))

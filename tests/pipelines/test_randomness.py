@@ -5,13 +5,13 @@ from bert_tf.pipelines.randomness import Operation, below, bits, fold, permutati
 
 
 def test_draws_are_the_same_in_every_version():
-    """A resumed run must go on with the numbers that it began with."""
+    """A resumed run must continue with the same random numbers."""
     seed = fold(7, 1, Operation.ROW_ORDER)
     assert bits([3], seed).numpy().tolist() == [1386894878, 3584523963, 1270026929]
     assert permutation(6, seed).numpy().tolist() == [5, 2, 0, 3, 4, 1]
     assert permutation(0, seed).shape == (0,)
     assert list(map(int, Operation)) == [*range(13), 14]
-    # And those of the public functions.
+    # The same for the public functions.
     folded = tf.random.fold_in(fold(7), tf.constant(1, tf.int64), "philox")
     public = tf.random.stateless_uniform([9], folded, alg="philox")
     np.testing.assert_array_equal(uniform([9], fold(7, 1)), public)

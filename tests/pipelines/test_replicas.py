@@ -1,4 +1,4 @@
-"""Graph functions of batches on one device; ``tests/test_two_devices.py`` has two."""
+"""Graph functions of batches on one device; ``tests/test_two_devices.py`` tests two."""
 
 import threading
 
@@ -9,7 +9,7 @@ from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 
 
 class Model:
-    """Counts its traces."""
+    """Model that counts its traces."""
 
     def __init__(self, factor):
         self.factor = tf.Variable(factor)
@@ -52,11 +52,11 @@ def test_two_batches_are_computed_at_once_and_come_in_order():
             yield number
 
     def step(number):
-        meeting.wait()  # for another, which runs beside it
+        meeting.wait()  # for another batch in parallel
         return -number
 
     got = compute_batches(step, batches())
-    assert next(got) == (0, 0) and len(taken) <= 3  # no more of a set is in memory
+    assert next(got) == (0, 0) and len(taken) <= 3  # at most three batches are in memory
     assert list(got) == [(number, -number) for number in range(1, 6)]
 
 

@@ -35,7 +35,7 @@ def examples():
 
 
 def _plan_twin(lengths, batch_size, seed, epoch):
-    """The plan by plain loops, from the same draws."""
+    """Plans an epoch by plain loops, from the same draws."""
     order = permutation(len(lengths), fold(seed, Operation.EXAMPLE_ORDER, epoch)).numpy().tolist()
     end = len(lengths) // batch_size * batch_size
     batches = [order[i : i + batch_size] for i in range(0, end, batch_size)]
@@ -52,7 +52,7 @@ def test_the_plan_is_its_twins(batch_size):
 
 
 def _planned(size, epochs, seed=0):
-    """The batches of some epochs, by their plans."""
+    """Returns the planned batches of some epochs."""
     found = []
     for epoch in range(epochs):
         plan = plan_epoch(tf.constant(LENGTHS), size, seed, epoch).numpy()
@@ -61,7 +61,7 @@ def _planned(size, epochs, seed=0):
     return found
 
 
-# From the start, from an epoch's first batch, and from within one.
+# From the start of the run, from the start of an epoch, and from within one.
 @pytest.mark.parametrize(("threads", "first_step"), [(8, 0), (1, 12), (None, 19)])
 def test_batches_are_slices_of_the_plan(examples, threads, first_step):
     dataset = examples.training_batches(
@@ -72,17 +72,17 @@ def test_batches_are_slices_of_the_plan(examples, threads, first_step):
 
 
 def test_each_pass_is_the_next_epoch_of_a_run(examples):
-    """``fit`` makes a pass for each of its epochs."""
+    """``fit`` makes one pass per epoch."""
     batches, planned = examples.training_batches(10), _planned(10, 2)
     assert batches.cardinality().numpy() == 5
     assert [*_batches(batches), *_batches(batches)] == planned
-    # A resumed epoch has no others behind it.
+    # A resumed epoch is not followed by others.
     rest = examples.training_batches(10, first_step=3)
     assert _batches(rest) == _batches(rest) == planned[3:5]
 
 
 def test_a_compiled_training_meets_five_shapes(examples):
-    """Four lengths, and the smaller last batch of an epoch at the greatest of them."""
+    """Four lengths, and the smaller last batch of an epoch at the largest of them."""
     assert LENGTHS.max() == 19 and examples.few_lengths().tolist() == [8, 16, 20]
     shapes = {
         (len(indices), width)
@@ -140,7 +140,7 @@ def test_the_whole_batch_is_the_only_one_of_a_set_that_fits(examples):
     assert Examples(np.int32([9, 3]), 20, _make_batch).single_batch()[1] == 16
 
 
-# 2,500 strings are three chunks, the last one smaller.
+# 2,500 strings are three chunks, of which the last one is smaller.
 STRINGS = ["a b" * (i % 4) + "c" * (i % 3) for i in range(2500)]
 
 

@@ -1,4 +1,4 @@
-"""Vocabularies: files read and refused, learning against counts made by hand, notes on texts."""
+"""Vocabularies: files, learning compared with counts made by hand, and warnings."""
 
 import pytest
 
@@ -101,7 +101,7 @@ def test_pieces_of_another_kind_of_tokenizer(kind, spelled):
     )
     with pytest.raises(ValueError, match=message):
         vocabulary.check_is_wordpiece(pieces, "m")
-    # Maltese begins words so; the multilingual vocabularies hold the others' marks alone.
+    # Some Maltese words start this way; multilingual vocabularies have the marks separately.
     vocabulary.check_is_wordpiece([*pieces, "##a", "##b", "##c"], "m")
 
 
@@ -130,7 +130,7 @@ def test_case_accents_and_chinese():
     assert "ete" in lower and not any("é" in p or "E" in p for p in lower[5:])
     cased = learn_vocabulary(lines, vocab_size=50, do_lower_case=False)
     assert {"Été", "été", "ÉTÉ"} <= set(cased)
-    # A Chinese character is a word of its own: no pair, and no continuing form.
+    # A Chinese character is a separate word, without pairs and a continuing form.
     assert {"東", "京"} <= set(lower) and not {"東京", "##京", "##東"} & set(lower)
 
 
@@ -138,7 +138,7 @@ def test_size_limit_and_coverage(monkeypatch):
     text = [" ".join(f"{a}{b}{c}" for a in "abcdefgh" for b in "ijkl" for c in "mnop")] * 3
     for size in (7, 20, 36, 37, 60):
         vocab = learn_vocabulary(text, vocab_size=size)
-        # Sixteen letters of two forms each, as many as there is room for; the rest is merges.
+        # Sixteen letters with two forms each fit; the remaining pieces are merges.
         assert len(vocab) == size
         assert sum(len(piece.removeprefix("##")) == 1 for piece in vocab) == min(
             32, (size - 5) // 2 * 2
@@ -207,12 +207,12 @@ print(len(vocab), digest)
 
 @pytest.mark.slow
 def test_every_process_learns_the_same():
-    # Every count occurs many times here: whatever breaks ties by a hash's order would show.
+    # Counts are repeated many times, so that ties broken by hash order would show.
     one, other = (run_python(LEARN).stdout for _ in range(2))
     assert one == other and one.startswith("150 ")
 
 
-# === Notes ===
+# === Warnings ===
 
 LETTERS = [*"abcdeghilmnoprstuy.", *(f"##{letter}" for letter in "abcdeghilmnoprstuy")]
 UNCASED = BertTokenizer([*SPECIALS, *LETTERS])
@@ -242,7 +242,7 @@ def test_marks_that_lower_casing_strips_are_told_where_nothing_has_a_capital(tex
     "texts, tokenizer, told",
     [
         (["A plain test. " * 10, "Ünaccented"], UNCASED, None),
-        (["a b " * 49 + "z"], UNCASED, None),  # one word in 99
+        (["a b " * 49 + "z"], UNCASED, None),  # one of 99 words
         (["a " * 40 + "zoo zebra jazz"], UNCASED,
          "7.0% of the words in a sample are unknown to the vocabulary, such as zoo, zebra, jazz: "
          "it lacks z, j."),

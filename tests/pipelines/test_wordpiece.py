@@ -13,9 +13,9 @@ UNK, CLS = 1, 2
 
 
 def make_telling_vocabulary():
-    """Pieces for every character that normalisation leaves, so that no difference hides in [UNK].
+    """Returns pieces for every normalized character, so that [UNK] does not hide differences.
 
-    Ideographs and Hangul syllables are many and alike: some of them do.
+    Only some of the many similar ideographs and Hangul syllables are included.
     """
     table = code_points()
     kept = [
@@ -36,7 +36,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def telling():
-    """A tokenizer of each kind with the telling vocabulary, and the definition's ids."""
+    """Tokenizers with this vocabulary, and the ids of the definition."""
     vocab = make_telling_vocabulary()
     ids = {piece: index for index, piece in enumerate(vocab)}
     return {lower: BertTokenizer(vocab, lower) for lower in (True, False)}, ids
@@ -180,7 +180,7 @@ def test_private_characters_are_letters_and_ill_formed_bytes_are_passed_over_bot
     tokenizers, ids = telling
     assert_equal_to_definition(tokenizers[True], ids, ["a\ue000b \ue000", "\U00100000,a"])
     texts = [b"a\xffb", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98x", b"\xed\xa0\x80y", b"\xc0\xafz"]
-    texts += [text + "Σ".encode() for text in texts]  # the second way
+    texts += [text + "Σ".encode() for text in texts]  # for the exact path
     expected = [definition.tokenize(text.decode("utf-8", "ignore"), ids, True) for text in texts]
     assert tokenizers[True].tokenize(texts).to_list() == expected
 
@@ -215,7 +215,7 @@ def test_refuses_pieces_that_the_operation_cannot_hold():
         BertTokenizer([*SPECIAL_TOKENS, "ก" * 100])
     with pytest.raises(ValueError, match=r"Piece 5 .*, .##กก.*expected at most 256 bytes, got 258"):
         BertTokenizer([*SPECIAL_TOKENS, "##" + "ก" * 86])
-    # As long as may be; and one too long, but no text can produce it.
+    # Pieces of the maximum length, and a longer one that no text can produce, are accepted.
     BertTokenizer([*SPECIAL_TOKENS, "ก" * 85, "É" * 200])
     with pytest.raises(ValueError, match="given as a list"):
         BertTokenizer(["a", "b"])

@@ -1,8 +1,8 @@
-"""Google's ``FullTokenizer`` as a plain-Python definition: the oracle of the tokenizer's tests.
+"""Google's ``FullTokenizer`` as a plain-Python definition, to test the tokenizer against.
 
-Its words are ours; its steps are those of google-research/bert ``tokenization.py``. Python's own
-``unicodedata`` answers, except that what Unicode 14 does not assign counts as unassigned whatever
-Python runs this (on Python 3.11 that changes nothing).
+The implementation follows google-research/bert, ``tokenization.py``, step by step. It uses Python's
+``unicodedata``, and treats code points that Unicode 14 does not assign as unassigned on every
+Python version (on Python 3.11 this changes nothing).
 """
 
 import functools
@@ -32,7 +32,7 @@ def category(character: str) -> str:
 
 
 def is_assigned(character: str) -> bool:
-    """Whether Unicode 14 assigns the code point a character (private use is none)."""
+    """Returns whether Unicode 14 assigns a character, excluding private use."""
     return category(character) not in ("Cn", "Co", "Cs")
 
 
@@ -85,7 +85,7 @@ def split_into_words(text: str, do_lower_case: bool) -> list[str]:
 
 
 def split_into_pieces(word: str, ids: Mapping[str, int]) -> list[int]:
-    """``WordpieceTokenizer.tokenize`` of one word: the longest piece that fits, again and again."""
+    """``WordpieceTokenizer.tokenize`` of one word: repeatedly takes the longest matching piece."""
     unknown = [ids["[UNK]"]]
     if len(word) > 200:
         return unknown
@@ -108,12 +108,13 @@ def tokenize(text: str, ids: Mapping[str, int], do_lower_case: bool) -> list[int
     return [piece for word in words for piece in split_into_pieces(word, ids)]
 
 
-# Below U+40000 and in U+E0000-E0FFF lies all that Unicode 14 assigns but private use.
+# All code points that Unicode 14 assigns, except private use, are below U+40000 or in
+# U+E0000-E0FFF.
 CODE_POINTS = [
     code for code in (*range(0x40000), *range(0xE0000, 0xE1000)) if not 0xD800 <= code < 0xE000
 ]
-# The same with every 97th of those that are alike, a tenth of them: ideographs, Hangul syllables,
-# the letters of cuneiform, hieroglyphs, Tangut and their like, and unassigned planes.
+# The same with every 97th of similar characters: ideographs, Hangul syllables, letters of
+# cuneiform, hieroglyphs, Tangut and similar scripts, and unassigned planes.
 TYPICAL_CODE_POINTS = [
     code
     for code in CODE_POINTS
@@ -124,7 +125,7 @@ TYPICAL_CODE_POINTS = [
     )
 ]
 
-# Ranges whose characters bear on each other when they meet.
+# Ranges of characters that affect each other.
 _POOLS = (
     range(0x20, 0x7F),
     range(0xA0, 0x250),
@@ -155,7 +156,8 @@ _POOLS = (
 
 
 def random_texts(count: int, seed: int) -> list[str]:
-    """Strings that mix characters of one to three pools, and now and then a very long word."""
+    """Draws strings of characters from one to three pools, with a few very long words."""
+
     rng = random.Random(seed)
     texts = []
     for _ in range(count):
