@@ -1,4 +1,4 @@
-"""An index: made of files in parallel, saved, read by later versions and by others."""
+"""Indexes: built in parallel, saved, and read by later versions and other processes."""
 
 import concurrent.futures
 import gzip
@@ -36,7 +36,7 @@ def assert_equal(first, second, but_for=()):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Files of each kind: plain, a small gzip file, a large one and JSON lines, plain and gzip."""
+    """Plain files, a small and a large gzip file, and JSON lines, plain and gzip."""
     monkeypatch.setattr(corpus_index.corpus_formats, "MAX_DOCUMENT_BYTES", 200)
     folder = tmp_path / "text"
     folder.mkdir()
@@ -65,7 +65,7 @@ def test_blocks_are_what_the_definition_reads(folder, tmp_path):
     ]
     assert np.diff(index.table.block_splits).tolist() == [*map(len, read)]
     assert len(index.table.num_bytes) == 40 + 14 + 40 + 60 + 60
-    # The paragraphs of JSON lines count as they are, before they are split.
+    # The paragraphs of JSON lines are counted before they are split.
     texts = [text.replace(b"it.\nIt", b"it. It") for block in read for text in block]
     assert index.table.num_bytes.tolist() == [*map(len, texts)]
     prints = corpus.fingerprint_texts(texts).numpy()
@@ -79,7 +79,7 @@ def test_a_file_in_parallel_is_as_in_order(tmp_path, monkeypatch):
     first_waits = threading.Event()
 
     def late(text, text_format):
-        """The first block is done last."""
+        """Finishes the first block last."""
         if text.startswith(b"This is 0."):
             first_waits.wait(10)
         found = count(text, text_format)
@@ -97,7 +97,7 @@ def test_a_file_in_parallel_is_as_in_order(tmp_path, monkeypatch):
 
 @pytest.fixture
 def read(monkeypatch):
-    """The names of the files that are read."""
+    """Names of the files that are read."""
     names, open_file = [], text_bytes.open_bytes
 
     def counted(path):
@@ -199,7 +199,7 @@ def test_an_index_that_does_not_hold_is_not_used(index, tmp_path):
     for change in (lambda: text.write_text("Another size."), text.unlink):
         change()
         assert corpus_index.load_index(str(path)) is None
-        # What has just been looked at is not looked at again.
+        # Files that were just described are not described again.
         assert corpus_index.load_index(str(path), files) is not None
 
 

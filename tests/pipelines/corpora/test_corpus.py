@@ -73,7 +73,7 @@ def test_texts_with_many_copies_are_passed_over():
     train, held_out = sources.from_documents(documents).split_held_out(0.001)
     assert held_out.num_documents == 2
     assert ["The same."] not in documents_of(held_out)
-    # Where every text has many, those of one are held out.
+    # If every text has many copies, the copies of one text are held out.
     documents = [["The same."]] * 50 + [["Another."]] * 30
     train, held_out = sources.from_documents(documents).split_held_out(0.001)
     assert (train.num_documents, held_out.num_documents) == (50, 30)
@@ -106,7 +106,7 @@ def test_streams_sentences():
     size = sum(map(len, some))
     assert 2000 <= size < 2020
     assert set(some) < set(everything)
-    # From all over the corpus.
+    # From blocks all over the corpus.
     numbers = [int(line.split()[1].strip(".")) for line in some if line.startswith("Doc")]
     assert np.histogram(numbers, 4, (0, 400))[0].min() > 10
 
@@ -128,12 +128,12 @@ def test_bytes_per_block():
     corpus = sources.from_documents([["12345", "123"], ["1"], ["1234567890"]], block_bytes=8)
     assert corpus.bytes_per_block.tolist() == [8, 11]
     part = dataclasses.replace(corpus, is_member=np.array([False, True, False]))
-    # Of a block's bytes the share of the document's text.
+    # The fraction of the block's bytes that belongs to the document.
     assert part.bytes_per_block.tolist() == [1]
 
 
 def test_the_smallest_fingerprints_are_those_of_a_sort(monkeypatch):
-    """Also where copies fill what is looked at first."""
+    """The same if copies fill the candidates."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         prints = rng.integers(rng.integers(1, 300), size=rng.integers(1, 200))
@@ -145,9 +145,9 @@ def test_the_smallest_fingerprints_are_those_of_a_sort(monkeypatch):
 
 
 def test_no_graph_grows_with_the_corpus(tmp_path):
-    """Neither of some files, plain and gzip, nor of some documents in memory."""
+    """For plain and gzip files, and for documents in memory."""
     sizes = []
-    for size in (1000, 2000):  # of a hundred elements, tensors are constants
+    for size in (1000, 2000):  # tensors of a hundred elements are constants
         folder = tmp_path / str(size)
         folder.mkdir()
         text = "\n".join(f"Document {i}.\nIt ends.\n" for i in range(size))
@@ -162,5 +162,5 @@ def test_no_graph_grows_with_the_corpus(tmp_path):
         reads = [tf.function(one, [tf.TensorSpec([], tf.int64)], autograph=False) for one in parts]
         graphs = [one.get_concrete_function().graph.as_graph_def() for one in reads]
         sizes.append([graph.ByteSize() for graph in graphs])
-    # But for the digits of numbers.
+    # Except for the digits of numbers.
     np.testing.assert_allclose(*sizes, atol=500)

@@ -143,9 +143,9 @@ def test_detects(path, head, expected):
     assert corpus_formats.detect_format(path, head) == expected
 
 
-# Each line a case: its sentences are joined by one blank to make the input.
+# One case per line: its sentences are joined by a blank to create the input.
 TABLE = [
-    # Plain ends.
+    # Ordinary ends.
     ["It rained.", "We stayed."],
     ["Did it?", "Yes!", "It did."],
     ["What?!", "No..."],
@@ -188,9 +188,9 @@ TABLE = [
     ["He paused... then spoke."],
     ["He paused … then spoke.", "So it was…", "Then he left."],
     ["wait . . . Light came."],
-    # Lower case after a full stop is no sentence.
+    # Lower case does not start a sentence.
     ["The file a.out ran. it stopped."],
-    # Scripts without case.
+    # Caseless scripts.
     ["هل جاء؟", "نعم جاء."],
     ["यह है।", "वह था।"],
 ]
@@ -205,7 +205,7 @@ CHINESE = [
 
 
 def split_sentences(texts):
-    """Ragged (texts, sentences), as ``parse`` splits paragraphs."""
+    """Returns ragged (texts, sentences), split as ``parse`` splits paragraphs."""
     marked = corpus_formats.mark_sentences(tf.strings.regex_replace(texts, "\r\n?", "\n"))
     lines = tf.strings.split(marked, "\n")
     lines = lines.with_values(tf.strings.strip(lines.values))
@@ -229,14 +229,14 @@ def test_splits_where_a_reader_would_at_once_and_in_a_graph():
     ):
         for split in found:
             assert [line.decode() for line in np.array(split)] == case, text
-    # A block of text is marked in one go.
+    # Equal to marking the block of text as a whole.
     block = corpus_formats.mark_sentences(tf.constant("\n".join(texts))).numpy().decode()
     assert [line.strip() for line in block.splitlines() if line] == [
         line for case in cases for line in case
     ]
 
 
-# What decides where documents and sentences end, and what only looks like it.
+# Ends of documents and sentences, and similar text.
 PIECES = (
     *("The", "a", "Mr", "Inc", "5", "IV", "J", ". ", "! ", "… ", '." ', ". “", "。", "é", "\u3000"),
     *("\n", "\n\n", "\n \n", "\r\n", "\f", "\x1e", "\n\x1e\n", "\n# ", "\n> ", "\n---\n", "\n|"),
@@ -245,7 +245,7 @@ PIECES = (
 
 
 def test_a_text_has_the_same_documents_with_and_without_sentences():
-    """And the same text but for white space."""
+    """And contain the same text except for whitespace."""
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
     def parsed(text):
@@ -280,7 +280,7 @@ def cut(text, text_format, block_bytes):
         (b"One.\n\nTwo.\n\nThree.\n", "google", 12, [b"One.\n\nTwo.\n\n", b"Three.\n"]),
         (b"One.\n\nTwo.\n\nThree.\n", "google", 11, [b"One.\n\n", b"Two.\n\n", b"Three.\n"]),
         (b"One.\r\n\r\nTwo.\r\n", "google", 9, [b"One.\r\n\r\n", b"Two.\r\n"]),
-        # One that does not fit makes a larger block.
+        # A document that does not fit creates a larger block.
         (b"One.\nTwo.\n\nThree.\n\n4", "google", 3, [b"One.\nTwo.\n\n", b"Three.\n\n", b"4"]),
         (WIKI_BLOCKS[0] + WIKI_BLOCKS[1], "wikiextractor", 20, WIKI_BLOCKS),
         (b"One.\n\nTwo.\n\n", "prose", 3, [b"One.\n\nTwo.\n\n"]),
@@ -296,7 +296,7 @@ def test_long_documents_are_cut_at_the_best_place_there_is(monkeypatch):
     assert cut(b"One two.\nThree.\n", "prose", 4) == [b"One two.\n", b"Three.\n"]
     assert cut(b"One two three four", "prose", 4) == [b"One two ", b"three four"]
     assert cut("äöüäöüäöü".encode(), "google", 4) == ["äöüäö".encode(), "üäöü".encode()]
-    # Invalid text is cut too; the check of its bytes comes later.
+    # Invalid text is split as well; its bytes are checked later.
     assert cut(b"\x80" * 13, "google", 4)[0] == b"\x80"
 
 
@@ -322,10 +322,10 @@ def test_both_forms_of_wikiextractor_are_the_same_texts():
     expected = [['AT&T sold "5 < 6" mice.', "So it did."]]
     assert decoded(corpus_formats.parse(tf.constant(written), "paragraphs")) == expected
     assert decoded(corpus_formats.parse(tf.constant(document), "wikiextractor")) == expected
-    hostile = {"url": url, "text": "[ [" * 200_000}  # minutes where each opening is looked for
+    hostile = {"url": url, "text": "[ [" * 200_000}  # takes minutes with backtracking
     texts = corpus_formats.json_texts(io.BytesIO(json.dumps(hostile).encode()), "a", "text")
     assert list(texts) == [hostile["text"]]
-    other = line.replace(b"wiki?curid=1", b"wiki/Firm")  # of others, whose text is as it is
+    other = line.replace(b"wiki?curid=1", b"wiki/Firm")  # not an article, so unchanged
     assert list(corpus_formats.json_texts(io.BytesIO(other), "a", "text")) == [ARTICLE]
 
 

@@ -1,4 +1,4 @@
-"""The sample corpus: what is kept of a docstring, and what becomes of a tree of sources."""
+"""Sample corpus: prose of docstrings, and documents of a tree of source files."""
 
 import importlib
 import os
@@ -23,7 +23,7 @@ def write(folder, files: dict[str, str | bytes]) -> str:
 
 
 def text(name, between=" "):
-    """Sentences that are enough for a document."""
+    """Returns enough sentences for a document."""
     numbers = ("one", "two", "three", "four")
     return between.join(f"Here is sentence {number} of {name}." for number in numbers)
 
@@ -60,7 +60,7 @@ COPY = f"""A copy comes below.
 One more sentence here. And one more here. And a third one. And here the fourth."""
 FOLDER = {
     "b.py": f'"""{FULL}"""',
-    # Its first sentence has a backslash.
+    # The first sentence has a backslash.
     "a.py": '"""An invalid escape \\d is here. It is no harm. It is not told. So be it."""',
     "sub/c.py": f'"""{COPY}"""',
     "copy.py": f'"""{FULL}"""',
@@ -87,7 +87,7 @@ def test_a_tree_of_sources(tmp_path, recwarn):
     texts = map(sample_corpus._paragraphs, sample_corpus._sources(folder))
     first, latin, second = sample_corpus._documents(texts)
     assert " ".join(first) == FULL and " ".join(latin) == text("a café")
-    # A copy of a paragraph is left out.
+    # Copies of a paragraph are dropped.
     assert " ".join(second) == COPY.replace(f"{FULL}\n\n", "").replace("\n\n", " ")
     assert (len(first), len(second)) == (4, 5)
     assert not recwarn.list
@@ -95,8 +95,8 @@ def test_a_tree_of_sources(tmp_path, recwarn):
 
 @pytest.fixture
 def installation(tmp_path, monkeypatch):
-    """A Python with one topic, a standard library of one module and three packages."""
-    importlib.import_module("bert_tf.io.files")  # from the real one
+    """A Python installation with one topic, one standard module and three packages."""
+    importlib.import_module("bert_tf.io.files")  # from the real installation
 
     topics = types.SimpleNamespace(topics={"b": text("topic b"), "a": text("topic a"), "c": ""})
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", topics)

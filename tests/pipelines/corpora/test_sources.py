@@ -85,7 +85,7 @@ def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 30)
     bad = gzip.compress(GOOGLE.encode() + b"One \xff.")
     at = f"/bad.gz is not UTF-8: invalid byte 0xff at byte offset {len(GOOGLE) + 4} "
-    short = gzip.compress(GOOGLE.encode() * 500)[:-9]  # more than the head
+    short = gzip.compress(GOOGLE.encode() * 500)[:-9]  # longer than the head
     ended = (
         "/cut.gz is damaged or incomplete (Compressed file ended before the end-of-stream marker "
         "was reached). Copy the gzip file again."
@@ -98,7 +98,7 @@ def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
     assert list(cache.iterdir()) == []
 
 
-# A first line, what the second one begins with, and how the file is packed.
+# A first line, the start of the second one, and the compression of the file.
 LONG_LINES = {
     "a.txt": (b"It rains.", b"", bytes),
     "a.md": (b"# Rain", b"", bytes),
@@ -196,7 +196,7 @@ def test_says_what_is_wrong_with_the_input(tmp_path, monkeypatch, name):
 def test_from_documents_checks_and_cleans(tmp_path):
     corpus = sources.from_documents([[" One. ", ""], [], ["\n"], ("Two.",)])
     assert documents_of(corpus) == [["One."], ["Two."]]
-    assert sources.copy_documents(corpus, str(tmp_path)) is corpus  # it stays in memory
+    assert sources.copy_documents(corpus, str(tmp_path)) is corpus
     message = r"^documents\[1\]: expected a list of sentences, got a string"
     with pytest.raises(ValueError, match=message):
         sources.from_documents([["One."], "Two."])
@@ -208,7 +208,7 @@ def test_from_documents_checks_and_cleans(tmp_path):
 
 def test_held_out_documents_are_copied_once_and_alone_are_read(tmp_path, monkeypatch):
     texts = [f"This is {i}.\nIt is so.\n" for i in range(120)]
-    texts[80:80] = ["\ufeff" + texts[7]] * 2  # in the middle of a file it stays
+    texts[80:80] = ["\ufeff" + texts[7]] * 2  # preserved inside a file
     (tmp_path / "1.txt").write_text("\n".join(texts))
     (tmp_path / "2.txt.gz").write_bytes(gzip.compress(WIKI.encode()))
     corpus = sources.open_corpus(
@@ -226,7 +226,7 @@ def test_held_out_documents_are_copied_once_and_alone_are_read(tmp_path, monkeyp
     (name,) = copy.blocks.files
     assert pathlib.Path(name).read_text() == text
     assert copy.blocks.lengths.sum() == len(text.encode())
-    # It is written once, and again where it is gone.
+    # The copy is written once, and again if it was deleted.
     monkeypatch.setattr(sources, "_write_documents", None)
     assert documents_of(sources.copy_documents(held_out, cache)) == expected
     pathlib.Path(name).unlink()
@@ -249,7 +249,7 @@ def test_each_example_of_tensorflow_datasets_is_a_document(tmp_path):
     assert sources.open_tfds("toy", **folders).fingerprint == corpus.fingerprint
     assert [file.stat().st_mtime_ns for file in packed] == written != []
     folders["data_dir"] = write_texts(tmp_path / "data", "json", ['{"text": "One."}', "Two."])
-    of_json = sources.open_tfds("json", **folders)  # texts, whatever they look like
+    of_json = sources.open_tfds("json", **folders)  # texts that look like JSON
     assert documents_of(of_json) == [['{"text": "One."}'], ["Two."]]
     folders["data_dir"] = str(tmp_path / "data")
     with pytest.raises(ValueError, match="cannot read split 'test' of 'toy'"):
@@ -288,7 +288,7 @@ def test_tfds_texts_name_the_example_that_is_not_utf8():
 
 
 def test_corpora_of_files_are_joined(tmp_path):
-    """The blocks of each, in their order, are those of the parts, whatever their formats."""
+    """The blocks are those of the parts, in order, for all formats."""
     (tmp_path / "wiki.gz").write_bytes(gzip.compress(WIKI.encode()))
     (tmp_path / "book.md").write_text(BOOK)
     (tmp_path / "lines.jsonl").write_text('{"text": "One. Two."}\n{"text": "Three."}\n')
@@ -310,7 +310,7 @@ def test_corpora_of_files_are_joined(tmp_path):
 
 
 def test_wikipedia_has_as_many_documents_as_a_plain_count(data_dir):
-    """Blocks, and documents as a plain count of their lines has them."""
+    """Blocks, and documents as counted by their lines."""
     paths = sorted((data_dir / "corpora/enwiki").glob("wiki_0[0-1].gz"))
     corpus = sources.open_corpus([str(path) for path in paths])
     assert corpus.num_blocks == 2

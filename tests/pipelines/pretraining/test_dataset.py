@@ -24,7 +24,7 @@ WORDS = [f"w{i}" for i in range(400)]
 
 
 def _documents(sizes=(6, 1, 9, 3, 14, 2), seed=0):
-    """Documents in which no word comes twice: an id says where in the corpus it is from."""
+    """Documents of distinct words: an id determines its position in the corpus."""
     generator, words, documents = random.Random(seed), iter(WORDS), []
     for size in sizes:
         lengths = [generator.randint(1, 6) for _ in range(size)]
@@ -51,7 +51,7 @@ class _Tokenizer:
 DOCUMENTS = _documents()
 SENTENCES = [sentence for document in DOCUMENTS for sentence in document]
 TOKENIZER = _Tokenizer()
-# One block for each document.
+# One block per document.
 CORPUS = from_documents(DOCUMENTS, block_bytes=1)
 
 
@@ -68,12 +68,12 @@ def _joined(parts):
 
 
 def _batches(dataset):
-    """All batches of a dataset as one, in NumPy."""
+    """Concatenates the batches of a dataset as NumPy arrays."""
     return _joined(list(dataset.as_numpy_iterator()))
 
 
 def _pools(make_rows, make_order, *, num_pools, num_epochs, **_):
-    """What ``pool_batches`` makes a dataset of, eagerly: its graph takes seconds to trace."""
+    """Runs the functions of ``pool_batches`` eagerly, because tracing takes seconds."""
     for epoch in map(tf.constant, np.arange(num_epochs)):
         order = make_order(epoch)
         for pool in range(num_pools):
@@ -84,7 +84,7 @@ def _pools(make_rows, make_order, *, num_pools, num_epochs, **_):
 
 
 def _rows(*given, **options):
-    """All rows of some epochs, made without a dataset."""
+    """Returns all rows of some epochs, without a dataset."""
     with mock.patch.object(pretraining, "pool_batches", _pools):
         return _joined(list(_dataset(*given, **options)))
 
@@ -97,7 +97,7 @@ def _digest(rows):
 
 
 def _unmasked(rows):
-    """The ids as they were before masking."""
+    """Restores the ids before masking."""
     ids = rows["input_word_ids"].copy()
     row, column = np.nonzero(rows["masked_lm_weights"])
     ids[row, rows["masked_lm_positions"][row, column]] = rows["masked_lm_ids"][row, column]
@@ -137,14 +137,14 @@ def test_rows_are_what_the_documents_say(two_epochs):
             assert b[0] > a[-1]
         else:
             assert owner[a[0]] != owner[b[0]]
-    # A document of one sentence has nothing but random segments to follow.
+    # A document of one sentence only has random next segments.
     alone = np.isin(ids, TOKENIZER.tokenize([DOCUMENTS[1][0]]).flat_values)
     assert (labels[alone[:, 1]] == 1).all()
     assert set(labels) == {0, 1}
 
 
 def test_batches_are_the_rows_by_the_contract_and_resume(two_epochs):
-    # Two pools an epoch: the second of two hosts has the second one of each.
+    # Two pools per epoch: the second of two hosts reads the second pool of each.
     of_shard = two_epochs["cursor"][:, 1] == 1
     epoch, pool, row = two_epochs["cursor"][of_shard][1].tolist()
     options = {"num_epochs": 2, "num_parallel_calls": 1, "drop_remainder": True}
@@ -164,12 +164,12 @@ def test_batches_are_the_rows_by_the_contract_and_resume(two_epochs):
 
 def test_what_becomes_of_predicted_tokens(two_epochs):
     masked, same = (_rows(replacement=Replacement(share, 0.0)) for share in (1.0, 0.0))
-    count = len(masked["cursor"])  # of the first epoch
+    count = len(masked["cursor"])  # rows of the first epoch
     np.testing.assert_array_equal(same["input_word_ids"], _unmasked(two_epochs)[:count])
     row, column = np.nonzero(masked["masked_lm_weights"])
     seen = masked["input_word_ids"][row, masked["masked_lm_positions"][row, column]]
     assert len(seen) > 25 and (seen == TOKENIZER.mask_id).all()
-    for key in ("masked_lm_positions", "masked_lm_ids"):  # what is predicted stays as it was
+    for key in ("masked_lm_positions", "masked_lm_ids"):  # predictions are unchanged
         np.testing.assert_array_equal(masked[key], two_epochs[key][:count])
 
 
@@ -187,14 +187,14 @@ def test_without_pairs_every_token_comes_once():
 
 
 def test_every_pool_has_two_documents_and_the_shortest_rows():
-    # Six blocks of a document each: not six pools of one block, but three.
+    # Six blocks of one document each are three pools, not six.
     rows = _rows(blocks_per_pool=1, max_seq_length=5, max_predictions_per_seq=4)
     assert set(rows["cursor"][:, 1]) == {0, 1, 2}
     assert (rows["input_mask"] == 1).all() and rows["masked_lm_ids"].shape[1] == 4
 
 
 def test_rows_stay_as_they_were(two_epochs):
-    """What is resumed must not change: these are digests of rows that were made."""
+    """Resumed runs must not change: these are digests of earlier rows."""
     assert _digest(two_epochs) == "221ed314c33e3bdb"
     assert _digest(_rows(pairs=False)) == "5d57b5d624b652a7"
     corpus = from_documents(_long_texts(6, 200), block_bytes=1)
@@ -217,14 +217,14 @@ def test_texts_without_full_stops_reach_rows_and_half_of_their_labels_are_random
 
 
 def test_the_share_is_of_a_sample_and_counts_no_token_twice():
-    # Two sentences fill a row, and a pair of them loses what is over 13 tokens.
+    # Two sentences fill a row, and a pair of them is truncated to 13 tokens.
     even = from_documents([["w1 " * 7, "w2 " * 6] * 2000, ["w3 " * 7, "w4 " * 6] * 2000])
     assert (
         measure_coverage(even, TOKENIZER, RowOptions(max_seq_length=16, short_seq_prob=0))[0] == 1
     )
     over = from_documents([["w1 " * 12, "w2 " * 12] * 2000, ["w3 " * 12, "w4 " * 12] * 2000])
     share, *_ = measure_coverage(over, TOKENIZER, RowOptions(max_seq_length=16, short_seq_prob=0))
-    # Of a pair of 24 tokens 13 stay; of a random one A's 7 alone count, and its B comes back.
+    # A pair of 24 tokens keeps 13; a random pair only counts the 7 of A, and its B comes again.
     np.testing.assert_allclose(share, 13 / 24, rtol=0.05)
     large = from_documents([["w1 " * 250_000]] * 10)
     assert measure_coverage(large, TOKENIZER, RowOptions(max_seq_length=16, pairs=False)) == (
@@ -235,7 +235,7 @@ def test_the_share_is_of_a_sample_and_counts_no_token_twice():
 
 
 def test_pools_are_capped_by_bytes():
-    """A pool of texts without full stops would otherwise be the whole corpus."""
+    """A pool of texts without full stops would otherwise be the entire corpus."""
     corpus = from_documents([["w1 " * 350_000]] * 24)
     with pytest.raises(ValueError, match="pool below 6"):
         _dataset(corpus, blocks_per_pool=None, start=(0, 99, 0))
@@ -285,7 +285,7 @@ def test_errors(options, message):
 
 
 def test_left_to_right_the_rows_are_whole_and_each_token_predicts_the_next():
-    # Without pairs one document is enough.
+    # Without pairs, one document suffices.
     options = {"corpus": from_documents([DOCUMENTS[2]]), "pairs": False}
     masked, whole = (_rows(objective=name, **options) for name in ("mlm", "ltr"))
     ids = whole["input_word_ids"]

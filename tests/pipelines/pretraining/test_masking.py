@@ -21,7 +21,7 @@ SEED = fold(5)
 
 
 def _random_rows(rows, length, seed):
-    """Rows of words of one to five tokens in two segments, [CLS], [SEP] and padding between."""
+    """Rows of words of one to five tokens in two segments, with [CLS], [SEP] and padding."""
     generator = np.random.default_rng(seed)
     starts, candidates = np.zeros((2, rows, length), bool)
     for row in range(rows):
@@ -71,7 +71,7 @@ class Vocabulary:
     continuation = np.arange(15) >= 10
 
 
-# Words: 5-10, 6, 7-11-12 | 13 (cut off from its word), 8, 9-14.
+# Words: 5-10, 6, 7-11-12 | 13 (split from its word), 8, 9-14.
 ROW = [2, 5, 10, 6, 7, 11, 12, 3, 13, 8, 9, 14, 3, 0, 0, 0]
 WORDS = [(1, 2), (3,), (4, 5, 6), (8,), (9,), (10, 11)]
 CANDIDATES = sorted(sum(WORDS, ()))
@@ -142,14 +142,14 @@ def test_shares_of_the_three_replacements():
     assert weights.sum() == 10 * n
     now = np.take_along_axis(seen, positions[:, :10], 1)
     before, size = ids[:, :10], 10 * n
-    # A random token is [MASK] or the original one time in fifteen each.
+    # A random token equals [MASK] or the original with probability 1/15 each.
     for share, expected in [
         (np.mean(now == 4), 0.8 + 0.1 / 15),
         (np.mean(now == before), 0.1 + 0.1 / 15),
     ]:
         assert abs(share - expected) < 4 * (expected * (1 - expected) / size) ** 0.5
     other = now[(now != 4) & (now != before)]
-    assert set(other) == set(range(15)) - {4}  # Special tokens too, as in Google's script.
+    assert set(other) == set(range(15)) - {4}  # including special tokens, as in Google's script
 
 
 def test_counts_are_googles():

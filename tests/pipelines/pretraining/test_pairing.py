@@ -35,7 +35,7 @@ def _tensors(*draws):
     return PairDraws(*(tf.constant(v, dtype) for v, dtype in zip(draws, dtypes, strict=True)))
 
 
-LAST = 2**32 - 1  # The draw for the last of the things to choose from; 0 is that for the first.
+LAST = 2**32 - 1  # draw of the last choice; 0 is that of the first
 
 
 def test_literal_pairs():
@@ -43,7 +43,7 @@ def test_literal_pairs():
     tokens = _tokens([[2, 3, 1, 2], [4, 2], [1]])
     draws = _tensors(
         [6, 6, 6],
-        # By the documents' sentences: where A ends, whether B is random, B's document and start.
+        # By sentence: end of A, whether B is random, and document and start of B.
         [LAST, 0, 0, 0, LAST, 0, 0],
         [False, True, False, True, True, False, False],
         [0, 0, 0, LAST, LAST, 0, LAST],
@@ -53,16 +53,16 @@ def test_literal_pairs():
     np.testing.assert_array_equal(
         np.stack(pairs, 1),
         [
-            (0, 5, 5, 6, 0),  # Three sentences fill 6: A is the first two, as drawn; B follows.
-            (6, 8, 14, 15, 1),  # One is left: B is random though 4 are missing and 1 is found.
-            (8, 12, 14, 15, 1),  # The two of document 1; B is drawn random: its last is put back,
-            (12, 14, 6, 8, 1),  # and makes a chunk; the first other document, its last sentence.
+            (0, 5, 5, 6, 0),  # three sentences fill 6; A is the first two, and B follows
+            (6, 8, 14, 15, 1),  # one is left, so B is random: 4 tokens are missing, 1 is found
+            (8, 12, 14, 15, 1),  # two of document 1; B is random, so the second is put back
+            (12, 14, 6, 8, 1),  # and is a chunk; last sentence of the first other document
             (14, 15, 12, 14, 1),
         ],
     )
 
 
-# In a graph, of any lengths.
+# In a graph, with any lengths.
 _PAIR = tf.function(pair_sentences, autograph=False, reduce_retracing=True)
 
 
@@ -97,8 +97,8 @@ def test_equals_the_plain_loop(number, longest):
 
 
 def test_long_sentences_literally():
-    # At most 8 tokens: of document 0 only the sentence of 20 is cut, at its target of 7; the
-    # target of document 1 is raised to 2, a quarter of 8; document 2 stays.
+    # At most 8 tokens: in document 0, only the sentence of 20 is split, at the target of 7; the
+    # target of document 1 is raised to 2, a quarter of 8; document 2 is unchanged.
     tokens, targets = cut_long_sentences(
         _tokens([[3, 20, 8], [9], [8, 1]]), tf.constant([7, 1, 1], tf.int64), 8
     )
@@ -113,7 +113,7 @@ def test_long_sentences_literally():
     ("random_next", "rest"), [(False, (8, 10, 10, 11, 0)), (True, (8, 11, 12, 13, 1))]
 )
 def test_a_piece_alone_has_two_halves(random_next, rest):
-    # Pieces of 4 tokens, two of which are a chunk; of the last one 3 are left.
+    # Pieces of 4 tokens, two per chunk; the last piece has 3.
     tokens = Tokens(
         tf.range(13),
         tf.constant([0, 4, 8, 11, 12, 13], tf.int64),
@@ -158,7 +158,7 @@ def test_short_targets():
 def test_a_short_target_makes_no_more_chunks_of_a_long_document_than_so_many(monkeypatch):
     monkeypatch.setattr(pairing, "_MAX_RUNS", 3)
     tokens = _tokens([[3, 4, 2], [1], [5]])
-    # Those of a row have room for three, and for two.
+    # Runs of rows with room for three tokens, and for two.
     for most, expected in ((3, [3, 3, 3, 1, 2, 2, 1]), (2, [2, 2, 2, 2, 1, 1, 2, 2, 1])):
         chunks = chunk_documents(tokens, tf.constant([2, 2, 2], tf.int64), most)
         assert (chunks.a_end - chunks.a_start).numpy().tolist() == expected

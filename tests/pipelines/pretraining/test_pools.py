@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from bert_tf.pipelines.pretraining.pools import PoolPlan, pool_batches
 
-SIZES = [3, 0, 5, 1]  # Rows of the pools of an epoch.
+SIZES = [3, 0, 5, 1]  # rows of the pools of an epoch
 
 
 def _make_rows(epoch, pool, order):
-    """Rows that say where they are from: 1000 epochs + 100 pools + rows."""
+    """Creates rows that encode their cursor: 1000 epochs + 100 pools + rows."""
     rows = 1000 * order[0] + 100 * pool + tf.range(tf.gather(SIZES, pool), dtype=tf.int64)
     return {"input_word_ids": tf.ensure_shape(rows[:, None], [None, 1])}
 
@@ -35,7 +35,7 @@ def _batches(batch_size, **options):
 
 
 def _cursors(dataset):
-    """The rows' cursors, after checking that the rows are what their cursors say."""
+    """Returns the cursors of rows, after comparing them with the rows."""
     batches = list(dataset)
     cursors = np.concatenate([np.zeros((0, 3), int), *(batch["cursor"] for batch in batches)])
     rows = [batch["input_word_ids"][:, 0] for batch in batches]
@@ -53,10 +53,10 @@ def test_rows_in_order_whatever_the_batch_size_and_the_threads(batch_size, paral
 
 def test_resumes_at_any_row():
     expected = _expected(range(2))
-    # Within a pool, and at an epoch's last pool.
+    # Within a pool, and in the last pool of an epoch.
     for done in (1, 8):
         assert _cursors(_batches(2, start=expected[done], num_epochs=2)) == expected[done:]
-    # After a pool's last row comes the next pool's first, and one may have none.
+    # The last row of a pool precedes the first row of the next one, which may be empty.
     assert _cursors(_batches(2, start=(0, 0, 3), num_epochs=2)) == expected[3:]
 
 
@@ -73,7 +73,7 @@ def test_endless_batches_whole_ones_and_a_padded_last_one():
 
 
 def test_shards_share_every_epoch():
-    num_shards = 5  # of four pools an epoch
+    num_shards = 5  # for four pools per epoch
     shared = [
         {"num_epochs": 5, "shard_index": i, "num_shards": num_shards} for i in range(num_shards)
     ]
@@ -81,7 +81,7 @@ def test_shards_share_every_epoch():
     assert sorted([*itertools.chain(*shards)]) == _expected(range(5))
     for index, shard in enumerate(shards):
         assert {(4 * epoch + pool) % num_shards for epoch, pool, _ in shard} == {index}
-    # From any of its rows on, too.
+    # The same from any of its rows on.
     assert _cursors(_batches(3, start=shards[1][5], **shared[1])) == shards[1][5:]
 
 
@@ -92,7 +92,7 @@ def test_another_number_of_shards_reads_each_row_that_is_left_once():
         for index in range(num_shards):
             shard = {"shard_index": index, "num_shards": num_shards, "num_epochs": 4}
             dataset = _batches(1, start=reached or (0, 0, 0), **shard)
-            # Not in step with each other, as pools differ in size.
+            # Shards are not in step, because the sizes of pools differ.
             rows = _cursors(dataset if num_shards == 1 else dataset.take(3 + index))
             read += rows
             cursors.append((*rows[-1][:2], rows[-1][2] + 1) if rows else (3, 3, 9))

@@ -1,4 +1,4 @@
-"""TFRecords in shards: the same rows as in one file, the same bytes by processes and Beam."""
+"""TFRecords in shards: rows as in one file, and equal bytes from processes and Beam."""
 
 import contextlib
 import importlib.util
@@ -46,7 +46,7 @@ def records(path):
 
 @pytest.fixture(scope="module")
 def shards(world):
-    """Two shards, the second written first."""
+    """Two shards, of which the second is written first."""
     paths = command._shard_paths([f"{world}/expected@2"])
     for shard in (1, 0):
         record_shards.write_shard(source(world), ROWS, paths, shard)
@@ -60,7 +60,7 @@ def test_the_shards_have_the_rows_of_one_file(world, shards, tmp_path):
     expected = records(tmp_path / "all")
     found = [records(path) for path in shards]
     assert sorted(found[0] + found[1]) == sorted(expected)
-    # A pool is an epoch of so little text: the first shard has the first and the last of three.
+    # With this little text, a pool is an epoch: the first shard has the first and the third.
     assert len(found[0]) > len(found[1]) > 0
     assert found[0][:10] == expected[:10] and found[0][-10:] == expected[-10:]
 
@@ -97,7 +97,7 @@ def test_no_shard_has_its_name_until_all_are_written(tmp_path):
 def test_shards_are_not_written_where_a_pattern_matches_earlier_ones(tmp_path, earlier):
     for name in earlier:
         (tmp_path / name).touch()
-    (tmp_path / "x-notes.txt").touch()  # none of these is a shard of x
+    (tmp_path / "x-notes.txt").touch()  # these are not shards of x
     (tmp_path / "x-00000-of-00009").mkdir()
     (tmp_path / "x-held_out-00000-of-00002").touch()
     paths = command._shard_paths([f"{tmp_path}/x@2"])
@@ -106,7 +106,7 @@ def test_shards_are_not_written_where_a_pattern_matches_earlier_ones(tmp_path, e
         pytest.fail("the work has begun")
     for name in earlier:
         (tmp_path / name).unlink()
-    with pytest.raises(ValueError, match=expected):  # they came in between
+    with pytest.raises(ValueError, match=expected):  # they were created in the meantime
         with record_shards.atomic_shards(paths) as written:
             for path in (*written, *(tmp_path / name for name in earlier)):
                 pathlib.Path(path).touch()
@@ -149,7 +149,7 @@ DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
 @pytest.fixture
 def dask(tmp_path):
-    """The address of a scheduler on loopback, and its two workers."""
+    """Address of a scheduler on loopback, and its two workers."""
     (address,) = free_addresses(1)
     host, port = address.split(":")
     lines = [["scheduler", f"--host={host}", f"--port={port}", "--no-dashboard"]]
@@ -176,12 +176,12 @@ def test_beam_on_dask_writes_the_same_bytes_though_a_worker_is_killed(
     world, shards, dask, tmp_path, monkeypatch
 ):
     address, (lost, _) = dask
-    monkeypatch.chdir(world)  # where the workers do not begin
+    monkeypatch.chdir(world)  # the workers have another working directory
     flags = [f"--runner={DASK}", f"--dask_client_address={address}", "--dask_npartitions=2"]
     given = arguments(pathlib.Path(), tmp_path / "out@2", *flags)
     line = [sys.executable, "-m", "bert_tf.create_pretraining_data", *given]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        while not list(tmp_path.glob("out.*.tmp/out-*.tmp")):  # a shard that is being written
+        while not list(tmp_path.glob("out.*.tmp/out-*.tmp")):  # a shard in progress
             assert run.poll() is None, run.stderr.read()
             time.sleep(0.01)
         lost.kill()
@@ -203,7 +203,7 @@ def test_a_process_that_fails_is_told_and_ends_the_others(world, tmp_path, monke
 
 
 def _numbers(number, what):
-    """The numbers of the processes that a process began, or of its threads."""
+    """Returns the ids of a process' children or threads."""
     folder = pathlib.Path(f"/proc/{number}/task")
     if what == "threads":
         return os.listdir(folder) if folder.exists() else []
@@ -219,7 +219,7 @@ def _wait_for(condition, seconds):
 
 
 def _have_begun(command):
-    """True if both processes that write shards run, each with the thread that ends it."""
+    """Returns whether both processes that write shards run, with the threads that end them."""
     threads = [_numbers(each, "threads") for each in _numbers(command.number, "processes")]
     return sum(len(each) > 1 for each in threads) == 2
 

@@ -21,7 +21,7 @@ S, P = 6, 2
 
 
 def _batch(first, size, padding=0):
-    """Rows whose first id is a number of their own, then ``padding`` rows of zeros."""
+    """Rows with distinct first ids, then ``padding`` rows of zeros."""
     number = np.arange(first, first + size, dtype=np.int32)[:, None]
     rows = {
         "input_word_ids": number + np.arange(S, dtype=np.int32),
@@ -201,7 +201,7 @@ def test_nothing_is_written(tmp_path, batches, names, message):
     assert not list(tmp_path.iterdir())
 
 
-# === Where records begin: found once, kept, and found again where a file has changed ===
+# === Index of records: built once, cached, and rebuilt if a file has changed ===
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def read(monkeypatch):
-    """The names of the files that were read."""
+    """Names of the files that were read."""
     names, find = [], tfrecords._index_file
 
     def counted(file):
@@ -227,7 +227,7 @@ def read(monkeypatch):
 
 
 def opened(folder, cache=None):
-    """What another process finds."""
+    """Returns the records that another process opens."""
     tfrecords._open.cache_clear()
     return open_records([f"{folder}/*"], cache and str(cache))
 
@@ -254,7 +254,7 @@ def test_without_a_folder_a_process_reads_once(folder, read):
 
 
 def _rewrite(path):
-    """Other rows, of the same size and time."""
+    """Writes other rows with the same size and time."""
     times = path.stat()
     write_tfrecords([_batch(30, 7)], str(path))
     assert path.stat().st_size == times.st_size
@@ -278,7 +278,7 @@ def test_what_changed_is_read_again(folder, tmp_path, change):
 
 
 def _zipped(data, compression=zipfile.ZIP_STORED, **members):
-    """The archive with other members."""
+    """Returns the archive with these members replaced."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(buffer, "w", compression) as new:
         for name in old.namelist():
@@ -293,7 +293,7 @@ def _array(value, dtype=np.int64):
 
 
 def _huge():
-    """An array whose header promises more than any memory holds."""
+    """An array whose header specifies more than any memory can store."""
     header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (1152921504606846975,), }\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
 

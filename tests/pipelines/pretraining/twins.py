@@ -1,8 +1,8 @@
-"""The pipeline's vector operations once more, as plain loops over Python lists.
+"""Plain loops over Python lists that replicate the pipeline's vector operations.
 
-Each twin takes the same random draws as the operation and must give the same result. Google's
-script draws as it goes; a draw of the pairs' is used once at most, so drawing all in advance
-changes no distribution.
+Each function takes the random draws of the operation and must return the same result. Google's
+script draws as it proceeds; drawing in advance does not change a distribution, because each draw of
+the pairs is used at most once.
 """
 
 import random
@@ -13,7 +13,7 @@ def below(bits, bound):
 
 
 def cut(lengths, targets, max_tokens):
-    """``cut_long_sentences``: the lengths with pieces, the targets, and which are pieces."""
+    """``cut_long_sentences``: returns the new lengths, the targets, and which are pieces."""
     lengths, targets = [list(document) for document in lengths], list(targets)
     pieces = [[False] * len(document) for document in lengths]
     for d, document in enumerate(lengths):
@@ -34,11 +34,11 @@ def cut(lengths, targets, max_tokens):
 
 
 def pairs(lengths, draws, pieces=None):
-    """Google's loop, from ``PairDraws``; ``lengths``: one list of sentence lengths a document.
+    """Google's loop over ``PairDraws``; ``lengths`` has a list of sentence lengths per document.
 
-    A piece that is a chunk of its own, and drawn to be followed by its next, is halved.
+    A single piece that is drawn to be followed by its next is split into halves.
 
-    Returns (a_start, a_end, b_start, b_end, label) in tokens of the pool, in the text's order.
+    Returns (a_start, a_end, b_start, b_end, label) in tokens of the pool, in order.
     """
     targets, segment_ends, random_next, other_documents, other_starts = draws
     token_starts, first_sentences = _layout(lengths)
@@ -85,7 +85,7 @@ def draw_targets(lengths, max_tokens, short_seq_prob, generator):
 
 
 def draw_in_advance(lengths, max_tokens, short_seq_prob, generator):
-    """Draws for ``pairs`` as lists."""
+    """Draws values for ``pairs`` as lists."""
     sentences = sum(map(len, lengths))
     bits = [[generator.getrandbits(32) for _ in range(sentences)] for _ in range(3)]
     coins = [generator.random() < 0.5 for _ in range(sentences)]
@@ -106,7 +106,7 @@ def truncate(a, b, max_tokens, generator: random.Random):
 
 
 def words(starts, candidates):
-    """A row's words: lists of positions."""
+    """Returns the words of a row as lists of positions."""
     found = []
     for position, (start, candidate) in enumerate(zip(starts, candidates, strict=True)):
         if start:
@@ -117,7 +117,8 @@ def words(starts, candidates):
 
 
 def choose_words(row_words, keys, count):
-    """Google's whole-word loop; the greatest key comes first. Returns the chosen positions."""
+    """Google's whole-word loop, in descending order of keys; returns the chosen positions."""
+
     chosen = []
     for index in sorted(range(len(row_words)), key=lambda w: -keys[w]):
         if len(chosen) + len(row_words[index]) <= count:
