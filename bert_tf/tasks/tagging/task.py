@@ -90,10 +90,10 @@ class _Options(ClassWeights):
     )
     feature_based: str | None = flag_fields.words(
         None,
-        "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "
-        f"choice of layers, out of {', '.join(FEATURE_BASED)}, or {_ALL_FEATURES}, and compare "
-        f"the runs (--learning_rate={_FEATURES_DEFAULTS['learning_rate']:g} and "
-        f"--num_train_epochs={_FEATURES_DEFAULTS['num_train_epochs']} by default).",
+        "ner, tagging: train a two-layer BiLSTM on features of the frozen encoder, with one run "
+        f"per choice of layers ({', '.join(FEATURE_BASED)} or {_ALL_FEATURES}), and compare the "
+        f"runs (defaults: --learning_rate={_FEATURES_DEFAULTS['learning_rate']:g} "
+        f"--num_train_epochs={_FEATURES_DEFAULTS['num_train_epochs']}).",
         rules=[
             _are_variants,
             NEEDS_DEV_SET,
