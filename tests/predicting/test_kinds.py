@@ -194,7 +194,9 @@ def test_a_model_with_a_threshold_was_trained_with_null(questions, tmp_path):
         columns = predictor.columns(read_inputs(predictor.task, str(questions)))
         assert ("null_odds" in columns) == (name == "with")
     write_answerer(tmp_path / "answered", with_null=False)
-    with pytest.raises(ValueError, match="--threshold=1: .* questions that all have an answer"):
+    with pytest.raises(
+        ValueError, match="--threshold=1: .* was trained only on questions with answers"
+    ):
         predict(tmp_path / "answered", questions, tmp_path / "out.json", threshold=1.0)
 
 

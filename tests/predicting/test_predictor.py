@@ -136,7 +136,7 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
     predictor = bert_tf.Predictor(classifier[0])
     for data, sentence in (
         ([], "data is empty: expected at least one example"),
-        ([{"other": "so"}], "data has no text column: expected text or text_a, text_b, got other"),
+        ([{"other": "so"}], "data has no text column: expected text, got other"),
         (7, "data has the type int: expected a path, a list of examples or a data frame"),
         (
             ["so", 3],

@@ -220,7 +220,7 @@ def test_a_batch_answers_as_its_parts(name):
                 columns = {k: v[:size] for (k, v), size in zip((first, second), sizes, strict=True)}
                 with pytest.raises(
                     tf.errors.InvalidArgumentError,
-                    match="as many rows in both columns of the request",
+                    match="the same number of rows in both inputs of the request",
                 ):
                     signature.function(**columns)
 
