@@ -88,9 +88,9 @@ class FineTuningSettings:
 
     task: str = flag.string(
         None,
-        "Task. For your own table: classification, multilabel, regression, tagging, "
-        "multiple_choice, similarity (embeddings) or squad. For published files: cola, sst2, mrpc, "
-        "stsb, qqp, mnli, qnli, rte, wnli (GLUE), squad, swag or ner.",
+        "Task: classification, multilabel, regression, tagging, multiple_choice, similarity "
+        "(embeddings) or squad on your own table, or cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, "
+        "wnli (GLUE), squad, swag or ner on published files.",
         heading="Required flags",
     )
     train_file: str | None = flag.string(
@@ -219,7 +219,7 @@ class FineTuningSettings:
     optimizer: str = flag.choice(
         "adamw",
         ["adamw", "adam"],
-        "Optimizer. adamw is Adam with bias correction; adam, from Google's code, has none and "
+        "Optimizer: adamw is Adam with bias correction; adam, from Google's code, has none and "
         "sometimes fails on small data sets.",
         advanced=True,
     )
@@ -274,7 +274,7 @@ class FineTuningSettings:
     sweep: str | None = flag.choice(
         None,
         ["paper"],
-        "Grid search: paper trains all combinations of batch sizes (16, 32), learning rates (5e-5, "
+        "Grid search; paper trains all combinations of batch sizes (16, 32), learning rates (5e-5, "
         "3e-5, 2e-5) and epochs (2, 3, 4), and keeps the best run.",
         rules=[
             NEEDS_DEV_SET,

@@ -30,8 +30,8 @@ class PredictionSettings:
     )
     output: str | None = flag_fields.string(
         None,
-        "Path to the output file, which is overwritten: .tsv, .csv or .jsonl; also .conll for "
-        "tagging and .json for squad. By default, a .tsv is written to standard output.",
+        "Path to the output file, which is overwritten: .tsv, .csv or .jsonl, also .conll for "
+        "tagging and .json for squad; by default, a .tsv is written to standard output.",
     )
     text_columns: Sequence[str] | None = flag_fields.words(
         None,

@@ -326,8 +326,8 @@ def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
     assert headings[-1] == "Errors:"
     # Of what is rare alone no heading is shown.
     assert "Questions:" in headings and "Questions:" not in ended["finetune --help"].stdout
-    first = "  --train_batch_size: Number of examples per step, over all devices.\n"
-    assert f"\nTraining:\n\n{first}    (default: 32; a positive integer)\n" in text
+    first = "  --train_batch_size: Number of examples per step, over all devices. (default:\n"
+    assert f"\nTraining:\n\n{first}    32; a positive integer)\n" in text
     assert {*fine_tuning_flags(), "debug"} <= _shown(text).keys()
 
 

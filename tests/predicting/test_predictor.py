@@ -140,7 +140,7 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
         (7, "data has the type int: expected a path, a list of examples or a data frame"),
         (
             ["so", 3],
-            "<data>, row 1: expected a text, .*, got 3. Correct the row, or skip bad rows with "
+            "<data>, row 1: expected a string, .*, got 3. Correct the row, or skip bad rows with "
             r"--skip_bad_rows \(in Python skip_bad_rows=True\)",
         ),
         (
