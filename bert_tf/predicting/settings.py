@@ -61,7 +61,7 @@ class PredictionSettings:
     )
     threshold: float | None = flag_fields.number(
         None,
-        "Threshold that replaces that of the model. multilabel: minimum probability of a predicted "
+        "Threshold that replaces that of the model; multilabel: minimum probability of a predicted "
         'class; squad: margin by which the score of "" must exceed that of the best answer.',
         advanced=True,
     )

@@ -112,10 +112,10 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
     run(settings(moved, finished, **{**flags, "test_file": moved / "test.tsv"}))
     assert capsys.readouterr().out.count("contains this run, which has finished.") == 2
     write_table(moved / "dev.tsv", sentences(20, seed=9))
-    sentence = r"The data of dev differ from those the run in \.\* started with"
+    sentence = r"The data of dev differ from those the run in .* started with"
     with pytest.raises(ValueError, match=sentence):
         run(settings(moved, finished, **flags))
-    sentence = r"The data of --init_checkpoint differ from those the run in \.\* started with"
+    sentence = r"The data of --init_checkpoint differ from those the run in .* started with"
     with pytest.raises(ValueError, match=sentence):
         run(settings(inputs, finished, **flags, init_checkpoint=moved / "other"))
     (tmp_path / "run").mkdir()

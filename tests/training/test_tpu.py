@@ -16,7 +16,7 @@ def server():
         yield listening, f"grpc://127.0.0.1:{listening.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("silent", ["_find_tpu", "_initialise_tpu"])
+@pytest.mark.parametrize("silent", ["_find_tpu", "_initialize_tpu"])
 def test_what_is_not_answered_is_left_behind(monkeypatch, silent):
     monkeypatch.setattr(distribution, "_LOOK_UP_SECONDS", 0.05)
     monkeypatch.setattr(distribution, "_TPU_SECONDS", 0.05)
@@ -39,7 +39,7 @@ def test_a_slice_takes_its_time_and_a_missing_one_does_not(server, monkeypatch):
 
     monkeypatch.setattr(distribution, "run_in_thread", run_in_thread)
     monkeypatch.setattr(distribution, "_find_tpu", lambda name: (name, address))
-    monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: 1 / 0)
+    monkeypatch.setattr(distribution, "_initialize_tpu", lambda resolver: 1 / 0)
     with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "division by zero")):
         distribution.choose_strategy(tpu="my-tpu")
     assert limits == [10, 600]
