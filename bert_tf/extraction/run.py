@@ -132,7 +132,7 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
         )
     if encoder.preprocessor is None:
         raise ValueError(
-            f"--model={settings.model} cannot read text: {missing_tokenizer_reason(report.notes)}"
+            f"--model={settings.model} has no tokenizer: {missing_tokenizer_reason(report.notes)}"
         )
     return encoder, encoder.preprocessor
 

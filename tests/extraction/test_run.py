@@ -126,7 +126,7 @@ def test_missing_vocabulary_is_rejected(text, model_dir, tmp_path):
     bare = tmp_path / "bare"
     shutil.copytree(model_dir, bare)
     (bare / "vocab.txt").unlink()
-    message = r"bare cannot read text: .*bare has no vocabulary\. Add its vocab\.txt"
+    message = r"bare has no tokenizer: .*bare has no vocabulary\. Add its vocab\.txt"
     with pytest.raises(ValueError, match=message):
         run(str(bare), tmp_path, text)
 
