@@ -1,7 +1,6 @@
 """``BertEncoder``, which computes hidden states from token ids."""
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
@@ -178,11 +177,10 @@ def _run(
     blocks: Sequence[TransformerBlock], embedded: Any, mask: Any, **switches: bool | None
 ) -> list[Any]:
     """Returns the embeddings and the output of each block."""
-    return list(
-        itertools.accumulate(
-            blocks, lambda hidden, block: block(hidden, mask, **switches), initial=embedded
-        )
-    )
+    states = [embedded]
+    for block in blocks:
+        states.append(block(states[-1], mask, **switches))
+    return states
 
 
 def _plan_property(name: str) -> Any:

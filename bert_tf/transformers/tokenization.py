@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import tokenizers
 from tokenizers import AddedToken as AddedToken
 
+from bert_tf.checkpoints import config_keys
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.tokenizer_files import (
     BACKENDS,
@@ -24,7 +25,7 @@ from bert_tf.checkpoints.tokenizer_files import (
     build_tokenizer,
     read_tokenization,
 )
-from bert_tf.io.files import read_json_object, write_json
+from bert_tf.io.files import write_json
 from bert_tf.io.wording import warn
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 
@@ -177,19 +178,16 @@ class PreTrainedTokenizerFast:
             options.pop("do_lower_case", None)
         if os.path.isfile(path):
             return cls(path, **options)
-        config_file, map_file, file = (
-            os.path.join(path, name) for name in (TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, TOKENIZER)
-        )
-        config = read_json_object(config_file) if os.path.isfile(config_file) else {}
-        if os.path.isfile(map_file) and "added_tokens_decoder" not in config:
-            config = {**config, **read_json_object(map_file)}
+        config = config_keys.read(os.path.join(path, TOKENIZER_CONFIG))
+        if "added_tokens_decoder" not in config:
+            config |= config_keys.read(os.path.join(path, SPECIAL_TOKENS_MAP))
         settings = {
             key: _token_content(value)
             for key, value in config.items()
             if value is not None
             and (key in (*_SETTINGS, *_EXTRA_TOKEN_KEYS) or key.endswith("_token"))
         }
-        if os.path.isfile(file):
+        if os.path.isfile(file := os.path.join(path, TOKENIZER)):
             settings["tokenizer_object"] = tokenizers.Tokenizer.from_file(file)
             if cls._uses_bert_rules:
                 _apply_bert_rules(settings["tokenizer_object"], {**settings, **options})
@@ -709,7 +707,6 @@ class AutoTokenizer:
             **dict.fromkeys(BACKENDS, PreTrainedTokenizerFast),
         }
         folder, _ = resolve_directory(path, location)
-        file = os.path.join(folder, TOKENIZER_CONFIG)
-        name = read_json_object(file).get("tokenizer_class") if os.path.isfile(file) else None
+        name = config_keys.read(os.path.join(folder, TOKENIZER_CONFIG)).get("tokenizer_class")
         tokenizer_class = classes.get(str(name), classes[model_type])
         return tokenizer_class.from_pretrained(path, *inputs, **options)
