@@ -68,8 +68,8 @@ class ExtractionSettings:
         None,
         POOLINGS,
         "Pooling to one vector per line: [CLS] (cls), the last token (last), or the mean or "
-        "maximum over all tokens. none writes one vector per token. The default is none, or the "
-        "model's pooling for sentence-transformers models.",
+        "maximum over all tokens. With none, each token has a vector. By default none, or for "
+        "sentence-transformers models their own pooling.",
     )
     normalize: bool = switch(
         False, "Scale the pooled vectors to length 1.", rules=[_REQUIRES_POOLING]
