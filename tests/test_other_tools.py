@@ -273,9 +273,8 @@ def test_the_sizes_of_responses(world):
 
 def test_gunicorn_answers_after_a_fork(world):
     pytest.importorskip("gunicorn")
-    app, config = _programs("Forked servers")
+    (app,) = _programs("Forked servers")
     (world / "app.py").write_text(app)
-    (world / "gunicorn.conf.py").write_text(config)
     line = [sys.executable, "-m", "gunicorn", "--preload", "--bind=127.0.0.1:0", "app:app"]
     process = subprocess.Popen([*line, "--timeout=300"], stderr=subprocess.PIPE, text=True)
     try:
@@ -294,8 +293,8 @@ def test_gunicorn_answers_after_a_fork(world):
 
 def test_the_losses_of_a_run_are_tensors(world):
     tbparse = pytest.importorskip("tbparse")
-    accumulated, parsed = _programs("Losses outside TensorBoard")
-    losses, frame = _run(accumulated)["losses"], _run(parsed)["frame"]
+    losses = _run(*_programs("Losses outside TensorBoard"))["losses"]
+    frame = tbparse.SummaryReader("runs/reviews/logs", extra_columns={"dir_name"}).tensors
     rows = frame[(frame["tag"] == "scores/loss") & (frame["dir_name"] == "train")]
     assert losses and losses == dict(zip(rows["step"], rows["value"], strict=True))
     results = json.loads(pathlib.Path("runs/reviews/results.json").read_text())
