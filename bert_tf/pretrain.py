@@ -1,4 +1,4 @@
-"""Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel.
+"""Pre-trains a BERT model on raw text, evaluates it and exports a SavedModel.
 
     python -m bert_tf.pretrain --input='corpus/*.txt.gz' --model_dir=runs/mine
 

@@ -244,7 +244,7 @@ def _predictions(
 def _sorted_positions(
     chosen: tf.Tensor, max_predictions_per_seq: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the positions of ``chosen`` (R, S) as (R, P) int32, and which are real, (R, P)."""
+    """Returns the positions of ``chosen`` (R, S), (R, P) int32, and which of them are real."""
     where = tf.where(chosen)
     ragged = tf.RaggedTensor.from_value_rowids(
         tf.cast(where[:, 1], tf.int32), where[:, 0], tf.shape(chosen, tf.int64)[0]
