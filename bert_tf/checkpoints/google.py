@@ -1,8 +1,8 @@
-"""google-research/bert's directories: ``bert_config.json``, ``bert_model.ckpt.*``, ``vocab.txt``.
+"""google-research/bert directories: ``bert_config.json``, ``bert_model.ckpt.*``, ``vocab.txt``.
 
-Kernels are there as they are here, (inputs, outputs); the ``output_weights`` of the heads are
-(outputs, inputs). Source: google-research/bert ``modeling.py``, ``run_pretraining.py``,
-``run_classifier.py``, ``run_squad.py``.
+Kernels are (inputs, outputs); the ``output_weights`` of heads are (outputs, inputs). Source:
+google-research/bert ``modeling.py``, ``run_pretraining.py``, ``run_classifier.py``,
+``run_squad.py``.
 """
 
 import operator
