@@ -110,7 +110,7 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
 
     if checkpoint.tokenization is None:
         raise ValueError(
-            f"{checkpoint.path} cannot read text: {missing_tokenizer_reason(checkpoint.notes)}"
+            f"{checkpoint.path} has no tokenizer: {missing_tokenizer_reason(checkpoint.notes)}"
         )
     for name in user_options:
         classes = classes_with(name)

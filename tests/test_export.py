@@ -167,10 +167,10 @@ def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
 @pytest.mark.parametrize(
     ("pieces", "sentence"),
     [
-        (None, r"m cannot read text: .*m has no vocabulary\. Add its vocab\.txt"),
+        (None, r"m has no tokenizer: .*m has no vocabulary\. Add its vocab\.txt"),
         (
             (*small_runs.VOCAB, "more", "pieces"),
-            "m cannot read text: .*m has 19 pieces, more than the model's vocab_size=17",
+            "m has no tokenizer: .*m has 19 pieces, more than the model's vocab_size=17",
         ),
     ],
 )
