@@ -102,11 +102,11 @@ class BatchPredictor:
         self._check("outputs", self.outputs or (), signatures[self.signature].structured_outputs)
         return signatures[self.signature]
 
-    def _check(self, what: str, needed: Iterable[str], available: Iterable[str]) -> None:
+    def _check(self, items: str, needed: Iterable[str], available: Iterable[str]) -> None:
         if missing := sorted(set(needed).difference(available)):
             raise ValueError(
                 f"{self.export}, signature {self.signature}: expected {listed(missing)} among the "
-                f"{what}, got {listed(sorted(available))}."
+                f"{items}, got {listed(sorted(available))}."
             )
 
 
@@ -114,14 +114,14 @@ def _texts(row: Sequence[Any], are_lists: Mapping[str, bool]) -> list[Any]:
     """Returns the strings and lists of strings of a row; checks them like ``predict``."""
     values, singles = [plain_value(value) for value in row], {}
     for value, (name, is_list) in zip(values, are_lists.items(), strict=True):
-        what = f"column {name!r}"
+        field = f"column {name!r}"
         if not is_list:
-            singles[what] = value
+            singles[field] = value
         elif not isinstance(value, list):
-            raise BadRowError(f"expected a list of strings in {what}, got {quoted(value)}")
+            raise BadRowError(f"expected a list of strings in {field}, got {quoted(value)}")
         else:
             for item in value:
-                text(item, what)
+                text(item, field)
     if singles:
         text_example(Row(0, [None, *singles.values()]), list(singles))
     return values

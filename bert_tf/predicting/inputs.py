@@ -217,12 +217,12 @@ def _read_texts(
     table: TableFile, text_columns: Sequence[str], id_column: str | None, bad: BadRows
 ) -> Iterator[TextExample | BadRow]:
     reported = 0
-    what = [f"column {name!r}" for name in text_columns]
+    fields = [f"column {name!r}" for name in text_columns]
     for location, row in read_columns(table, [id_column, *text_columns], bad):
         yield from bad.rows[reported:]
         reported = len(bad.rows)
         try:
-            yield text_example(row, what)
+            yield text_example(row, fields)
         except BadRowError as error:
             bad.report(location, error)
     yield from bad.rows[reported:]

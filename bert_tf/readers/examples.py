@@ -240,7 +240,7 @@ def format_location(location: Location) -> str:
 # === Fields ===
 
 # Fields of .tsv and .csv files are strings, fields of JSON lines are any JSON values. Each function
-# returns the converted value or raises ``BadRowError``; ``what`` names the field in the message.
+# returns the converted value or raises ``BadRowError``; ``field`` names the field in the message.
 
 
 class ClassName(str):
@@ -254,28 +254,28 @@ def quoted(value: object) -> str:
     return quote(value, _MAX_VALUE_LENGTH)
 
 
-def text(value: Any, what: str) -> str:
+def text(value: Any, field: str) -> str:
     """Checks that a value is a string that UTF-8 can encode."""
     if value is None:
-        raise NoTextError(f"expected a string in {what}, got None")
+        raise NoTextError(f"expected a string in {field}, got None")
     if not isinstance(value, str):
-        raise BadRowError(f"expected a string in {what}, got {quoted(value)}")
+        raise BadRowError(f"expected a string in {field}, got {quoted(value)}")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
             raise BadRowError(
-                f"expected Unicode in {what}, got half a surrogate pair at character {error.start}"
+                f"expected Unicode in {field}, got half a surrogate pair at character {error.start}"
             ) from error
     return value
 
 
-def non_empty_text(value: Any, what: str) -> str:
+def non_empty_text(value: Any, field: str) -> str:
     """Checks that a string contains more than white space."""
-    checked = text(value, what)
+    checked = text(value, field)
     # Files that were not written completely may contain null characters.
     if not checked.replace("\0", "").strip():
-        raise NoTextError(f"expected non-empty text in {what}, got {quoted(checked)}")
+        raise NoTextError(f"expected non-empty text in {field}, got {quoted(checked)}")
     return checked
 
 
@@ -288,7 +288,7 @@ _ITEM = re.compile(
 )
 
 
-def parse_list(value: Any, what: str, *, allow_numbers: bool = False) -> Any:
+def parse_list(value: Any, field: str, *, allow_numbers: bool = False) -> Any:
     """Parses a list, tuple or set that was saved as a string; returns other values unchanged.
 
     For example, pandas ``to_csv`` saves lists as strings.
@@ -302,7 +302,7 @@ def parse_list(value: Any, what: str, *, allow_numbers: bool = False) -> Any:
     if not is_list:
         return value
     with contextlib.suppress(ValueError):
-        return parse_json(value, what)
+        return parse_json(value, field)
     items, end = [], 1
     with contextlib.suppress(ValueError, SyntaxError):
         while item := _ITEM.match(value, end):
@@ -315,28 +315,28 @@ def parse_list(value: Any, what: str, *, allow_numbers: bool = False) -> Any:
     if value[0] != "[":
         return value
     raise BadRowError(
-        f"expected a list in {what}, got {quoted(value)}, which cannot be parsed (use .jsonl or "
+        f"expected a list in {field}, got {quoted(value)}, which cannot be parsed (use .jsonl or "
         ".parquet for lists)"
     )
 
 
-def list_of(value: Any, what: str) -> list[Any]:
+def list_of(value: Any, field: str) -> list[Any]:
     """Returns the words or tags of a list, a list saved as a string, or a string to be split."""
-    value = parse_list(value, what)
+    value = parse_list(value, field)
     if isinstance(value, str):
         return value.split()
     if isinstance(value, list):
         return value
-    raise BadRowError(f"expected a list in {what}, got {quoted(value)}")
+    raise BadRowError(f"expected a list in {field}, got {quoted(value)}")
 
 
-def name(value: Any, what: str) -> str:
+def name(value: Any, field: str) -> str:
     """Returns the class name for a string, an integer or a Boolean."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str) and isinstance(value := _as_integer(value), int):
         return str(value)
-    stripped = non_empty_text(value, what).strip()
+    stripped = non_empty_text(value, field).strip()
     return value if value == stripped else stripped  # a ClassName stays one
 
 
@@ -349,11 +349,11 @@ def _as_integer(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
+def known_name(value: Any, field: str, names: Collection[str] | None) -> str:
     """Returns the class name, which must be in ``names`` if they are known."""
-    label = name(value, what)
+    label = name(value, field)
     if names is not None and label not in names:
-        raise BadRowError(f"expected one of {listed(names)} in {what}, got {quoted(label)}")
+        raise BadRowError(f"expected one of {listed(names)} in {field}, got {quoted(label)}")
     return label
 
 
@@ -362,7 +362,7 @@ def row_id(value: Any, row_number: int) -> str:
     return str(row_number) if value is None else name(value, "the id")
 
 
-def number(value: Any, what: str) -> float:
+def number(value: Any, field: str) -> float:
     """Returns a finite number in the range of float32."""
     if isinstance(value, str | int | float | decimal.Decimal) and not isinstance(value, bool):
         try:
@@ -373,21 +373,21 @@ def number(value: Any, what: str) -> float:
             return parsed
         if math.isfinite(parsed):
             raise BadRowError(
-                f"expected a number from {-_LARGEST:.2g} to {_LARGEST:.2g} in {what}, got "
+                f"expected a number from {-_LARGEST:.2g} to {_LARGEST:.2g} in {field}, got "
                 f"{quoted(value)}"
             )
     hint = " (use a decimal point)" if isinstance(value, str) and "," in value else ""
-    raise BadRowError(f"expected a finite number in {what}, got {quoted(value)}{hint}")
+    raise BadRowError(f"expected a finite number in {field}, got {quoted(value)}{hint}")
 
 
-def integer(value: Any, what: str, limit: int) -> int:
+def integer(value: Any, field: str, limit: int) -> int:
     """Returns an integer from 0 to ``limit``."""
     parsed = _as_integer(getattr(value, "class_id", value))
     if isinstance(parsed, str) and parsed.strip().isdecimal():
         parsed = int(parsed)
     if isinstance(parsed, int) and not isinstance(parsed, bool) and 0 <= parsed <= limit:
         return parsed
-    raise BadRowError(f"expected an integer from 0 to {limit} in {what}, got {quoted(value)}")
+    raise BadRowError(f"expected an integer from 0 to {limit} in {field}, got {quoted(value)}")
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -34,8 +34,8 @@ def read_classification(
     """Reads texts or pairs with one class each."""
     known = None if labels is None else dict.fromkeys(labels)
 
-    def read_label(value: Any, what: str) -> str:
-        return read.known_name(value, what, known)
+    def read_label(value: Any, field: str) -> str:
+        return read.known_name(value, field, known)
 
     return _read_texts(
         path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows
@@ -61,20 +61,20 @@ def read_multilabel(
         raise ValueError("--label_separator is empty: expected a character such as ','.")
     known = None if labels is None else dict.fromkeys(labels)
 
-    def read_label(value: Any, what: str) -> tuple[str, ...]:
-        value = read.parse_list(value, what, allow_numbers=True)
+    def read_label(value: Any, field: str) -> tuple[str, ...]:
+        value = read.parse_list(value, field, allow_numbers=True)
         if isinstance(value, ClassName):
             value = [value]
         elif isinstance(value, str):
             value = value.split(label_separator) if value.strip() else []
         if not isinstance(value, list):
-            raise BadRowError(f"expected class names in {what}, got {quoted(value)}")
-        names = [read.known_name(item, what, known) for item in value]
+            raise BadRowError(f"expected class names in {field}, got {quoted(value)}")
+        names = [read.known_name(item, field, known) for item in value]
         if len({*names}) < len(names) and data_warnings.YES_AND_NO.issuperset(
             map(str.lower, names)
         ):
             raise BadRowError(
-                f"expected class names or ids in {what}, got {quoted(value)}, which looks like "
+                f"expected class names or ids in {field}, got {quoted(value)}, which looks like "
                 "yes/no values (write [1] for [0, 1, 0])"
             )
         return tuple(dict.fromkeys(names))
@@ -107,13 +107,13 @@ def _read_texts(
 ) -> ExampleSet[TextExample]:
     bad = BadRows.from_option(str(path), skip_bad_rows)
     found = data_warnings.LabelCounts()
-    *what, label_what = (f"column {name!r}" for name in (*text_columns, label_column))
+    *fields, label_field = (f"column {name!r}" for name in (*text_columns, label_column))
 
     def make_example(row: Row) -> TextExample:
-        example = text_example(row, what)
+        example = text_example(row, fields)
         if label_column is None:
             return example
-        label = read_label(row.values[-1], label_what)
+        label = read_label(row.values[-1], label_field)
         if not isinstance(label, float):
             names = [label] if isinstance(label, str) else label
             found.add(names, bad.location, row.values[-1])
@@ -129,17 +129,19 @@ def _read_texts(
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(notes))
 
 
-def text_example(row: Row, what: Sequence[str]) -> TextExample:
+def text_example(row: Row, fields: Sequence[str]) -> TextExample:
     """Creates an unlabeled example from the id and the texts of a row.
 
-    ``what`` contains a name for each text for errors, such as "column 'text'".
+    ``fields`` contains a name for each text for errors, such as "column 'text'".
     """
-    example_id, *texts = row.values[: 1 + len(what)]
-    text_a, *second = map(read.text, texts, what)
+    example_id, *texts = row.values[: 1 + len(fields)]
+    text_a, *second = map(read.text, texts, fields)
     if not any(second):
-        is_visible = read.non_empty_text(text_a, what[0]).isprintable()
+        is_visible = read.non_empty_text(text_a, fields[0]).isprintable()
         if not (is_visible or any(map(str.isprintable, text_a.replace(" ", "")))):
-            raise NoTextError(f"expected visible text in {what[0]}, got only invisible characters")
+            raise NoTextError(
+                f"expected visible text in {fields[0]}, got only invisible characters"
+            )
     return TextExample(
         read.row_id(example_id, row.number), text_a, second[0] if second else None, None
     )

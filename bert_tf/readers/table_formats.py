@@ -148,8 +148,8 @@ def read_json_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         try:
             yield line, _as_record(parse_json(text, "the line", unique_keys=True))
         except ValueError as error:
-            what = str(error).removesuffix(".")
-            yield line, BadRowError(f"expected a JSON object, got {quoted(text)} ({what})")
+            problem = str(error).removesuffix(".")
+            yield line, BadRowError(f"expected a JSON object, got {quoted(text)} ({problem})")
 
 
 def _as_record(row: Any) -> RowOrError:
@@ -276,11 +276,11 @@ def _decode_class_ids(value: Any, classes: Any) -> Any:
     return value
 
 
-def check_unique_columns(names: Iterable[Any], what: str) -> None:
+def check_unique_columns(names: Iterable[Any], source: str) -> None:
     """Checks that the names of columns are unique."""
     duplicates = [name for name, count in collections.Counter(names).items() if count > 1]
     if duplicates:
-        raise ValueError(f"{what} has duplicate columns: {listed(duplicates)}. Rename them.")
+        raise ValueError(f"{source} has duplicate columns: {listed(duplicates)}. Rename them.")
 
 
 # === Rows in memory ===

@@ -292,7 +292,7 @@ def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
     """Yields the rows of the csv module; an invalid row ends at the end of its line."""
     lines = (f"{text}\n" for _, text in read_lines(path, encoding))
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
-    what = "comma-separated" if delimiter == "," else f"{delimiter!r}-separated"
+    separated = "comma-separated" if delimiter == "," else f"{delimiter!r}-separated"
     first = 1
     while True:
         try:
@@ -311,7 +311,7 @@ def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
                     "quotes inside of quoted fields."
                 ) from error
             where = "" if reader.line_num == first else f" (in line {reader.line_num})"
-            yield first, BadRowError(f"expected {what} fields, got: {error}{where}")
+            yield first, BadRowError(f"expected {separated} fields, got: {error}{where}")
             first = reader.line_num + 1
 
 

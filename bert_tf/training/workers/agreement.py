@@ -133,13 +133,13 @@ class Workers:
         with contextlib.suppress(LostWorkerError):
             self.wait()
 
-    def check_same(self, number: float, what: str) -> None:
-        """Checks that all workers have the same number; ``what`` is its name in errors."""
+    def check_same(self, number: float, name: str) -> None:
+        """Checks that all workers have the same number; ``name`` is used in errors."""
         numbers = self.gather([number])[:, 0]
         if (numbers != numbers[0]).any():
             self._linger()
             raise ValueError(
-                f"The workers differ in the {what} ({numbers.tolist()}). Run the same command on "
+                f"The workers differ in the {name} ({numbers.tolist()}). Run the same command on "
                 "each worker, with a shared disk."
             )
 
