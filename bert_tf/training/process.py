@@ -1,4 +1,4 @@
-"""Trainings in one process: which can run at the same time, and their process-wide settings."""
+"""Process-wide settings of trainings, and rules for trainings in parallel threads."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ _trainings: list[bool] = []
 def training_in_process(
     *, num_replicas: int = 1, is_rewritten: bool = False, deterministic: bool = False
 ) -> Iterator[None]:
-    """Registers a training; restores what it sets for the whole process.
+    """Registers a training, and restores process-wide settings at its end.
 
     Trainings in float32 on one device can run at the same time. All others are exclusive: several
     replicas share TensorFlow's collective operations, ``is_rewritten`` (bfloat16 on a CPU) needs an
@@ -51,9 +51,9 @@ def training_in_process(
 
 @contextlib.contextmanager
 def _biases_in_float32() -> Iterator[None]:
-    """Excludes operations from the rewrite that add rows one by one.
+    """Excludes operations that sum many values from the bfloat16 rewrite.
 
-    In bfloat16 BiasAddGrad sums 4,096 ones to 256; likewise AddN the steps of a recurrent layer.
+    In bfloat16, BiasAddGrad sums 4,096 ones to 256, and AddN loses steps of a recurrent layer.
     """
     previous = os.environ.get(NOT_REWRITTEN)
     excluded = {*(previous or "AddN").split(","), "AddN", "BiasAddGrad"}

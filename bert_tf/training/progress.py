@@ -30,7 +30,7 @@ _SECTIONS = {
 
 
 class _NullStream(io.TextIOBase):
-    """A stream that discards what is written."""
+    """Stream that discards its input."""
 
     def write(self, text: str) -> int:
         """Discards a text."""

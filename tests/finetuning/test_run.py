@@ -139,7 +139,7 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
         ({"train_file": "empty.tsv"}, "empty.tsv is empty"),
         ({"dev_file": "odd.tsv"}, r"odd\.tsv, line 3: .*'awful'"),
         ({"metric": "f1_odd"}, "--metric=f1_odd is not available for .*classes neg, pos"),
-        ({"class_weights": "odd:2"}, "got 'odd', and the classes are neg, pos"),
+        ({"class_weights": "odd:2"}, "got 'odd'. The classes are neg, pos"),
         ({"init_checkpoint": "bare"}, "bare has no tokenizer: .*has no vocabulary. Add its vocab"),
         ({"strategy": "auto"}, "TF_CONFIG contains 2 tasks, but only pretrain supports several "
             "workers"),

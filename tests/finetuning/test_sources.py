@@ -132,7 +132,7 @@ def notes_of(folder, task, train, dev, columns="question,context", label="answer
     flags += [] if dev else ["--dev_fraction=0"]
     flags += [f"--text_columns={columns}", *([f"--label_column={label}"] if label else [])]
     notes = read_splits(parse(*flags)).notes
-    return [note for note in notes if not note.startswith("Nothing decides")]
+    return [note for note in notes if not note.startswith("No dev set")]
 
 
 REMEDY = ". Correct the labels."
@@ -347,7 +347,7 @@ def test_squads_files_and_tables(tmp_path):
     path.write_text(json.dumps(questions("1.1", impossible=False)))
     task, sets, named = source_of("squad", path, "--doc_stride=16")
     assert (task.options.with_null, task.options.doc_stride, named) == (False, 16, {})
-    assert "1 of the 2 examples" in sets.notes[0] and "whole articles" in sets.notes[0]
+    assert "1 of 2 examples" in sets.notes[0] and "whole articles" in sets.notes[0]
     zipped = tmp_path / "train.JSON.gz"
     zipped.write_bytes(gzip.compress(path.read_bytes()))
     again, _, named = source_of("squad", zipped)
@@ -406,7 +406,8 @@ def test_glue_with_the_diagnostic_set_and_a_missing_file(tmp_path):
     assert task.name == "MNLI"
     assert task.dev_sets == ("dev_matched", "dev_mismatched")
     assert task.test_sets == ("test_matched", "ax")
-    assert sets.notes[0] == (f"{tmp_path} has no file of the split test_mismatched: not predicted.")
+    missing = "has no file for split test_mismatched, which is not predicted."
+    assert sets.notes[0] == f"{tmp_path} {missing}"
     assert sets.columns["text_columns"] == ["sentence1", "sentence2"]
 
 

@@ -50,8 +50,8 @@ class Partners:
         """Waits until all workers are connected, so that the block can join them.
 
         If a worker ends before it has joined, this process ends with an error message and status 1.
-        A signal interrupts immediately before the joining starts. During the joining it interrupts
-        once all workers have joined, so that none waits for one that has left.
+        Before the joining starts, a signal interrupts immediately. During the joining, it
+        interrupts when all workers have joined, so that none waits for a missing one.
 
         Raises:
             TimeoutError: If a worker is missing after ``minutes``.
