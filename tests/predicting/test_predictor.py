@@ -124,7 +124,7 @@ def test_the_first_calls_of_several_threads_load_and_trace_once(classifier, monk
         ("tiny", {"top_k": np.int64(0)}, "top_k=.* is invalid: 0 is not a positive integer"),
         ("tiny", {"max_seq_length": 1.5}, "max_seq_length=1.5 is invalid: Expect argument to be a "
          "string or int, found <class 'float'>"),
-        (None, {}, "model: expected a path, hf://OWNER/NAME or a bert_tf model, got NoneType"),
+        (None, {}, "model: expected a path, hf://OWNER/NAME or a bert_tf model, got a NoneType"),
     ],
 )  # fmt: skip
 def test_arguments_are_within_the_bounds_of_flags(model, given, sentence):
