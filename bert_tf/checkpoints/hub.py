@@ -34,11 +34,6 @@ _TIMEOUT_S = 10
 _FOLDER = "[0-9]_[^/]*"  # the directory of a sentence-transformers module
 
 
-def is_hub_path(path: str) -> bool:
-    """Whether a path is the name of a model on the hub."""
-    return path.startswith(HUB_SCHEME)
-
-
 def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collection[str]]:
     """Returns the local directory of a model, downloading missing files.
 

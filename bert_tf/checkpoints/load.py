@@ -63,7 +63,7 @@ def open_checkpoint(
         )
     path = os.fspath(path)
     hub_names: Collection[str] = ()
-    if hub.is_hub_path(path):
+    if path.startswith(paths.HUB_SCHEME):
         path, hub_names = hub.find_directory(path, allow_pickle)
     paths.check_checkpoint(path)
     path = paths.resolve_model(path).rstrip("/") or path[:1]

@@ -289,7 +289,7 @@ def _read_length(values: Mapping[str, Any], source: str, checkpoint: Checkpoint)
         tokenizer.get(LENGTH),
         values.get("max_seq_length"),
     )
-    length = next((each for each in candidates if each is not None), checkpoint.max_seq_length)
+    length = next((n for n in candidates if n is not None), checkpoint.max_seq_length)
     if length is None:
         return None
     limit: int = check_value(length, IS_POSITIVE, f"{source}: max_seq_length")

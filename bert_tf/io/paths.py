@@ -230,16 +230,13 @@ def check_inputs(
     if output and os.path.isdir(output):
         return
     for pattern in texts:
-        exists = _is_remote(pattern) or os.path.exists(pattern)
-        if not (exists or any(glob.iglob(pattern, include_hidden=True))):
+        # Only TensorFlow's glob patterns support backslashes.
+        if local_path(pattern) != pattern or "\\" in pattern or os.path.exists(pattern):
+            continue
+        if not any(glob.iglob(pattern, include_hidden=True)):
             raise ValueError(missing_text_message(pattern))
     for path in filter(None, files):
         if local_path(path) is not None and not _NO_FILE.fullmatch(path):
             check_file(path, "a text file")
     for path in filter(None, checkpoints):
         check_checkpoint(path)
-
-
-def _is_remote(path: str) -> bool:
-    # Only TensorFlow's glob patterns support backslashes.
-    return local_path(path) != path or "\\" in path
