@@ -177,7 +177,7 @@ def _check_start(settings: FineTuningSettings, start: InitialModel) -> None:
     )
     if has_no_head and frozen == blocks:
         raise ValueError(
-            f"--freeze={frozen}: expected at most {frozen - 1}, because no head is trained."
+            f"--freeze={frozen}: expected at most {frozen - 1} without a trained head."
         )
     for variant in settings.variants:
         try:

@@ -14,8 +14,8 @@ The readers share these arguments:
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import data_warnings
 from . import examples as read
+from .data_warnings import YES_AND_NO, LabelCounts, class_notes
 from .examples import BadRowError, BadRows, ClassName, ExampleSet, NoTextError, TextExample, quoted
 from .tables import Row, TableFile, read_columns
 
@@ -37,9 +37,7 @@ def read_classification(
     def read_label(value: Any, field: str) -> str:
         return read.known_name(value, field, known)
 
-    return _read_texts(
-        path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows
-    )
+    return _read(path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows)
 
 
 def read_multilabel(
@@ -70,18 +68,14 @@ def read_multilabel(
         if not isinstance(value, list):
             raise BadRowError(f"expected class names in {field}, got {quoted(value)}")
         names = [read.known_name(item, field, known) for item in value]
-        if len({*names}) < len(names) and data_warnings.YES_AND_NO.issuperset(
-            map(str.lower, names)
-        ):
+        if len({*names}) < len(names) and YES_AND_NO.issuperset(map(str.lower, names)):
             raise BadRowError(
                 f"expected class names or ids in {field}, got {quoted(value)}, which looks like "
                 "yes/no values (write [1] for [0, 1, 0])"
             )
         return tuple(dict.fromkeys(names))
 
-    return _read_texts(
-        path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows
-    )
+    return _read(path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows)
 
 
 def read_regression(
@@ -93,10 +87,10 @@ def read_regression(
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TextExample]:
     """Reads texts or pairs with a finite number each; labels are floats."""
-    return _read_texts(path, text_columns, label_column, id_column, read.number, (), skip_bad_rows)
+    return _read(path, text_columns, label_column, id_column, read.number, (), skip_bad_rows)
 
 
-def _read_texts(
+def _read(
     path: str | TableFile,
     text_columns: Sequence[str],
     label_column: str | None,
@@ -106,7 +100,7 @@ def _read_texts(
     skip_bad_rows: bool | BadRows,
 ) -> ExampleSet[TextExample]:
     bad = BadRows.from_option(str(path), skip_bad_rows)
-    found = data_warnings.LabelCounts()
+    found = LabelCounts()
     *fields, label_field = (f"column {name!r}" for name in (*text_columns, label_column))
 
     def make_example(row: Row) -> TextExample:
@@ -125,7 +119,7 @@ def _read_texts(
     if labels is None:
         labels = read.sorted_names(found.counts)
         if label_column is not None and labels:
-            notes += data_warnings.class_notes(str(path), label_column, found, items)
+            notes += class_notes(str(path), label_column, found, items)
     return ExampleSet(items, tuple(labels), bad.skipped, tuple(notes))
 
 

@@ -74,13 +74,11 @@ class RunDirectory:
         Before the run has progress, ``inputs``, paths by flag, must not be in the directory.
         """
         if self._local is not None and not self.has_progress():
-            directory = os.path.realpath(self._local)
+            directory = f"{os.path.realpath(self._local)}/"
             for flag, value in inputs.items():
                 for path in [value] if isinstance(value, str) else value or ():
                     local = local_path(path)
-                    if local is not None and f"{os.path.realpath(local)}/".startswith(
-                        f"{directory}/"
-                    ):
+                    if local is not None and f"{os.path.realpath(local)}/".startswith(directory):
                         raise ValueError(
                             f"{flag}={path} is in --model_dir={self.path}. Use another --model_dir."
                         )

@@ -133,8 +133,7 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
           **{"task": "tagging", "feature_based": "last,concat_last_four"}},
          "--feature_based=last,concat_last_four: variant='concat_last_four': expected an encoder "
          "with at least 4 blocks, got 1"),
-        ({"few_shot": True, "freeze": 1}, "--freeze=1: expected at most 0, because no head is "
-            "trained"),
+        ({"few_shot": True, "freeze": 1}, "--freeze=1: expected at most 0 without a trained head"),
         ({"init_checkpoint": "nowhere"}, "nowhere"),
         ({"train_file": "empty.tsv"}, "empty.tsv is empty"),
         ({"dev_file": "odd.tsv"}, r"odd\.tsv, line 3: .*'awful'"),
