@@ -41,8 +41,8 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
     accuracy = results["scores"]["dev"]["accuracy"]
     for line in (
         "from `tiny` on `train.tsv`.",
-        "| train | `train.tsv` | 46 | trained on |",
-        "| test | `test.tsv` | 9 | predicted |",
+        "| train | `train.tsv` | 46 | training |",
+        "| test | `test.tsv` | 9 | prediction |",
         f"| dev | `accuracy` | {accuracy:.4g} |",
         "| `learning_rate` | `0.001` |",
         "| `label_column` | `label` |",
