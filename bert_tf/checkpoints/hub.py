@@ -86,10 +86,10 @@ def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collecti
                 f"{path} has {form.files}, which is not downloaded. Run hf download {name} "
                 "--local-dir DIR and pass DIR."
             )
-        raise ValueError(
-            f"{path} has no {CONFIG} with {hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS}"
-            f"{hint(path, names)}. For {hugging_face.PICKLED}: {pickle_remedy(path)}."
-        )
+        has_pickle = any(name.startswith(hugging_face.PICKLED) for name in names)
+        remedy = f". {pickle_remedy(path)}" if has_pickle else hint(path, names)
+        expected = f"{CONFIG} with {hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS}"
+        raise ValueError(f"{path} has no {expected}{remedy}.")
     return fetched, names
 
 

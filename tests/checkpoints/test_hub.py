@@ -331,7 +331,7 @@ def test_a_preset_of_keras_hub_is_named(server):
 @pytest.mark.parity
 def test_a_pickle_is_fetched_only_when_it_is_asked_for(server, monkeypatch):
     os.rename(server.root / "model.safetensors", server.root / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"of pytorch_model\.bin, .* --allow_pickle"):
+    with pytest.raises(ValueError, match=r"or tf_model\.h5\. Use a .* --allow_pickle"):
         open_checkpoint(f"hf://{NAME}")
     assert "pytorch_model.bin" not in fetched(server)
     monkeypatch.setattr(

@@ -155,9 +155,10 @@ def test_the_call_that_merges_an_adapter(tmp_path, is_alone):
     for file in [] if is_alone else [*adapter.glob("adapter_*")]:
         (tmp_path / "adapter").mkdir(exist_ok=True)
         file.rename(tmp_path / "adapter" / file.name)
-    call = re.search(r"peft\.PeftModel\..*?save_pretrained\(NEW\)", str(caught.value))[0]
-    new, names = str(tmp_path / "new"), {"peft": peft, "transformers": transformers}
-    exec(call, {**names, "BASE": base, "ADAPTER": tmp_path / "adapter", "NEW": new})
+    call = re.search(r"PeftModel\..*?save_pretrained\(NEW\)", str(caught.value))[0]
+    new, names = str(tmp_path / "new"), {"BASE": base, "ADAPTER": tmp_path / "adapter"}
+    classes = {"PeftModel": peft.PeftModel, "AutoModel": transformers.AutoModel}
+    exec(call, {**classes, **names, "NEW": new})
     ids = np.array([[2, 5, 6, 3]])
     with torch.no_grad():
         expected = adapted(torch.tensor(ids)).last_hidden_state.numpy()
