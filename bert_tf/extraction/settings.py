@@ -50,7 +50,7 @@ class ExtractionSettings:
         rules=[_REQUIRED],
     )
     output: str = string(
-        None, "Output directory. A stopped extraction resumes there.", rules=[_REQUIRED]
+        None, "Output directory; an interrupted extraction resumes there.", rules=[_REQUIRED]
     )
     format: str = choice(
         "jsonl",

@@ -110,8 +110,8 @@ class _Options:
     similarity_loss: str | None = flag_fields.choice(
         None,
         SIMILARITY_LOSSES,
-        "similarity: loss. With scores: cosent (the default) learns their order, cosine their "
-        "values. Without scores: one_way (the default) predicts the text of each anchor, "
+        "similarity: loss; with scores, cosent (the default) learns their order, cosine their "
+        "values; without scores, one_way (the default) predicts the text of each anchor, "
         "both_ways also the anchor of each text.",
         rules=[_check_batch_size],
         advanced=True,
