@@ -60,7 +60,7 @@ class ExtractionSettings:
     )
     layers: tuple[int, ...] = words(
         None,
-        "Indices of the layers to write: 0 for the first, -1 for the last. By default the last "
+        "Indices of the layers to write: 0 for the first, -1 for the last; by default the last "
         "four, or with --pooling the last one.",
         rules=[_INTEGER_LAYERS],
     )
@@ -68,7 +68,7 @@ class ExtractionSettings:
         None,
         POOLINGS,
         "Pooling to one vector per line: [CLS] (cls), the last token (last), or the mean or "
-        "maximum over all tokens. With none, each token has a vector. By default none, or for "
+        "maximum over all tokens; with none, each token has a vector; by default none, or for "
         "sentence-transformers models their own pooling.",
     )
     normalize: bool = switch(
@@ -76,7 +76,7 @@ class ExtractionSettings:
     )
     max_seq_length: int | None = integer(
         None,
-        "Maximum number of tokens per line; further tokens are cut. By default the value of a "
+        "Maximum number of tokens per line; further tokens are cut; by default the value of a "
         "sentence-transformers model, else 128 or the model's maximum if that is lower.",
     )
     batch_size: int = integer(
