@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bert_tf.checkpoints.load import load as load
     from bert_tf.checkpoints.model_directory import save as save
     from bert_tf.config import BertConfig as BertConfig
-    from bert_tf.io.wording import DifferenceWarning as DifferenceWarning
+    from bert_tf.io.messages import DifferenceWarning as DifferenceWarning
     from bert_tf.modeling import BertClassifier as BertClassifier
     from bert_tf.modeling import BertEncoder as BertEncoder
     from bert_tf.modeling import BertFeatures as BertFeatures
@@ -39,7 +39,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "BertConfig": "bert_tf.config",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
-    "DifferenceWarning": "bert_tf.io.wording",
+    "DifferenceWarning": "bert_tf.io.messages",
     "BatchPredictor": "bert_tf.predicting.batches",
     "Predictor": "bert_tf.predicting.predictor",
     "load": "bert_tf.checkpoints.load",

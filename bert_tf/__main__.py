@@ -10,8 +10,8 @@ import runpy
 import sys
 
 import bert_tf
+from bert_tf.io.messages import did_you_mean
 from bert_tf.io.runtime import exit_quietly_on_broken_pipe
-from bert_tf.io.wording import did_you_mean
 
 _HELP = ("--help", "-h", "-help", "--helpfull", "help")
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bert_tf import export as export_command
-from bert_tf.answering.options import ExportOptions
+from bert_tf.answering.export_options import ExportOptions
 from bert_tf.cli import flag_fields
 from bert_tf.finetuning import settings as fine_tuning_settings
 from bert_tf.io import runtime

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal, Self, cast
 
+from bert_tf.io.messages import listed, quote
 from bert_tf.io.untrusted import MAX_JSON_BYTES, is_number, parse_json_object
-from bert_tf.io.wording import listed, quote
 
 # Names in bert_config.json and in Hugging Face's config.json. "gelu" uses the error function; the
 # next three are names of the tanh approximation.

@@ -13,7 +13,7 @@ from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, required, string, switch
 from bert_tf.io import paths
 from bert_tf.io.checkpoint_formats import WRITTEN
-from bert_tf.io.wording import listed
+from bert_tf.io.messages import listed
 
 _REQUIRED = required("convert needs --model, --output and --format")
 

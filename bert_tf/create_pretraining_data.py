@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command
 from bert_tf.cli.flag_fields import choice, integer, number, required, string, switch, words
+from bert_tf.io.messages import listed, reason
 from bert_tf.io.paths import absolute_path, local_path
-from bert_tf.io.wording import listed, reason
 
 _SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
 _A_FILE = "pass a file"

@@ -11,11 +11,11 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_tf.answering.options import ExportOptions
+from bert_tf.answering.export_options import ExportOptions
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import Given, Values, names_a_model, required
 from bert_tf.io import paths
-from bert_tf.io.wording import warn
+from bert_tf.io.messages import warn
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

@@ -21,8 +21,8 @@ from pathlib import Path
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import names_a_model, required
 from bert_tf.io import paths
+from bert_tf.io.messages import one_line
 from bert_tf.io.untrusted import check_model_name
-from bert_tf.io.wording import one_line
 
 _SAVED_MODEL = "saved_model.pb"
 _PACKAGES = ("orjson", "uvicorn")

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.io.wording import quote
+from bert_tf.io.messages import quote
 
 from .vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS
 

@@ -21,8 +21,8 @@ import tensorflow as tf
 import tokenizers
 
 from bert_tf.io.files import atomic_write
+from bert_tf.io.messages import quote
 from bert_tf.io.paths import check_readable
-from bert_tf.io.wording import quote
 from bert_tf.pipelines.corpora.text_bytes import group_items
 
 PAD_TOKEN = "[PAD]"

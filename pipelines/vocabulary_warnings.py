@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.io.wording import listed, quote
+from bert_tf.io.messages import listed, quote
 from bert_tf.pipelines.corpora.corpus import Corpus
 
 from .wordpiece import BertTokenizer

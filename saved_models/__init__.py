@@ -4,14 +4,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bert_tf.answering.options import ExportOptions
+    from bert_tf.answering.export_options import ExportOptions
 
     from .exporting import export
     from .verification import verify
 
 # Imported on first use.
 _PUBLIC = {
-    "ExportOptions": "bert_tf.answering.options",
+    "ExportOptions": "bert_tf.answering.export_options",
     "export": "bert_tf.saved_models.exporting",
     "verify": "bert_tf.saved_models.verification",
 }

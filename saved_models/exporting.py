@@ -29,7 +29,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.answering.embeddings import endpoints
-from bert_tf.answering.options import ExportOptions
+from bert_tf.answering.export_options import ExportOptions
 from bert_tf.answering.served import serve
 from bert_tf.answering.signatures import Signature
 from bert_tf.checkpoints import model_card
@@ -37,9 +37,9 @@ from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.model_directory import write_description
 from bert_tf.checkpoints.weights import to_checkpoint
 from bert_tf.io.files import atomic_directory, check_not_exists, remove_written
+from bert_tf.io.messages import one_line
 from bert_tf.io.runtime import check_backend
 from bert_tf.io.untrusted import check_model_name
-from bert_tf.io.wording import one_line
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.signatures import model_signatures

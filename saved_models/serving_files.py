@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import named_tensor_pb2
 
-from bert_tf.answering.options import ExportOptions
+from bert_tf.answering.export_options import ExportOptions
 from bert_tf.answering.signatures import Requests, Signature
 
 from .replay import to_array, to_json

@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.io.files import check_fingerprints, fingerprint, fingerprint_change, write_json
+from bert_tf.io.messages import listed, one_line
 from bert_tf.io.untrusted import MAX_JSON_BYTES, parse_json_object
-from bert_tf.io.wording import listed, one_line
 
 from . import replay
 

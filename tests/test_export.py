@@ -10,7 +10,7 @@ import pytest
 from bert_tf import export as command
 from bert_tf.answering.signatures import Signature
 from bert_tf.checkpoints import sentence_transformers
-from bert_tf.io.wording import DifferenceWarning
+from bert_tf.io.messages import DifferenceWarning
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.exporting import Exported
 from bert_tf.tasks.task_file import TaskFile

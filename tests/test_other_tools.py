@@ -363,7 +363,7 @@ def test_what_weighted_and_smoothed_losses_are_divided_by():
 
 
 def test_rescaled_class_weights_have_a_mean_of_one(world):
-    from bert_tf.tasks.options import parse_class_weights
+    from bert_tf.tasks.training_options import parse_class_weights
 
     names = _run(*_programs("Class weights and label smoothing"))
     value = names["flag"].removeprefix("--class_weights=")

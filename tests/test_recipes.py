@@ -7,7 +7,7 @@ from absl import flags
 
 from bert_tf.cli import flag_fields
 from bert_tf.finetuning.settings import declarations, settings_from_flags
-from bert_tf.tasks.options import GLUE_NAMES
+from bert_tf.tasks.training_options import GLUE_NAMES
 from tests.documents import ROOT, blocks, commands
 
 FOLDER = ROOT / "docs" / "recipes"

@@ -29,7 +29,7 @@ from bert_tf.modeling.transformer import ComputePlan, TokenRows
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .options import ExportOptions
+from .export_options import ExportOptions
 from .two_chains import Columns, TwoChains
 
 Outputs = dict[str, tf.Tensor]

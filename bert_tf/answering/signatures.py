@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import features
 
-from .options import ExportOptions
+from .export_options import ExportOptions
 from .served import Outputs, Served
 
 # === Signatures and sample requests ===

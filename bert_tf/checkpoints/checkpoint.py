@@ -36,8 +36,8 @@ import numpy as np
 
 from bert_tf.choices import HEAD_POOLINGS, POOLINGS
 from bert_tf.config import BertConfig
+from bert_tf.io.messages import listed, one_line, quote
 from bert_tf.io.untrusted import is_number
-from bert_tf.io.wording import listed, one_line, quote
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel, SentenceEmbedding, is_count, optional
 from bert_tf.pipelines.text_rules import AS_GOOGLE, TextRules

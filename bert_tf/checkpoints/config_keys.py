@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bert_tf.config import ONLY_AS_PUBLISHED, BertConfig
 from bert_tf.io.files import read_json_object
-from bert_tf.io.wording import listed, quote
+from bert_tf.io.messages import listed, quote
 
 SUPPORTED, NO_EFFECT, WARNED, REJECTED = "supported", "no effect", "warned", "rejected"
 

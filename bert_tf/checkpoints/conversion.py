@@ -11,7 +11,7 @@ import numpy as np
 from bert_tf import features
 from bert_tf.io import files
 from bert_tf.io.checkpoint_formats import WRITTEN
-from bert_tf.io.wording import listed, warn
+from bert_tf.io.messages import listed, warn
 from bert_tf.modeling.base import BertModel
 
 from . import model_card

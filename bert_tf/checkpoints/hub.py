@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from bert_tf.io.checkpoint_formats import CONFIG, FORMATS, SETFIT
+from bert_tf.io.messages import quote, reason
 from bert_tf.io.paths import HUB_NAME, HUB_SCHEME, hint, matches
-from bert_tf.io.wording import quote, reason
 
 from . import hugging_face, sentence_transformers, tokenizer_files
 from .tensor_files import pickle_remedy

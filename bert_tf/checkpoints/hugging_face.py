@@ -21,8 +21,8 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.io.checkpoint_formats import CONFIG, HDF5, SIZES
 from bert_tf.io.files import read_json_object, write_json
+from bert_tf.io.messages import listed, quote
 from bert_tf.io.paths import hint, is_file, starts_with
-from bert_tf.io.wording import listed, quote
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import default_max_length
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.config import BertConfig
-from bert_tf.io.wording import listed, quote
+from bert_tf.io.messages import listed, quote
 from bert_tf.modeling import (
     MODEL_CLASSES,
     BertClassifier,

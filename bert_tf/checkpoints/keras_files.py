@@ -13,9 +13,9 @@ import zipfile
 import zlib
 
 from bert_tf.config import BertConfig
+from bert_tf.io.messages import quote, reason
 from bert_tf.io.paths import check_readable
 from bert_tf.io.untrusted import parse_json_object
-from bert_tf.io.wording import quote, reason
 from bert_tf.modeling import MODEL_CLASSES
 
 from .checkpoint import Checkpoint, ModelSpec, check_model

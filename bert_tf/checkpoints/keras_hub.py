@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.io.checkpoint_formats import CONFIG
 from bert_tf.io.files import read_json_object
-from bert_tf.io.wording import quote
+from bert_tf.io.messages import quote
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bert_tf.io import paths
 from bert_tf.io.checkpoint_formats import FORMATS, SETFIT
-from bert_tf.io.wording import listed, one_line, reason, warn
+from bert_tf.io.messages import listed, one_line, reason, warn
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.modeling.base import LOADED_ATTRIBUTES, BertModel, default_max_length
 from bert_tf.pipelines.preprocessor import BertPreprocessor

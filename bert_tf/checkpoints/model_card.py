@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.io.checkpoint_formats import FORMATS
 from bert_tf.io.files import atomic_write, read_bounded
-from bert_tf.io.wording import markdown_code, one_line
+from bert_tf.io.messages import markdown_code, one_line
 
 from .checkpoint import Checkpoint
 

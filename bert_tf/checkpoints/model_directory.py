@@ -21,8 +21,8 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.io.checkpoint_formats import SIZES
 from bert_tf.io.files import atomic_directory, atomic_write, encode_json, read_json_object
+from bert_tf.io.messages import listed
 from bert_tf.io.paths import is_file
-from bert_tf.io.wording import listed
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import saved_states

@@ -18,7 +18,7 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 from bert_tf.config import BertConfig
 from bert_tf.io.checkpoint_formats import OBJECT_GRAPH, SIZES
 from bert_tf.io.files import read_json_object
-from bert_tf.io.wording import quote
+from bert_tf.io.messages import quote
 
 from .checkpoint import Checkpoint, StoredTensor, make_pretrained_spec, unused_names
 from .tensor_files import Bundle, find_prefix

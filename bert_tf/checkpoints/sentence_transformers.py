@@ -17,8 +17,8 @@ import tensorflow as tf
 from bert_tf.choices import DENSE_ACTIVATIONS, POOLINGS
 from bert_tf.io.checkpoint_formats import CONFIG
 from bert_tf.io.files import read_json, read_json_object, write_json
+from bert_tf.io.messages import listed, quote
 from bert_tf.io.paths import hint
-from bert_tf.io.wording import listed, quote
 from bert_tf.modeling import BertEncoder
 
 from . import config_keys, hugging_face

@@ -21,8 +21,8 @@ import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf.io.files import atomic_path, read_json_object, readable
+from bert_tf.io.messages import listed, one_line, quote, reason
 from bert_tf.io.paths import local_path
-from bert_tf.io.wording import listed, one_line, quote, reason
 from bert_tf.training import saved_states
 
 from .checkpoint import StoredTensor

@@ -17,8 +17,8 @@ import tokenizers
 
 from bert_tf.io.checkpoint_formats import CONFIG
 from bert_tf.io.files import atomic_write, write_json
+from bert_tf.io.messages import listed, quote
 from bert_tf.io.untrusted import is_number
-from bert_tf.io.wording import listed, quote
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.text_rules import TOKENIZERS, AddedToken, TextRules
 

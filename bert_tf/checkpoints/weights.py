@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.io.wording import listed
+from bert_tf.io.messages import listed
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import LOADED_ATTRIBUTES, BertModel, dense_shapes, normalization_shapes
 from bert_tf.modeling.keras_hooks import seeds_from

@@ -19,20 +19,20 @@ from typing import Any
 
 from absl import app, flags, logging
 
-from bert_tf.io.runtime import (
-    check_versions,
-    exit_quietly_on_broken_pipe,
-    is_stdout_open,
-    load_quietly,
-    set_environment,
-)
-from bert_tf.io.wording import (
+from bert_tf.io.messages import (
     EscapedStream,
     did_you_mean,
     one_line,
     print_warnings_as_lines,
     quote,
     reason,
+)
+from bert_tf.io.runtime import (
+    check_versions,
+    exit_quietly_on_broken_pipe,
+    is_stdout_open,
+    load_quietly,
+    set_environment,
 )
 
 from . import flag_fields

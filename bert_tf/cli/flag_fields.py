@@ -17,8 +17,8 @@ from typing import Any
 from absl import flags
 
 from bert_tf.choices import PRECISIONS
+from bert_tf.io.messages import did_you_mean, quote
 from bert_tf.io.untrusted import check_model_name
-from bert_tf.io.wording import did_you_mean, quote
 
 from .foreign_flags import foreign_flag_hints
 

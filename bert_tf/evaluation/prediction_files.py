@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from bert_tf.io.files import atomic_write
-from bert_tf.io.wording import quote
+from bert_tf.io.messages import quote
 from bert_tf.readers.examples import BadRowError, is_conll_word, is_table_word, quoted
 
 # Id and prediction of an example, and further values by name.

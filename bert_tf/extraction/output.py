@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.io.files import WritableFile, is_temporary, read_json_object, write_json
-from bert_tf.io.wording import listed, one_line
+from bert_tf.io.messages import listed, one_line
 
 _DECIMALS = 6
 _MANIFEST = "manifest.json"

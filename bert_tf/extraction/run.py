@@ -22,7 +22,7 @@ from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
 from bert_tf.choices import PAIR_MARK
 from bert_tf.io.files import atomic_path
-from bert_tf.io.wording import warn
+from bert_tf.io.messages import warn
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.modeling.layers import normalize, pool

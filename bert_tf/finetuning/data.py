@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_tf.choices import PAIR_MARK
 from bert_tf.io import paths
-from bert_tf.io.wording import listed, quote
+from bert_tf.io.messages import listed, quote
 from bert_tf.readers.examples import BadRows, ExampleSet, TextExample, label_of, quoted
 from bert_tf.readers.glue import glue_task, has_glue_file, is_labelled, read_glue, read_glue_tfds
 from bert_tf.readers.tables import TableFile, read_columns, read_rows

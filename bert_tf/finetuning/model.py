@@ -14,7 +14,7 @@ from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 from bert_tf.evaluation.evaluation import Inference
-from bert_tf.io.wording import warn
+from bert_tf.io.messages import warn
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import BertModel, SentenceEmbedding
 from bert_tf.modeling.feature_based import check_variant

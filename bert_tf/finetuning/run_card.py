@@ -9,8 +9,8 @@ from typing import Any
 import bert_tf
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.load import open_checkpoint
+from bert_tf.io.messages import markdown_code, one_line
 from bert_tf.io.paths import HUB_SCHEME
-from bert_tf.io.wording import markdown_code, one_line
 from bert_tf.tasks.task import TEST
 
 from .settings import MAY_CHANGE, FineTuningSettings, flag_defaults

@@ -9,11 +9,11 @@ from absl import flags
 from bert_tf.choices import FREELY, HEAD_POOLINGS, PATH, STRATEGIES, XLA_CHOICES
 from bert_tf.cli import flag_fields as flag
 from bert_tf.evaluation.scores import CLASS_METRICS
-from bert_tf.io.wording import did_you_mean
+from bert_tf.io.messages import did_you_mean
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
-from bert_tf.tasks.options import FRACTION, GLUE_NAMES, NEEDS_DEV_SET, evaluates
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
+from bert_tf.tasks.training_options import FRACTION, GLUE_NAMES, NEEDS_DEV_SET, evaluates
 
 # Settings that may change when a run resumes: those that do not affect data, model or schedule, and
 # paths, if the contents match the saved fingerprints.

@@ -21,9 +21,9 @@ from typing import IO, Any, Literal
 
 import tensorflow as tf
 
+from .messages import one_line, quote, reason
 from .paths import check_readable, local_path
 from .untrusted import MAX_JSON_BYTES, parse_json, parse_json_object
-from .wording import one_line, quote, reason
 
 _TEMPORARY = re.compile(r"(.+)\.([0-9a-f]{16})([0-9a-f]{16})\.tmp", re.DOTALL)
 

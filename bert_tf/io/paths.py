@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from .checkpoint_formats import FORMATS, INDEX, UNSUPPORTED_FILES, Format
-from .wording import listed, near_name, one_line
+from .messages import listed, near_name, one_line
 
 HUB_SCHEME = "hf://"
 _FILE_SCHEME = "file://"

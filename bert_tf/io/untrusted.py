@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any
 
-from .wording import one_line, quote
+from .messages import one_line, quote
 
 # LaBSE's tokenizer.json, with 501,153 tokens, has 10 MB. Parsed JSON takes up to 30 times the
 # memory of its text.

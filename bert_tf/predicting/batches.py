@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from bert_tf.io import runtime
+from bert_tf.io.messages import listed
 from bert_tf.io.paths import absolute_path
-from bert_tf.io.wording import listed
 from bert_tf.readers.examples import BadRowError, quoted, text
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.tables import Row

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bert_tf.evaluation.prediction_files import TABLES, check_columns
-from bert_tf.io.wording import listed
+from bert_tf.io.messages import listed
 from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, TextExample
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.table_formats import LINES, LINES_COLUMN, is_in_memory

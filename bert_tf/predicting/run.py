@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_tf.evaluation.prediction_files import check_words, text_stream, write_records
 from bert_tf.io.files import atomic_write
-from bert_tf.io.wording import EscapedStream
+from bert_tf.io.messages import EscapedStream
 from bert_tf.readers.tables import TABLE_FORMATS, TableFile, check_delimiter, read_rows
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress, print_progress, progress_to

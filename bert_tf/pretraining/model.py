@@ -10,7 +10,7 @@ from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
 from bert_tf.checkpoints.weights import assign
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.io.files import read_json_object
-from bert_tf.io.wording import warn
+from bert_tf.io.messages import warn
 from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.keras_hooks import seeds_from
 from bert_tf.pipelines import vocabulary

@@ -11,7 +11,7 @@ from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.choices import SCHEDULE
 from bert_tf.config import BertConfig
 from bert_tf.io.files import check_outside, read_json, remove, write_json
-from bert_tf.io.wording import warn
+from bert_tf.io.messages import warn
 from bert_tf.pipelines.corpora.sources import Corpus
 from bert_tf.pipelines.pretraining.dataset import describe_rows
 from bert_tf.pipelines.vocabulary import load_vocabulary
@@ -19,7 +19,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.compilation import should_use_xla
 from bert_tf.training.precision import is_rewritten
-from bert_tf.training.process import training_in_process
+from bert_tf.training.process_guard import training_in_process
 from bert_tf.training.progress import NOWHERE, print_progress, progress_to
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.trainer import check_callbacks

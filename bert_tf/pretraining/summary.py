@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.answering.export_options import ExportOptions
 from bert_tf.answering.fill_mask import best_pieces
 from bert_tf.answering.fill_mask import fill_masks as fill
-from bert_tf.answering.options import ExportOptions
 from bert_tf.answering.served import Served, untraced
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.vocabulary import MASK_TOKEN

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_tf.io.wording import listed, quote
+from bert_tf.io.messages import listed, quote
 
 from .examples import Location, TextExample, format_location, name
 

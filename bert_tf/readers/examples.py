@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from bert_tf.io.messages import listed, quote
 from bert_tf.io.untrusted import parse_json
-from bert_tf.io.wording import listed, quote
 
 T = TypeVar("T")
 RowT = TypeVar("RowT")

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bert_tf.io import paths
-from bert_tf.io.wording import reason
+from bert_tf.io.messages import reason
 
 from . import examples as read
 from .examples import BadRowError, BadRows, ExampleSet, Location, TextExample, quoted

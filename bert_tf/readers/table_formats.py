@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import IO, Any
 
 from bert_tf.io import paths
+from bert_tf.io.messages import listed, reason
 from bert_tf.io.untrusted import parse_json
-from bert_tf.io.wording import listed, reason
 from bert_tf.pipelines.corpora.text_bytes import open_bytes, open_text, text_chunks
 
 from .examples import BadRowError, ClassName, Location, quoted

@@ -20,8 +20,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+from bert_tf.io.messages import listed
 from bert_tf.io.untrusted import max_line_bytes
-from bert_tf.io.wording import listed
 
 from .examples import BadRowError, BadRows, Location, quoted
 from .table_formats import (

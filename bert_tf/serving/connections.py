@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from bert_tf.io.wording import one_line
+from bert_tf.io.messages import one_line
 
 # Seconds for sending headers, reading a response, and an idle connection. Load balancers, which
 # close idle connections after 60 seconds, must close them before the server does.

@@ -17,8 +17,8 @@ import tensorflow as tf
 from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 
+from bert_tf.io.messages import reason
 from bert_tf.io.runtime import usable_cores
-from bert_tf.io.wording import reason
 from bert_tf.saved_models import replay
 
 from .rest import RestError, Tensors, to_array

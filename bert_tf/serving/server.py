@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import uvicorn
 
+from bert_tf.io.messages import one_line
 from bert_tf.io.runtime import usable_cores
-from bert_tf.io.wording import one_line
 
 from . import connections, metrics, rest
 from .batching import Batcher

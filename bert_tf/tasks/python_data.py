@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf.io.wording import listed
+from bert_tf.io.messages import listed
 from bert_tf.readers.examples import BadRowError, NoTextError, number, quoted
 from bert_tf.readers.table_formats import RowOrError, check_unique_columns, class_id_decoder
 

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
-from bert_tf.io.wording import listed, one_line
+from bert_tf.io.messages import listed, one_line
 from bert_tf.readers import examples as read
 from bert_tf.readers import tables
 from bert_tf.readers.data_warnings import text_notes
@@ -415,7 +415,7 @@ class Task(abc.ABC):
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[Mapping[str, Any]]:
         """Yields the answers for each example as Python values."""
-        from bert_tf.answering.answers import split_examples
+        from bert_tf.answering.label_names import split_examples
 
         return split_examples(self.answer(outputs, thresholds), self.labels)
 

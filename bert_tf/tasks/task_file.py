@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_tf.answering.options import ExportOptions
+from bert_tf.answering.export_options import ExportOptions
 from bert_tf.cli import flag_fields
-from bert_tf.io.wording import listed, quote
+from bert_tf.io.messages import listed, quote
 
 from .registry import KINDS
 from .task import Task

@@ -9,7 +9,7 @@ from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.python.eager import context as eager
 
 from bert_tf import choices
-from bert_tf.io.wording import warn
+from bert_tf.io.messages import warn
 
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 

@@ -13,8 +13,8 @@ from typing import TextIO
 import tensorflow as tf
 from tqdm import tqdm
 
+from bert_tf.io.messages import EscapedStream
 from bert_tf.io.paths import local_path
-from bert_tf.io.wording import EscapedStream
 
 _LOG_INTERVAL_S = 10.0
 # Object stores rewrite the complete file for each addition.

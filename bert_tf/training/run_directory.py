@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from bert_tf.choices import FREELY, PATH
 from bert_tf.io.files import is_temporary, lock_file, read_json_object, remove, write_json
+from bert_tf.io.messages import listed, one_line, quote, reason
 from bert_tf.io.paths import local_path
-from bert_tf.io.wording import listed, one_line, quote, reason
 
 from . import saved_states
 from .progress import print_progress

@@ -34,8 +34,8 @@ from bert_tf.io.files import (
     remove,
     remove_written,
 )
+from bert_tf.io.messages import listed, one_line, quote, reason
 from bert_tf.io.paths import check_readable
-from bert_tf.io.wording import listed, one_line, quote, reason
 
 INDEX = ".index"
 BUNDLE = "variables"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import keras
 
-from bert_tf.io.wording import did_you_mean, listed, quote
+from bert_tf.io.messages import did_you_mean, listed, quote
 
 from . import saved_states
 from .distribution import Distribution

@@ -25,7 +25,7 @@ from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.weights import assign, get_spec, to_checkpoint
 from bert_tf.io.checkpoint_formats import CONFIG
 from bert_tf.io.files import read_json_object, write_json
-from bert_tf.io.wording import warn
+from bert_tf.io.messages import warn
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.layers import new_initializer

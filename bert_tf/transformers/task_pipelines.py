@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.answering import class_probabilities
 from bert_tf.checkpoints.hugging_face_config import REGRESSION, SEVERAL_CLASSES
-from bert_tf.io.wording import warn
+from bert_tf.io.messages import warn
 
 from . import replacement
 from .encoding import BatchEncoding

@@ -26,7 +26,7 @@ from bert_tf.checkpoints.tokenizer_files import (
     read_tokenization,
 )
 from bert_tf.io.files import write_json
-from bert_tf.io.wording import warn
+from bert_tf.io.messages import warn
 from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 
 from . import missing_attribute_error

@@ -20,8 +20,8 @@ from typing import IO
 import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
+from bert_tf.io.messages import listed, quote
 from bert_tf.io.untrusted import parse_json
-from bert_tf.io.wording import listed, quote
 
 from .text_bytes import check_utf8, group_items, split_lines
 

@@ -18,8 +18,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.io.files import check_not_exists, rename_exclusive, scratch_directory
+from bert_tf.io.messages import listed
 from bert_tf.io.runtime import initialize_worker, usable_cores
-from bert_tf.io.wording import listed
 from bert_tf.pipelines.corpora.sources import Corpus, open_corpus
 from bert_tf.pipelines.wordpiece import BertTokenizer
 

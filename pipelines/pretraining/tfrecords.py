@@ -27,8 +27,8 @@ from google.protobuf.message import DecodeError
 
 from bert_tf import features
 from bert_tf.io.files import atomic_path
+from bert_tf.io.messages import listed
 from bert_tf.io.paths import local_path
-from bert_tf.io.wording import listed
 from bert_tf.pipelines.corpora import files as corpus_files
 from bert_tf.pipelines.corpora.files import SourceFile, describe_file, in_threads
 from bert_tf.pipelines.randomness import Operation, fold, permutation

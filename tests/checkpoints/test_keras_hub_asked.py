@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.io.wording import DifferenceWarning
+from bert_tf.io.messages import DifferenceWarning
 from tests.checkpoints.test_keras_hub import PIECES
 
 pytestmark = pytest.mark.parity

@@ -10,7 +10,7 @@ import pytest
 
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.load import load, load_with_report, open_checkpoint
-from bert_tf.io.wording import DifferenceWarning
+from bert_tf.io.messages import DifferenceWarning
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,

@@ -24,7 +24,7 @@ from bert_tf.extraction.settings import ExtractionSettings
 from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.predicting.settings import PredictionSettings
 from bert_tf.pretraining.settings import PretrainingSettings
-from bert_tf.tasks.options import Smoothing
+from bert_tf.tasks.training_options import Smoothing
 
 
 @dataclasses.dataclass

@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 import bert_tf
-from bert_tf.io.wording import warn
+from bert_tf.io.messages import warn
 
 
 def test_a_warning_stands_at_the_callers_line_and_may_be_made_an_error():
@@ -25,7 +25,7 @@ def test_a_command_prints_each_as_a_line_of_standard_error():
     program = textwrap.dedent(
         """
         import warnings
-        from bert_tf.io.wording import print_warnings_as_lines, warn
+        from bert_tf.io.messages import print_warnings_as_lines, warn
 
         print_warnings_as_lines()
         for _ in range(2):

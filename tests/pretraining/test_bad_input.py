@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import bert_tf
-from bert_tf.io.wording import DifferenceWarning
+from bert_tf.io.messages import DifferenceWarning
 from bert_tf.pretraining import run as pretraining_run
 from bert_tf.pretraining.data import check_hosts_can_read
 from bert_tf.pretraining.run import run

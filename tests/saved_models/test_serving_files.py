@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.answering.options import ExportOptions
+from bert_tf.answering.export_options import ExportOptions
 from bert_tf.answering.signatures import Signature
 from bert_tf.io.untrusted import check_model_name
 from bert_tf.saved_models import serving_files

@@ -7,7 +7,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from bert_tf.io.wording import DifferenceWarning
+from bert_tf.io.messages import DifferenceWarning
 from bert_tf.pipelines.replicas import compute_batches
 from bert_tf.training import precision as precisions
 from tests.training.test_bfloat16 import needs_bfloat16

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.io.wording import reason
+from bert_tf.io.messages import reason
 from bert_tf.training import saved_states
 from bert_tf.training.saved_states import BackgroundSaving
 

@@ -9,7 +9,7 @@ Sources: the published files; BERT (2018), sections 4.2 and 4.3.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.io.wording import listed, one_line, quote
+from bert_tf.io.messages import listed, one_line, quote
 from bert_tf.readers import examples as read
 from bert_tf.readers.examples import Answer, BadRowError, BadRows, ExampleSet, QuestionExample
 from bert_tf.readers.table_formats import read_json_document

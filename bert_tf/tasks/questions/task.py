@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf import features
-from bert_tf.answering.options import QuestionOptions
+from bert_tf.answering.export_options import QuestionOptions
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import rule
 from bert_tf.evaluation.scores import LOSS, Comparison

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.answering.answers import name_labels, to_float32
 from bert_tf.answering.class_probabilities import most_likely
+from bert_tf.answering.label_names import name_labels, to_float32
 from bert_tf.answering.rows import Rows, dense, run_rows
 from bert_tf.answering.served import Outputs, Served
 from bert_tf.answering.signatures import (

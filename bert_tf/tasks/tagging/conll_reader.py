@@ -10,7 +10,7 @@ Sources: the CoNLL-2002 and CoNLL-2003 shared tasks (Tjong Kim Sang); BERT (2018
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from bert_tf.io.wording import listed, quote
+from bert_tf.io.messages import listed, quote
 from bert_tf.readers.examples import (
     DOCUMENT_START,
     BadRowError,

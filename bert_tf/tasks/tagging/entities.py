@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_tf.io.wording import listed, one_line, quote
+from bert_tf.io.messages import listed, one_line, quote
 from bert_tf.readers.examples import BadRowError, known_name, quoted
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]

@@ -26,10 +26,10 @@ from bert_tf.evaluation.scores import (
     count_confusions,
     total,
 )
-from bert_tf.io.wording import did_you_mean, quote
+from bert_tf.io.messages import did_you_mean, quote
 from bert_tf.readers.tables import TableFile
-from bert_tf.tasks.options import NEEDS_DEV_SET, ClassWeights, parse_class_weights
 from bert_tf.tasks.task import RANDOM, FormReader, Items, Task, label_counts, predict, tokenized
+from bert_tf.tasks.training_options import NEEDS_DEV_SET, ClassWeights, parse_class_weights
 
 from .conll_reader import read_conll
 from .entities import Entity, find_all, find_odd_tags, find_scored, is_tag
@@ -365,7 +365,7 @@ class TaggingTask(Task):
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[Mapping[str, Any]]:
         """Yields the tags and scores of each sentence, given the logits of all words."""
-        from bert_tf.answering.answers import name_numbers
+        from bert_tf.answering.label_names import name_numbers
 
         answers = self.answer(outputs, thresholds)
         begins = np.cumsum([len(item.words) for item in items])[:-1]

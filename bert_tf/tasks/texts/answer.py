@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.answering import class_probabilities
-from bert_tf.answering.answers import name_labels
+from bert_tf.answering.label_names import name_labels
 from bert_tf.answering.rows import (
     Rows,
     check_equally_many,

@@ -20,13 +20,13 @@ from bert_tf.evaluation.scores import (
 )
 from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification
-from bert_tf.tasks.options import (
+from bert_tf.tasks.task import Items, label_counts
+from bert_tf.tasks.training_options import (
     ClassWeights,
     LongTexts,
     parse_class_weights,
     requires_single_texts,
 )
-from bert_tf.tasks.task import Items, label_counts
 
 from .task import TextTask
 

@@ -17,8 +17,8 @@ from bert_tf.evaluation.scores import AT_HALF, HALF, LOSS, MULTILABEL_SCORES, co
 from bert_tf.features import DEFAULT_THRESHOLD, PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.readers.examples import TextExample
 from bert_tf.readers.own_data import read_multilabel
-from bert_tf.tasks.options import BALANCED, ClassWeights, LongTexts, parse_class_weights
 from bert_tf.tasks.task import Items, label_counts
+from bert_tf.tasks.training_options import BALANCED, ClassWeights, LongTexts, parse_class_weights
 
 from .task import TextTask
 

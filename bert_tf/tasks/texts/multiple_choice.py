@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf.evaluation.scores import CHOICE_SCORES, LOSS, compare
-from bert_tf.tasks.options import Smoothing
 from bert_tf.tasks.task import RANDOM, ExampleSet, FormReader, Items, Task
+from bert_tf.tasks.training_options import Smoothing
 
 from .multiple_choice_reader import read_choices, read_swag, swag_has_labels
 

@@ -11,10 +11,10 @@ import abc
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bert_tf.io.wording import quote
+from bert_tf.io.messages import quote
 from bert_tf.readers.glue import GLUE_TASKS, GlueTask, write_glue_submission
-from bert_tf.tasks.options import LongTexts
 from bert_tf.tasks.task import RANDOM, Items, Task, predict
+from bert_tf.tasks.training_options import LongTexts
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from bert_tf.graph_gradients import sum_over_replicas
-from bert_tf.io.wording import reason
+from bert_tf.io.messages import reason
 
 from .cluster import Cluster
 from .waiting import LostWorkerError, Partners, collected_signals

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bert_tf.io.messages import quote, warn
 from bert_tf.io.untrusted import parse_json_object
-from bert_tf.io.wording import quote, warn
 
 
 class Cluster(NamedTuple):

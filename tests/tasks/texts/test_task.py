@@ -14,9 +14,9 @@ from bert_tf.evaluation.report import write_report
 from bert_tf.modeling import MODEL_CLASSES, BertRegressor
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.tasks.losses import squared_error
-from bert_tf.tasks.options import parse_class_weights
 from bert_tf.tasks.task import evaluate
 from bert_tf.tasks.texts.multilabel import best_threshold
+from bert_tf.tasks.training_options import parse_class_weights
 from tests.finetuning.small_tasks import (
     CONFIG,
     LABELS,

@@ -9,8 +9,8 @@ from typing import Any
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import Given, Values, rule, within
+from bert_tf.io.messages import listed
 from bert_tf.io.untrusted import parse_json_object
-from bert_tf.io.wording import listed
 from bert_tf.readers.glue import GLUE_TASKS, glue_task
 
 # GLUE tasks by their name on the command line.

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from bert_tf.io import wording
+from bert_tf.io import messages
 
 # C0 and C1 codes, separators of lines and paragraphs, turns of the direction, half a character.
 OBEYED = [*map(chr, range(32)), "\x7f", *map(chr, range(0x80, 0xA0)), *"\u2028\u2029\ufeff"]
@@ -12,7 +12,7 @@ OBEYED += [*"\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\
 
 
 @pytest.mark.parametrize(
-    "show", [wording.quote, wording.one_line, lambda text: wording.listed([text])]
+    "show", [messages.quote, messages.one_line, lambda text: messages.listed([text])]
 )
 def test_nothing_is_shown_that_a_terminal_obeys(show):
     for character in OBEYED:
@@ -23,23 +23,27 @@ def test_nothing_is_shown_that_a_terminal_obeys(show):
 
 def test_words_are_shown_as_they_are():
     for text in ("Ünë 北京 \\ it's", "می\u200cخواهم", "👩\u200d👩", "co\u00adop", "a\u00a0b"):
-        assert wording.one_line(text) == text
+        assert messages.one_line(text) == text
 
 
 def test_nothing_long_is_shown():
-    assert wording.one_line("x" * 10**6, 21) == "x" * 9 + "..." + "x" * 9
-    assert len(wording.quote("x" * 10**6)) == 120
+    assert messages.one_line("x" * 10**6, 21) == "x" * 9 + "..." + "x" * 9
+    assert len(messages.quote("x" * 10**6)) == 120
     deep = "x" * 10**6
     for _ in range(8):
         deep = [{deep if isinstance(deep, str) else "key": deep}] * 50
-    assert len(wording.quote(deep)) <= 240
-    assert len(wording.listed(["x" * 10**6] * 10**4)) < 700
+    assert len(messages.quote(deep)) <= 240
+    assert len(messages.listed(["x" * 10**6] * 10**4)) < 700
 
 
 def test_a_screen_is_written_no_more_than_text():
     screen = io.StringIO()
     print(
-        "a\tb\x1b[31m", "Ünë\u2028", "".join(OBEYED), file=wording.EscapedStream(screen), flush=True
+        "a\tb\x1b[31m",
+        "Ünë\u2028",
+        "".join(OBEYED),
+        file=messages.EscapedStream(screen),
+        flush=True,
     )
     assert screen.getvalue().startswith("a\tb\\x1b[31m Ünë\\u2028 ")
     assert set(screen.getvalue()) & set(OBEYED) == {"\t", "\n"}
@@ -53,7 +57,7 @@ def test_a_screen_escapes_what_its_encoding_does_not_have():
     ):
         written = io.BytesIO()
         with io.TextIOWrapper(written, encoding) as stream:
-            print("ü 北", file=wording.EscapedStream(stream), end="", flush=True)
+            print("ü 北", file=messages.EscapedStream(stream), end="", flush=True)
             assert written.getvalue() == shown.encode(encoding)
 
 
@@ -70,11 +74,11 @@ def test_tensorflows_errors_are_said_without_its_graph(tmp_path):
     ):
         with pytest.raises(tf.errors.NotFoundError) as caught:
             failing()
-        said = wording.reason(caught.value)
+        said = messages.reason(caught.value)
         assert path in said and not {"{", "[", "\n"} & set(said), said
         # Advice behind it stays.
-        assert wording.reason(ValueError(f"{caught.value.message}; go on.")).endswith("go on.")
+        assert messages.reason(ValueError(f"{caught.value.message}; go on.")).endswith("go on.")
 
 
 def test_an_errors_kind_is_what_is_said_where_it_says_nothing():
-    assert wording.reason(MemoryError()) == "MemoryError"
+    assert messages.reason(MemoryError()) == "MemoryError"
