@@ -92,7 +92,7 @@ def test_what_is_printed(classifier, tmp_path, monkeypatch, capsys):
         f"  docker run -p 8501:8501 -v {tmp_path}/mine:/models/rte -e MODEL_NAME=rte "
         "tensorflow/serving",
         f"  less {output}/assets.extra/README.md",
-        f"Try it in a browser: python -m bert_tf.serve --model={output}",
+        f"  python -m bert_tf.serve --model={output}  # a page in the browser",
     ]
 
 
