@@ -287,7 +287,7 @@ def peers(tmp_path_factory):
             (pair,), (types,) = rows(([READ[0]], [READ[1]]))
             return {"ids": ids, "pair": [pair, types]}
 
-        def messages(self, path, key=None):
+        def sentences(self, path, key=None):
             model = sentence_transformers.SentenceTransformer(path, device="cpu")
             return {
                 "query": model.encode_query(TEXTS),

@@ -141,7 +141,7 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
     assert bert_tf.load(str(tmp_path / "sweep")).labels == ("neg", "pos")
     assert (tmp_path / "sweep" / "dev" / "dev.tsv").is_file()
     printed = capsys.readouterr().out
-    assert f"Best: {name}, kept in" in printed
+    assert f"Best run: {name}, saved in" in printed
     assert "Collapsed:\n  batch8_rate0.001_epochs1_seed3: The loss of step 3 is nan" in printed
     # The best run's weights are the model's, though its own are gone.
     (tmp_path / "sweep" / "results.json").unlink()
