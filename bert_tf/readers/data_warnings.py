@@ -55,8 +55,8 @@ class LabelCounts:
             return []
         value, text = quote(self._not_text), quote(name(self._not_text, ""))
         return [
-            f"{path}: the label {value} is converted to the string {text}, which does not equal "
-            "it. Pass the labels as strings if you compare them with predictions."
+            f"{path}: classes are text, so the label {value} is predicted as {text}. Pass "
+            "the labels as strings if you compare them with predictions."
         ]
 
 

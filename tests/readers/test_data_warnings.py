@@ -105,17 +105,17 @@ def test_labels_that_may_not_be_meant(write, read, rows, starts):
 def test_labels_that_do_not_equal_predictions(write, read, labels, note):
     rows = [{"t": ["a"] if read is read_tagging else "a", "l": label} for label in labels]
     path = write("a.jsonl", rows)
-    notes = [each for each in read(path, **LABELS).notes if "is converted to the string" in each]
+    notes = [each for each in read(path, **LABELS).notes if "classes are text" in each]
     assert notes == (
         [
-            f"{path}: the label {note[0]} is converted to the string {note[1]}, which does not "
-            "equal it. Pass the labels as strings if you compare them with predictions."
+            f"{path}: classes are text, so the label {note[0]} is predicted as {note[1]}. "
+            "Pass the labels as strings if you compare them with predictions."
         ]
         if note
         else []
     )
     assert not any(
-        "is converted to the string" in each
+        "classes are text" in each
         for each in read(
             path,
             **LABELS,
