@@ -1,8 +1,11 @@
-"""Copies of a tokenizer with fixed options, which threads can share."""
+"""Copies of a tokenizer with fixed options, which threads can share, and BERT's rules for one."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import tokenizers
+
+from bert_tf.checkpoints.tokenizer_files import BERT_RULES
 
 #: Arguments of ``enable_truncation`` or ``enable_padding``; ``None`` to disable it.
 Options = dict[str, Any] | None
@@ -76,3 +79,16 @@ def _state(part: Any) -> Any:
         return part.__getstate__()
     except Exception:  # parts written in Python have no state, so each call makes a new encoder
         return object()
+
+
+def apply_bert_rules(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Replaces everything except the pieces of a tokenizer by BERT's rules."""
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+        lowercase=settings.get("do_lower_case", True),
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    if isinstance(tokenizer.model, tokenizers.models.WordPiece):
+        tokenizer.model.max_input_chars_per_word = BERT_RULES.max_word_length

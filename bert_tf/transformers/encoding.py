@@ -9,6 +9,10 @@ import numpy as np
 
 from bert_tf.modeling import keras_hooks
 
+# Strategies: the first is False and has no effect, the second is True.
+TRUNCATIONS = ("do_not_truncate", "longest_first", "only_first", "only_second")
+PADDINGS = ("do_not_pad", "longest", "max_length")
+
 
 class CharSpan(NamedTuple):
     """Index of the first character, and of the one after the last."""
@@ -151,3 +155,12 @@ def as_list(values: Any) -> Any:
         return values.tolist()
     is_sequence = isinstance(values, Sequence) and not isinstance(values, str | bytes)
     return list(values) if is_sequence else values
+
+
+def check_strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
+    """Returns the strategy of an argument."""
+    strategy = strategies[1] if value is True else value or strategies[0]
+    if strategy not in strategies:
+        expected = ", ".join(map(repr, strategies[1:]))
+        raise ValueError(f"{name}={value!r}: expected True, False, {expected}.")
+    return str(strategy)

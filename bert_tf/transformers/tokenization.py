@@ -31,8 +31,16 @@ from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 
 from . import missing_attribute_error
 from .configuration import AutoConfig, location_options, resolve_directory
-from .encoders import Encoders, Options, copy_unbounded
-from .encoding import BatchEncoding, as_batch, as_list, is_one_text
+from .encoders import Encoders, Options, apply_bert_rules, copy_unbounded
+from .encoding import (
+    PADDINGS,
+    TRUNCATIONS,
+    BatchEncoding,
+    as_batch,
+    as_list,
+    check_strategy,
+    is_one_text,
+)
 
 _NO_LIMIT = int(1e30)  # default of transformers if no file has a length
 # Roles of special tokens, and their default pieces.
@@ -46,9 +54,6 @@ _NORMALIZATION: Mapping[str, str] = {
 }
 # Attributes with a length, and the number of special tokens that they leave room for.
 _NUM_SPECIAL_TOKENS = {"max_len": 0, "max_len_single_sentence": 2, "max_len_sentences_pair": 3}
-# Strategies: the first is False and has no effect, the second is True.
-_TRUNCATIONS = ("do_not_truncate", "longest_first", "only_first", "only_second")
-_PADDINGS = ("do_not_pad", "longest", "max_length")
 # Keys of tokenizer_config.json that are arguments, in addition to tokens ("..._token").
 _SETTINGS = (
     *("model_max_length", "padding_side", "truncation_side", "do_lower_case"),
@@ -190,7 +195,7 @@ class PreTrainedTokenizerFast:
         if os.path.isfile(file := os.path.join(path, TOKENIZER)):
             settings["tokenizer_object"] = tokenizers.Tokenizer.from_file(file)
             if cls._uses_bert_rules:
-                _apply_bert_rules(settings["tokenizer_object"], {**settings, **options})
+                apply_bert_rules(settings["tokenizer_object"], {**settings, **options})
         else:
             tokenization, notes = read_tokenization(path, options.get("do_lower_case"))
             if tokenization is None:
@@ -405,7 +410,7 @@ class PreTrainedTokenizerFast:
             data["attention_mask"] = [[1] * length for length in lengths]
         limit = self.model_max_length if max_length is None else max_length
         widths = {"do_not_pad": 0, "longest": max(lengths), "max_length": limit}
-        width = widths[_check_strategy("padding", padding, _PADDINGS)]
+        width = widths[check_strategy("padding", padding, PADDINGS)]
         if pad_to_multiple_of:
             width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
         paddings = {
@@ -435,7 +440,7 @@ class PreTrainedTokenizerFast:
         """Returns the options of ``enable_truncation`` and ``enable_padding``."""
         limit = self.model_max_length if limit is None else limit
         truncation_options = padding_options = None
-        strategy = _check_strategy("truncation", truncation, _TRUNCATIONS)
+        strategy = check_strategy("truncation", truncation, TRUNCATIONS)
         if strategy != "do_not_truncate" and limit < _NO_LIMIT:
             if multiple and padding and limit % multiple:
                 raise ValueError(
@@ -443,7 +448,7 @@ class PreTrainedTokenizerFast:
                 )
             truncation_options = {"max_length": limit, "stride": stride, "strategy": strategy}
             truncation_options["direction"] = self.truncation_side
-        strategy = _check_strategy("padding", padding, _PADDINGS)
+        strategy = check_strategy("padding", padding, PADDINGS)
         if strategy != "do_not_pad":
             padding_options = {
                 "direction": side or self.padding_side,
@@ -632,28 +637,6 @@ def _special_tokens(options: Mapping[str, Any], roles: Mapping[str, str]) -> dic
         if not isinstance(token, str | AddedToken):
             raise ValueError(f"{name}={token!r}: expected a string.")
     return {**tokens, "additional_special_tokens": additional}
-
-
-def _apply_bert_rules(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Replaces everything except the pieces of a tokenizer by BERT's rules."""
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
-        lowercase=settings.get("do_lower_case", True),
-        strip_accents=settings.get("strip_accents"),
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-    )
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = tokenizers.decoders.WordPiece()
-    if isinstance(tokenizer.model, tokenizers.models.WordPiece):
-        tokenizer.model.max_input_chars_per_word = BERT_RULES.max_word_length
-
-
-def _check_strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
-    """Returns the strategy of an argument."""
-    strategy = strategies[1] if value is True else value or strategies[0]
-    if strategy not in strategies:
-        expected = ", ".join(map(repr, strategies[1:]))
-        raise ValueError(f"{name}={value!r}: expected True, False, {expected}.")
-    return str(strategy)
 
 
 def _token_content(value: Any) -> Any:
