@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_tf.answering.class_probabilities import log_probabilities, multilabel_probabilities
+from bert_tf.answering.classes import log_probabilities, multilabel_probabilities
 
 # Bounds of the temperature. The prior on its logarithm, a standard normal distribution, keeps the
 # temperature finite for a model without errors and near 1 if there are few rows.

@@ -7,13 +7,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.answering.class_probabilities import log_probabilities
+from bert_tf.answering.classes import log_probabilities
 from bert_tf.choices import PAIR_MARK
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines.long_texts import mean_of_windows
@@ -164,26 +164,15 @@ def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
     return bool((predicted == predicted[0]).all() and (true != true[0]).any())
 
 
-class PredictedClasses(NamedTuple):
-    """Single-label predictions.
-
-    Attributes:
-        predicted: Class ids, shape (N,).
-        losses: Negative log-likelihoods, shape (N,).
-        log_probabilities: Log-probabilities, shape (N, C).
-        fields: Keyword arguments for ``Evaluation``.
-    """
-
-    predicted: np.ndarray
-    losses: np.ndarray
-    log_probabilities: np.ndarray
-    fields: dict[str, Any]
-
-
 def predict_classes(
     logits: np.ndarray, true: np.ndarray, thresholds: Thresholds | None
-) -> PredictedClasses:
-    """Predicts a class for each row of logits (N, C) and compares with the true ids (N,)."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    """Predicts a class for each row of logits (N, C) and compares with the true ids (N,).
+
+    Returns:
+        The predicted ids, (N,); the negative log-likelihoods of the true ids, (N,); the
+        log-probabilities, (N, C); and keyword arguments for ``Evaluation``.
+    """
     temperature = get_temperature(thresholds, logits, true)
     logs = log_probabilities(logits).numpy()
     predicted = logs.argmax(1)
@@ -192,7 +181,7 @@ def predict_classes(
         "calibrate": functools.partial(calibrate_classes, logits, true, temperature),
         "constant": is_constant(true, predicted),
     }
-    return PredictedClasses(predicted, -logs[np.arange(len(true)), true], logs, fields)
+    return predicted, -logs[np.arange(len(true)), true], logs, fields
 
 
 def worst_mistakes(

@@ -415,7 +415,7 @@ class Task(abc.ABC):
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[Mapping[str, Any]]:
         """Yields the answers for each example as Python values."""
-        from bert_tf.answering.label_names import split_examples
+        from bert_tf.answering.classes import split_examples
 
         return split_examples(self.answer(outputs, thresholds), self.labels)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.answering import class_probabilities
+from bert_tf.answering import classes
 from bert_tf.checkpoints.hugging_face_config import REGRESSION, SEVERAL_CLASSES
 from bert_tf.io.messages import warn
 
@@ -168,8 +168,8 @@ class TextClassificationPipeline(Pipeline):
 
 _FUNCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
     "none": lambda logits: logits,
-    "sigmoid": class_probabilities.multilabel_probabilities,
-    "softmax": class_probabilities.probabilities,
+    "sigmoid": classes.multilabel_probabilities,
+    "softmax": classes.probabilities,
 }
 
 
@@ -214,7 +214,7 @@ class TokenClassificationPipeline(Pipeline):
 
         def postprocess(logits: list[np.ndarray]) -> list[dict[str, Any]]:
             names, row = self.model.config.id2label, rows.encodings[0]
-            probabilities = class_probabilities.probabilities(logits[0]).numpy()
+            probabilities = classes.probabilities(logits[0]).numpy()
             groups: list[_Group] = []
             joins_pieces = aggregation_strategy not in ("none", "simple")
             for word in self._split_words(row, joins_pieces):
@@ -335,7 +335,7 @@ class FillMaskPipeline(Pipeline):
         def postprocess(logits: list[np.ndarray]) -> list[Any]:
             results = []
             # Rows of the logits after those of the masks are padding.
-            probabilities = class_probabilities.probabilities(logits[0]).numpy()
+            probabilities = classes.probabilities(logits[0]).numpy()
             for position, row in zip(masks, probabilities, strict=False):
                 best = candidates[np.argsort(-row[candidates], kind="stable")[:top_k]].tolist()
                 results.append([fill(position, token, row[token]) for token in best])
@@ -409,7 +409,7 @@ class QuestionAnsweringPipeline(Pipeline):
                 # [CLS], which predicts that there is no answer, and the context
                 is_candidate = np.array([sequence_id == 1 for sequence_id in row.sequence_ids])
                 is_candidate[0] = True
-                _, probabilities = class_probabilities.choose(
+                _, probabilities = classes.choose(
                     window_logits[:, : len(is_candidate)], np.stack([is_candidate, is_candidate])
                 )
                 starts, ends = probabilities.numpy()

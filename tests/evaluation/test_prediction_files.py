@@ -23,8 +23,7 @@ from bert_tf.evaluation.prediction_files import (
     write_records,
 )
 from bert_tf.readers.examples import BadRowError
-from bert_tf.tasks.tagging.conll_reader import read_conll
-from bert_tf.tasks.tagging.reader import read_tagging
+from bert_tf.tasks.tagging.reader import read_conll, read_tagging
 
 RECORDS = [
     {"id": "a\tb", "prediction": ["x y", "z"], "probabilities": {"x y": 0.123456789, "z": 1.0}},

@@ -10,9 +10,8 @@ from bert_tf.readers.glue import read_glue
 from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
 from bert_tf.tasks.questions.reader import read_questions
 from bert_tf.tasks.similarity.task import read_similarity
-from bert_tf.tasks.tagging.conll_reader import read_conll
-from bert_tf.tasks.tagging.reader import read_tagging
-from bert_tf.tasks.texts.multiple_choice_reader import read_choices, read_swag
+from bert_tf.tasks.tagging.reader import read_conll, read_tagging
+from bert_tf.tasks.texts.multiple_choice import read_choices, read_swag
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import pytest
 from bert_tf.readers.data_warnings import text_notes
 from bert_tf.readers.own_data import read_classification, read_multilabel
 from bert_tf.tasks.tagging.reader import read_tagging
-from bert_tf.tasks.texts.multiple_choice_reader import read_choices
+from bert_tf.tasks.texts.multiple_choice import read_choices
 
 LABELS = {"text_columns": ["t"], "label_column": "l"}
 TAGS = {"text_columns": ["t"], "label_column": "l"}

@@ -9,7 +9,7 @@ from bert_tf.readers.examples import TextExample
 from bert_tf.readers.examples import is_table_word as is_word
 from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
 from bert_tf.tasks.tagging.reader import read_tagging
-from bert_tf.tasks.texts.multiple_choice_reader import read_choices
+from bert_tf.tasks.texts.multiple_choice import read_choices
 
 
 def labels_of(examples):

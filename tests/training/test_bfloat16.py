@@ -19,9 +19,9 @@ from bert_tf.tasks.losses import (
     ChoiceCrossEntropy,
     SmoothedClasses,
     SmoothedCrossEntropy,
+    similarity_loss,
     squared_error,
 )
-from bert_tf.tasks.similarity import losses as similarity_losses
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.losses import predicted_sums
 from bert_tf.training.precision import is_rewritten, preserved_arithmetic, set_precision
@@ -149,7 +149,7 @@ def feature_tagged(variant, rows=ROWS, length=LENGTH):
 def similar(name):
     labels = tf.reshape(tf.range(ROWS), [ROWS // 2, 2])
     scores = tf.linspace(0.0, 1.0, ROWS // 2)
-    loss = similarity_losses.similarity_loss(name)
+    loss = similarity_loss(name)
     return embedding(loss, scores if name.startswith("cos") else labels)
 
 

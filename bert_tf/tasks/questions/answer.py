@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from bert_tf import features
 from bert_tf.answering.rows import Rows, check_equally_many, run_rows, truncate_texts
 from bert_tf.answering.served import Outputs, Served
 from bert_tf.answering.signatures import (
@@ -23,7 +22,6 @@ from bert_tf.pipelines.answers import (
     Answers,
     BestColumns,
     answers_from_columns,
-    best_columns,
     character_offsets,
     null_odds,
 )
@@ -33,6 +31,8 @@ from bert_tf.pipelines.long_texts import (
     row_segments,
     tokenize_questions,
 )
+
+from .rows import best_of_windows
 
 if TYPE_CHECKING:
     from bert_tf.tasks.task import Task
@@ -139,13 +139,7 @@ def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[A
     windows = context_windows(tokens, served.max_seq_length, served.options.doc_stride)
 
     def head(served: Served, inputs: Outputs) -> BestColumns:
-        outputs = served.call(inputs)
-        return best_columns(
-            outputs[features.START_LOGITS],
-            outputs[features.END_LOGITS],
-            tf.reduce_sum(inputs[features.INPUT_MASK], 1),
-            served.options.n_best_size,
-        )
+        return best_of_windows(served.call(inputs), inputs, served.options.n_best_size)
 
     answers = answers_from_columns(
         run_rows(served, Rows(windows.tokens.ids, row_segments(windows)), head),

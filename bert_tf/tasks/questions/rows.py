@@ -156,14 +156,19 @@ class QuestionExamples:
             begin = end
 
 
-def _best_spans(model: Any, rows: Any, n_best: int) -> tuple[tf.Tensor, BestColumns, tf.Tensor]:
-    logits = model(rows, training=False)
-    best = best_columns(
+def best_of_windows(logits: Any, rows: Any, n_best: int) -> BestColumns:
+    """Returns the columns of the best starts and ends, given a model's outputs for windows."""
+    return best_columns(
         logits[features.START_LOGITS],
         logits[features.END_LOGITS],
         tf.reduce_sum(rows[features.INPUT_MASK], 1),
         n_best,
     )
+
+
+def _best_spans(model: Any, rows: Any, n_best: int) -> tuple[tf.Tensor, BestColumns, tf.Tensor]:
+    logits = model(rows, training=False)
+    best = best_of_windows(logits, rows, n_best)
     losses = [
         tf.nn.sparse_softmax_cross_entropy_with_logits(
             rows[key], tf.where(rows[features.INPUT_MASK] > 0, logits[key], _PADDED)

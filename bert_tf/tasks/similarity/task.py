@@ -17,17 +17,6 @@ from bert_tf.choices import BOTH_WAYS, COSENT, COSINE, ONE_WAY, SIMILARITY_LOSSE
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import Given, Values
 from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
-from bert_tf.tasks.task import RANDOM, Items, Task
-
-from .retrieval import RANKING_SCORES, compare_rankings, drop_own_text, search
-
-if TYPE_CHECKING:
-    from bert_tf.evaluation.evaluation import Evaluation, Thresholds
-    from bert_tf.evaluation.prediction_files import Record
-    from bert_tf.pipelines.tokenized_examples import Examples
-    from bert_tf.pipelines.wordpiece import BertTokenizer
-    from bert_tf.readers.examples import SimilarityExample
-
 from bert_tf.readers.examples import (
     BadRows,
     ExampleSet,
@@ -37,6 +26,15 @@ from bert_tf.readers.examples import (
     row_id,
 )
 from bert_tf.readers.tables import Row, TableFile, read_columns
+from bert_tf.tasks.task import RANDOM, Items, Task
+
+from .retrieval import RANKING_SCORES, compare_rankings, drop_own_text, search
+
+if TYPE_CHECKING:
+    from bert_tf.evaluation.evaluation import Evaluation, Thresholds
+    from bert_tf.evaluation.prediction_files import Record
+    from bert_tf.pipelines.tokenized_examples import Examples
+    from bert_tf.pipelines.wordpiece import BertTokenizer
 
 # === Tables of pairs, scored pairs and triples ===
 
@@ -184,7 +182,7 @@ class SimilarityTask(Task):
 
     def loss(self) -> Any:
         """Returns the named loss, by default the first one suitable for the data."""
-        from .losses import similarity_loss
+        from bert_tf.tasks.losses import similarity_loss
 
         names = (COSENT, COSINE) if self._has_scores else (ONE_WAY, BOTH_WAYS)
         name = self.options.similarity_loss or names[0]

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.answering.class_probabilities import most_likely
-from bert_tf.answering.label_names import name_labels, to_float32
+from bert_tf.answering.classes import name_labels, probabilities, to_float32
 from bert_tf.answering.rows import Rows, dense, run_rows
 from bert_tf.answering.served import Outputs, Served
 from bert_tf.answering.signatures import (
@@ -32,9 +33,6 @@ from bert_tf.pipelines.long_texts import tag_windows
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Thresholds
     from bert_tf.tasks.task import Task
-import re
-from collections.abc import Sequence
-from typing import NamedTuple
 
 # === Entities from the labels of words, in the graph ===
 
@@ -125,8 +123,8 @@ def join_words(label: tf.Tensor, text: tf.Tensor, scores: tf.Tensor, labels: Lab
 
 def answer_tags(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
     """Converts logits of words, (..., C), to ``tags``, their ids, and ``scores``, (...) each."""
-    label, score = most_likely(logits, thresholds.get(features.TEMPERATURE, 1.0))
-    return {"tags": label, "scores": score}
+    by_label = probabilities(logits, thresholds.get(features.TEMPERATURE, 1.0))
+    return {"tags": tf.argmax(logits, -1), "scores": tf.reduce_max(by_label, -1)}
 
 
 def signatures(served: Served, task: Task) -> Signatures:

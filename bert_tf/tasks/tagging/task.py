@@ -31,9 +31,8 @@ from bert_tf.readers.tables import TableFile
 from bert_tf.tasks.task import RANDOM, FormReader, Items, Task, label_counts, predict, tokenized
 from bert_tf.tasks.training_options import NEEDS_DEV_SET, ClassWeights, parse_class_weights
 
-from .conll_reader import read_conll
 from .entities import Entity, find_all, find_odd_tags, find_scored, is_tag
-from .reader import read_tagging
+from .reader import read_conll, read_tagging
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -365,7 +364,7 @@ class TaggingTask(Task):
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[Mapping[str, Any]]:
         """Yields the tags and scores of each sentence, given the logits of all words."""
-        from bert_tf.answering.label_names import name_numbers
+        from bert_tf.answering.classes import name_numbers
 
         answers = self.answer(outputs, thresholds)
         begins = np.cumsum([len(item.words) for item in items])[:-1]

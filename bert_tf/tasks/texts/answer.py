@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.answering import class_probabilities
-from bert_tf.answering.label_names import name_labels
+from bert_tf.answering import classes
 from bert_tf.answering.rows import (
     Rows,
     check_equally_many,
@@ -64,7 +63,7 @@ def answer_class(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
         ``label``, class ids of shape (B,); ``score``, their probabilities, (B,); ``probabilities``,
         (B, C).
     """
-    probabilities = class_probabilities.probabilities(logits, _temperature(thresholds))
+    probabilities = classes.probabilities(logits, _temperature(thresholds))
     return {
         "label": tf.argmax(logits, 1),
         "score": tf.reduce_max(probabilities, 1),
@@ -79,7 +78,7 @@ def answer_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
         ``chosen_labels``, class ids of shape (B, C), the most likely first, padded with -1;
         ``counts``, the number of chosen classes, (B,); ``probabilities``, (B, C).
     """
-    probabilities = class_probabilities.multilabel_probabilities(logits, _temperature(thresholds))
+    probabilities = classes.multilabel_probabilities(logits, _temperature(thresholds))
     threshold = thresholds.get(features.PROBABILITY_THRESHOLD, features.DEFAULT_THRESHOLD)
     counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
     num_classes = logits.shape[1]
@@ -98,9 +97,7 @@ def answer_choice(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
         ``choice``, the index of the most likely choice or -1, shape (B,); ``probabilities``, (B,
         K).
     """
-    best, probabilities = class_probabilities.choose(
-        logits, logits > NO_CHOICE, _temperature(thresholds)
-    )
+    best, probabilities = classes.choose(logits, logits > NO_CHOICE, _temperature(thresholds))
     return {"choice": best, "probabilities": probabilities}
 
 
@@ -122,7 +119,7 @@ def text_signatures(served: Served, task: Task) -> Signatures:
     def answer(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
         outputs, truncated = _outputs(served, text, text_pair)
         outputs = served.model.activated(tf.cast(outputs, tf.float32))
-        answers = name_labels(task.answer(outputs, served.model.thresholds), task.labels)
+        answers = classes.name_labels(task.answer(outputs, served.model.thresholds), task.labels)
         if task.labels:
             answers["labels"] = tf.tile(tf.constant([task.labels]), [tf.size(text), 1])
         return {**answers, "truncated": truncated}
@@ -228,7 +225,7 @@ def choice_signatures(served: Served, task: Task) -> Signatures:
         """Chooses among (B, K) texts for (B,) contexts (paper, section 4.4); "" is padding."""
         context, choices = check_equally_many(context, choices)
         logits, truncated = _choice_logits(served, context, choices)
-        answers = name_labels(task.answer(logits, served.model.thresholds), task.labels)
+        answers = classes.name_labels(task.answer(logits, served.model.thresholds), task.labels)
         return {**answers, "truncated": truncated}
 
     odd = odd_texts(served)

@@ -97,13 +97,13 @@ class MultiLabelTask(TextTask):
         return targets
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        from bert_tf.answering import class_probabilities
+        from bert_tf.answering import classes
         from bert_tf.evaluation.calibration import as_two_classes, calibrate_multilabel
         from bert_tf.evaluation.evaluation import Evaluation, get_temperature, is_constant
 
         true, logits = self._targets(items), outputs.astype(np.float64)
         temperature = get_temperature(thresholds, as_two_classes(logits), true.ravel())
-        probabilities = class_probabilities.multilabel_probabilities(logits, temperature).numpy()
+        probabilities = classes.multilabel_probabilities(logits, temperature).numpy()
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from bert_tf.readers.examples import TaggedExample
-from bert_tf.tasks.tagging.conll_reader import read_conll
 from bert_tf.tasks.tagging.entities import find_all
+from bert_tf.tasks.tagging.reader import read_conll
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_tf.readers.examples import ChoiceExample
-from bert_tf.tasks.texts.multiple_choice_reader import read_choices, read_swag, swag_has_labels
+from bert_tf.tasks.texts.multiple_choice import read_choices, read_swag, swag_has_labels
 from tests.readers.test_bad_rows import SWAG
 
 SWAG_ROWS = [
