@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .io import load_hook, runtime
+from .io import runtime
 
 os.register_at_fork(after_in_child=runtime.record_fork)
 
@@ -87,7 +87,7 @@ def _load(path: str, **arguments: Any) -> Any:
     return load(path, **arguments)
 
 
-load_hook.load = _load
+runtime.load_hook = _load
 
 
 # === Registration of the models with Keras ===

@@ -43,7 +43,7 @@ from bert_tf.modeling.base import BertModel, SentenceEmbedding, is_count, option
 from bert_tf.pipelines.text_rules import AS_GOOGLE, TextRules
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .config_keys import IS_OBJECT, IS_SWITCH, Check, check_value
+from .config_keys import IS_LIST, IS_OBJECT, IS_SWITCH, Check, check_value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,7 +268,7 @@ _CHECKS: dict[str, Check] = {
         lambda value: value == _FORMAT_VERSION,
         f"{_FORMAT_VERSION}, the format of this version of bert_tf",
     ),
-    "labels": (lambda value: isinstance(value, list), "a list of strings"),
+    "labels": (IS_LIST[0], "a list of strings"),
     "multi_label": IS_SWITCH,
     "do_lower_case": (lambda value: isinstance(value, bool | None), "true, false or null"),
     "thresholds": (_are_thresholds, "an object of numbers by name"),
@@ -302,8 +302,7 @@ def parse_description(values: Any, source: str) -> tuple[dict[str, Any], bool | 
     Returns:
         The fields of a ``Checkpoint``, and ``do_lower_case``, ``None`` without a tokenizer.
     """
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{source}: expected a model description, got {quote(values)}.")
+    check_value(values, (IS_OBJECT[0], "a model description"), source)
     values = {**_DEFAULTS, **values}
     for key, check in _CHECKS.items():
         check_value(values.get(key), check, f"{source}: {key}")
@@ -328,11 +327,11 @@ def check_sentence_embedding(values: Any, source: str) -> SentenceEmbedding | No
         return None
     if isinstance(values, Mapping):
         values = {"rescale": True, **values}
-    if not isinstance(values, Mapping) or values.keys() != _EMBEDDING_CHECKS.keys():
-        raise ValueError(
-            f"{source}: sentence_embedding: expected an object with "
-            f"{', '.join(_EMBEDDING_CHECKS)}, got {quote(values)}."
-        )
+    is_embedding: Check = (
+        lambda value: isinstance(value, Mapping) and value.keys() == _EMBEDDING_CHECKS.keys(),
+        f"an object with {', '.join(_EMBEDDING_CHECKS)}",
+    )
+    check_value(values, is_embedding, f"{source}: sentence_embedding")
     for key, check in _EMBEDDING_CHECKS.items():
         check_value(values[key], check, f"{source}: {key}")
     return SentenceEmbedding(**values)

@@ -121,6 +121,7 @@ FILES: Mapping[str, Mapping[str, Answer]] = {
 Check = tuple[Callable[[Any], bool], str]  # a predicate, and a description of valid values
 IS_SWITCH: Check = (lambda value: isinstance(value, bool), "true or false")
 IS_OBJECT: Check = (lambda value: isinstance(value, Mapping), "an object")
+IS_LIST: Check = (lambda value: isinstance(value, list), "a list")
 IS_POSITIVE: Check = (lambda value: type(value) is int and value > 0, "a positive integer")
 
 

@@ -24,7 +24,7 @@ from bert_tf.pipelines.vocabulary import load_vocabulary
 
 from . import config_keys
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization, check_model
-from .config_keys import IS_POSITIVE, IS_SWITCH, KERAS_HUB_SIZES, check_value
+from .config_keys import IS_OBJECT, IS_POSITIVE, IS_SWITCH, KERAS_HUB_SIZES, check_value
 from .tensor_files import open_hdf5, read_weight_map
 from .tokenizer_files import NO_PREPROCESSOR
 from .weights import Names, expected_shapes, merge_heads
@@ -159,9 +159,7 @@ def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
         raise ValueError(
             f"{source}: class_name={quote(values.get('class_name'))}: expected {class_name!r}."
         )
-    config = values.get("config")
-    if not isinstance(config, Mapping):
-        raise ValueError(f"{source}: config: expected an object, got {quote(config)}.")
+    config: Mapping[str, Any] = check_value(values.get("config"), IS_OBJECT, f"{source}: config")
     return config
 
 

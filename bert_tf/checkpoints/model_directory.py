@@ -1,4 +1,4 @@
-"""bert_tf directories, written by runs, ``bert_tf.save`` and ``convert``, and exports.
+"""bert_tf directories, written by runs, ``bert_tf.save`` and ``convert``, exports, .keras files.
 
 | path             | contents                                                           |
 |------------------|--------------------------------------------------------------------|
@@ -10,27 +10,47 @@
 
 In an export, a SavedModel, ``assets.extra/`` contains these files except the weights, which are in
 ``variables/``. Its graph is never run.
+
+``model.save`` of Keras writes ``.keras`` files. The model is built from the validated config, and
+Keras loads its weights. No Keras object of an untrusted file is deserialized.
 """
 
 import dataclasses
 import inspect
+import lzma
+import math
 import os
+import tempfile
+import zipfile
+import zlib
 
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.io.checkpoint_formats import SIZES
+from bert_tf.io.checkpoint_formats import CONFIG, SIZES
 from bert_tf.io.files import atomic_directory, atomic_write, encode_json, read_json_object
-from bert_tf.io.messages import listed
-from bert_tf.io.paths import is_file
+from bert_tf.io.messages import listed, quote, reason
+from bert_tf.io.paths import check_readable, is_file
+from bert_tf.io.untrusted import parse_json_object
+from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import saved_states
 
-from .checkpoint import DESCRIPTION_KEYS, Checkpoint, describe, parse_description, unused_names
-from .tensor_files import Bundle
+from .checkpoint import (
+    DESCRIPTION_KEYS,
+    Checkpoint,
+    ModelSpec,
+    check_model,
+    describe,
+    parse_description,
+    unused_names,
+)
+from .tensor_files import Bundle, open_hdf5
 from .tokenizer_files import VOCABULARY, read_vocabulary
 from .weights import (
+    build_model,
+    expected_shapes,
     group_by_variable,
     is_in_encoder,
     read_variable,
@@ -75,7 +95,9 @@ def read_description(path: str) -> Checkpoint:
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Opens the newest intact checkpoint of a directory, or an export."""
+    """Opens the newest intact checkpoint of a directory, an export, or a ``.keras`` file."""
+    if is_file(path):
+        return _open_keras_file(path)
     if not is_file(os.path.join(path, DESCRIPTION)):
         return _open_export(path)
     described = read_description(path)
@@ -128,6 +150,84 @@ def _open_export(path: str) -> Checkpoint:
         tensors=tensors,
         unused=unused_names((tensor.name for tensor in stored.values()), tensors),
     )
+
+
+# === Files of Keras ===
+
+_KERAS_WEIGHTS = "model.weights.h5"
+_REGISTERED_PACKAGE = "bert_tf"
+# Keras does not compress the files. A larger ratio indicates a decompression bomb.
+_MAX_GROWTH = 2
+_SPARE_BYTES = 1 << 20
+_MAX_TEXT_BYTES = 64 << 20
+_MIN_ITEM_SIZE = 2  # bytes
+_UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(OSError, EOFError, KeyError, RuntimeError),
+)
+
+
+def _open_keras_file(path: str) -> Checkpoint:
+    """Opens a ``.keras`` file of a bert_tf model."""
+    check_readable(path)
+    with tempfile.TemporaryDirectory(prefix="bert_tf-") as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                config, spec = _read_keras_config(archive, path)
+                limit = _MAX_GROWTH * os.path.getsize(path) + _SPARE_BYTES
+                _check_size(archive, _KERAS_WEIGHTS, limit, path)
+                unpacked = archive.extract(_KERAS_WEIGHTS, folder)
+        except _UNREADABLE as error:
+            raise ValueError(
+                f"{path} cannot be read as a .keras file: {reason(error, 120)}."
+            ) from error
+        size = sum(map(math.prod, expected_shapes(config, spec).values()))
+        if size * _MIN_ITEM_SIZE > os.path.getsize(unpacked):
+            raise ValueError(
+                f"{path}: {_KERAS_WEIGHTS} is too small for the {size:,} weights of {CONFIG}."
+            )
+        model = build_model(config, spec, dtype="float32")
+        try:
+            open_hdf5(unpacked)  # Rejects datasets that are larger than the file.
+            model.load_weights(unpacked)
+        except (ValueError, KeyError, OSError) as error:
+            raise ValueError(
+                f"{path}: the weights do not match a {spec.class_name} of this config: "
+                f"{reason(error, 300).replace(unpacked, _KERAS_WEIGHTS)}"
+            ) from error
+    note = (
+        f"{path} has no vocabulary and no labels, so the model has no preprocessor. Save with "
+        "bert_tf.save to include them."
+    )
+    return dataclasses.replace(to_checkpoint(model), path=path, format="keras", notes=(note,))
+
+
+def _read_keras_config(archive: zipfile.ZipFile, path: str) -> tuple[BertConfig, ModelSpec]:
+    """Reads and validates the model's config and class in ``config.json``."""
+    _check_size(archive, CONFIG, _MAX_TEXT_BYTES, path)
+    values = parse_json_object(archive.read(CONFIG), f"{path}: {CONFIG}")
+    registered = values.get("registered_name")
+    if registered not in [f"{_REGISTERED_PACKAGE}>{name}" for name in MODEL_CLASSES]:
+        raise ValueError(
+            f"{path}: expected a model of bert_tf ({', '.join(MODEL_CLASSES)}), got "
+            f"{quote(registered or values.get('class_name'))}."
+        )
+    name = registered.removeprefix(f"{_REGISTERED_PACKAGE}>")
+    constructor = values.get("config")
+    if not isinstance(constructor, dict) or not isinstance(constructor.get("config"), dict):
+        raise ValueError(f"{path}: {CONFIG}: expected a BERT's config in config.config.")
+    known = ("config", "name", "dtype", "trainable")
+    arguments = {key: value for key, value in constructor.items() if key not in known}
+    spec = check_model(name, arguments, f"{path}, {CONFIG}")
+    return BertConfig.from_dict(constructor["config"], f"{path}, {CONFIG}"), spec
+
+
+def _check_size(archive: zipfile.ZipFile, name: str, limit: int, path: str) -> None:
+    size = archive.getinfo(name).file_size
+    if size > limit:
+        raise ValueError(
+            f"{path}: {name}: expected at most {limit:,} bytes when unpacked, got {size:,}."
+        )
 
 
 # === Writing ===

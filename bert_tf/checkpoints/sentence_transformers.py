@@ -174,9 +174,8 @@ def _with_prompt_notes(
 
 def _read_modules(source: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
     """Reads the class and directory of each module in order, and returns warnings."""
-    values = read_json(source)
-    if not isinstance(values, list) or not values:
-        raise ValueError(f"{source}: expected a list of modules, got {quote(values)}.")
+    is_list = (lambda value: isinstance(value, list) and bool(value), "a list of modules")
+    values = check_value(read_json(source), is_list, source)
     modules: list[tuple[str, str]] = []
     notes: tuple[str, ...] = ()
     for value in values:

@@ -24,7 +24,7 @@ from bert_tf.pipelines.text_rules import TOKENIZERS, AddedToken, TextRules
 
 from . import config_keys
 from .checkpoint import Tokenization
-from .config_keys import IS_OBJECT, IS_POSITIVE, check_value
+from .config_keys import IS_LIST, IS_OBJECT, IS_POSITIVE, check_value
 
 VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
@@ -344,8 +344,7 @@ def _iterate_added_tokens(
         settings |= config_keys.read(roles_source)
     extra: Any = next((settings[name] for name in _MORE if settings.get(name)), [])
     extra = [*extra.values()] if isinstance(extra, Mapping) else extra
-    is_list = (lambda value: isinstance(value, list), "a list or an object of tokens")
-    check_value(extra, is_list, f"{path}: {_MORE[0]}")
+    check_value(extra, (IS_LIST[0], "a list or an object of tokens"), f"{path}: {_MORE[0]}")
     roles = {key: token for key, token in settings.items() if key.endswith("_token")}
     roles = {**dict.fromkeys(_ROLES), **_SPECIAL_ROLES, **roles}
     for role, default in _SPECIAL_ROLES.items():
@@ -367,9 +366,7 @@ def _iterate_added_tokens(
             for text, at in ids.items()
         ]
     if runs_file or decoded is None:
-        tokens = file.get("added_tokens", [])
-        if not isinstance(tokens, list):
-            raise ValueError(f"{file_source}: added_tokens: expected a list, got {quote(tokens)}.")
+        tokens = check_value(file.get("added_tokens", []), IS_LIST, f"{file_source}: added_tokens")
         file_tokens = [(file_source, _field(token, "id"), token) for token in tokens]
         tokens_by_id = [*file_tokens, *tokens_by_id] if runs_file else [*tokens_by_id, *file_tokens]
     for source, at, token in tokens_by_id:

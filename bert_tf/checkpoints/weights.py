@@ -123,6 +123,7 @@ def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) ->
 
 _FUSED = "query_key_value"
 _ATTENTION_PARTS = ("query", "key", "value")
+_FUSED_PART = re.compile(f"/attention/({'|'.join(_ATTENTION_PARTS)})/")
 
 
 def build_model(
@@ -142,17 +143,18 @@ def is_in_encoder(name: str) -> bool:
     return name.startswith(("embeddings/", "layer_", "pooler/"))
 
 
-def split_columns(name: str, width: int) -> tuple[str, tuple[int, int] | None]:
-    """Returns a weight's variable, and the (start, size) of its columns or ``None`` for all.
+def variable_path(name: str) -> str:
+    """Returns the path of a weight's variable; query, key and value share one."""
+    return _FUSED_PART.sub(f"/attention/{_FUSED}/", name)
 
-    >>> split_columns("layer_0/attention/key/bias", 128)
-    ('layer_0/attention/query_key_value/bias', (128, 128))
+
+def weight_names(path: str) -> list[str]:
+    """Returns the names of a variable's weights in the order of its columns.
+
+    >>> weight_names("layer_0/attention/query_key_value/bias")
+    ['layer_0/attention/query/bias', 'layer_0/attention/key/bias', 'layer_0/attention/value/bias']
     """
-    for number, part in enumerate(_ATTENTION_PARTS):
-        inside = f"/attention/{part}/"
-        if inside in name:
-            return name.replace(inside, f"/attention/{_FUSED}/"), (number * width, width)
-    return name, None
+    return [path.replace(_FUSED, part) for part in _ATTENTION_PARTS] if _FUSED in path else [path]
 
 
 def split_variables(
@@ -165,36 +167,26 @@ def split_variables(
     tensors = {}
     width = config.hidden_size
     for name in expected_shapes(config, spec):
-        path, columns = split_columns(name, width)
+        path = variable_path(name)
         if path not in variables:
             continue
-        tensor = variables[path]
-        if columns:
-            if tensor.shape[-1:] != (len(_ATTENTION_PARTS) * width,):
+        tensor, names = variables[path], weight_names(path)
+        if len(names) > 1:
+            if tensor.shape[-1:] != (len(names) * width,):
                 raise ValueError(
-                    f"{source}: {tensor.name}: expected {len(_ATTENTION_PARTS) * width:,} columns "
+                    f"{source}: {tensor.name}: expected {len(names) * width:,} columns "
                     f"(3 * hidden_size), got the shape {tensor.shape}."
                 )
-            first, number = columns
-            part = operator.itemgetter((..., slice(first, first + number)))
-            tensor = tensor.transform((*tensor.shape[:-1], number), part)
+            first = names.index(name) * width
+            part = operator.itemgetter((..., slice(first, first + width)))
+            tensor = tensor.transform((*tensor.shape[:-1], width), part)
         tensors[name] = tensor
     return tensors
 
 
 def group_by_variable(names: Iterable[str]) -> dict[str, list[str]]:
-    """Groups weights by variable, in the order of their columns.
-
-    >>> group_by_variable(["pooler/dense/bias", "layer_0/attention/value/bias",
-    ...                    "layer_0/attention/query/bias", "layer_0/attention/key/bias"])
-    {'pooler/dense/bias': ['pooler/dense/bias'], 'layer_0/attention/query_key_value/bias': \
-['layer_0/attention/query/bias', 'layer_0/attention/key/bias', 'layer_0/attention/value/bias']}
-    """
-    variables: dict[str, list[tuple[int, str]]] = {}
-    for name in names:
-        path, columns = split_columns(name, 1)
-        variables.setdefault(path, []).append((columns[0] if columns else 0, name))
-    return {path: [name for _, name in sorted(found)] for path, found in variables.items()}
+    """Groups weights by variable, in the order of their columns."""
+    return {path: weight_names(path) for path in map(variable_path, names)}
 
 
 def read_variable(tensors: Sequence[StoredTensor], dtype: str = "float32") -> np.ndarray:

@@ -39,7 +39,7 @@ FORMATS = (
         writer="model_directory",
         library="bert_tf",
     ),
-    Format("keras", "keras_files", "NAME.keras", suffix=".keras"),
+    Format("keras", "model_directory", "NAME.keras", suffix=".keras"),
     Format(
         "sentence_transformers",
         "sentence_transformers",

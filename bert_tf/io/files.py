@@ -122,23 +122,15 @@ def check_outside(flag: str, output: str, inputs: Iterable[str]) -> None:
 
 def check_is_file(path: str) -> None:
     """Checks that a path is a regular file or does not exist."""
-    kind = _file_type(path)
-    if kind not in (None, "a file"):
-        raise ValueError(f"{path}: expected a file, got {kind}.")
-
-
-def _file_type(path: str) -> str | None:
-    local = local_path(path)
+    local, kind = local_path(path), ""
     if path.endswith("/") or (local is None and tf.io.gfile.isdir(path)):
-        return "a directory"
-    if local is None or not os.path.lexists(local):
-        return None
-    mode = os.lstat(local).st_mode
-    if stat.S_ISREG(mode):
-        return "a file"
-    if stat.S_ISLNK(mode):
-        return "a link"
-    return "a directory" if stat.S_ISDIR(mode) else "a device or a pipe"
+        kind = "a directory"
+    elif local is not None and os.path.islink(local):
+        kind = "a link"
+    elif local is not None and os.path.exists(local) and not os.path.isfile(local):
+        kind = "a directory" if os.path.isdir(local) else "a device or a pipe"
+    if kind:
+        raise ValueError(f"{path}: expected a file, got {kind}.")
 
 
 def remove(path: str) -> None:

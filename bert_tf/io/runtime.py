@@ -12,9 +12,13 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+# ``bert_tf.load``, which ``modeling`` cannot import; set on import of ``bert_tf``.
+load_hook: Callable[..., Any]
 
 # === Packages ===
 

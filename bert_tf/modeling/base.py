@@ -15,7 +15,7 @@ from bert_tf.features import NULL_THRESHOLD as NULL_THRESHOLD
 from bert_tf.features import PROBABILITY_THRESHOLD as PROBABILITY_THRESHOLD
 from bert_tf.features import TEMPERATURE as TEMPERATURE
 from bert_tf.graph_gradients import traced_in_owner
-from bert_tf.io import load_hook, runtime
+from bert_tf.io import runtime
 
 from .layers import normalize, pool
 
@@ -253,7 +253,7 @@ class BertModel(keras.Model):
         Raises:
             ValueError: If the checkpoint cannot be loaded; see ``bert_tf.load``.
         """
-        model: Self = load_hook.load(path, model_class=cls, **arguments)
+        model: Self = runtime.load_hook(path, model_class=cls, **arguments)
         return model
 
     def embed(self, batch: Mapping[str, Any], training: bool = False) -> Any:

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from bert_tf.checkpoints import keras_files
+from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.weights import assign, build_model
 from tests.checkpoints.small_checkpoints import (
     CONFIG,
@@ -34,7 +34,7 @@ def saved(path, checkpoint):
 def test_what_keras_saves_is_read(tmp_path, name):
     expected = make_checkpoint(MODELS[name])
     path = saved(tmp_path / "m.keras", expected)
-    checkpoint = keras_files.read_checkpoint(path)
+    checkpoint = model_directory.read_checkpoint(path)
     assert (checkpoint.config, checkpoint.model.class_name) == (CONFIG, MODELS[name].class_name)
     assert_bit_equal(read_all(checkpoint), read_all(expected))
     assert checkpoint.tokenization is None and checkpoint.labels == ()
@@ -107,16 +107,16 @@ LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambd
 )  # fmt: skip
 def test_a_stranger_changed_a_member(altered, changes, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
-        keras_files.read_checkpoint(altered(**changes))
+        model_directory.read_checkpoint(altered(**changes))
     assert "\n" not in str(caught.value)
     assert tempfile.gettempdir() + "/bert_tf-" not in str(caught.value)
 
 
 @pytest.mark.parametrize("member", ["config", "weights"])
 def test_bombs(altered, member, monkeypatch):
-    monkeypatch.setattr(keras_files, "_MAX_TEXT_BYTES", 1 << 20)
+    monkeypatch.setattr(model_directory, "_MAX_TEXT_BYTES", 1 << 20)
     path = altered(zipfile.ZIP_DEFLATED, **{member: b" " * (3 << 20)})
     assert os.path.getsize(path) < 1 << 19
     message = r"expected at most [\d,]+ bytes when unpacked, got 3,145,728\.$"
     with pytest.raises(ValueError, match=message):
-        keras_files.read_checkpoint(path)
+        model_directory.read_checkpoint(path)
