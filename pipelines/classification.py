@@ -12,17 +12,18 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.choices import LONG_TEXTS
 
-from .columns import (
+from .long_texts import cut_windows, head_and_tail
+from .packing import check_at_least, join_segments
+from .tokenized_examples import (
+    Examples,
     check_rows,
     class_column,
     flat_column,
     label_column,
+    packed_examples,
     tokenize_column,
     weight_column,
 )
-from .long_texts import cut_windows, head_and_tail
-from .packing import check_at_least, join_segments
-from .tokenized_examples import Examples, packed_examples
 from .wordpiece import BertTokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]

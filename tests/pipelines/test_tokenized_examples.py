@@ -2,16 +2,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.columns import (
+from bert_tf.pipelines.randomness import Operation, fold, permutation
+from bert_tf.pipelines.tokenized_examples import (
+    Examples,
     class_column,
     label_column,
+    plan_epoch,
     string_column,
     tokenize_column,
     tokenize_with_offsets,
     weight_column,
 )
-from bert_tf.pipelines.randomness import Operation, fold, permutation
-from bert_tf.pipelines.tokenized_examples import Examples, plan_epoch
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -165,18 +166,14 @@ def test_a_column_is_tokenised_as_one_batch_would_be(tokenizer):
     [
         (["a", 3], r"texts\[1\]: expected a string, got 3"),
         ([["a"]], r"texts\[0\]: expected a string, got \['a'\]"),
-        (
-            tf.constant([["a"]]),
-            r"texts: expected strings of shape \(N,\), got string of shape \(1, 1\)",
-        ),
-        (
-            tf.constant([1, 2]),
-            r"texts: expected strings of shape \(N,\), got int32 of shape \(2,\)",
-        ),
+        (tf.constant([["a"]]),
+         r"texts: expected strings of shape \(N,\), got string of shape \(1, 1\)"),
+        (tf.constant([1, 2]),
+         r"texts: expected strings of shape \(N,\), got int32 of shape \(2,\)"),
         ("abc", "texts: expected a vector .* got 'abc'"),
         ([], "texts: expected at least one string, got none"),
     ],
-)
+)  # fmt: skip
 def test_refuses_what_is_no_column_of_strings(strings, message):
     with pytest.raises(ValueError, match=message):
         string_column(strings, "texts")

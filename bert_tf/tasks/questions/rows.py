@@ -14,7 +14,6 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.pipelines.answers import Answers, BestColumns, answers_from_columns, best_columns
 from bert_tf.pipelines.bounded_memory import value_rows
-from bert_tf.pipelines.columns import check_column, check_rows, string_column, tokenize_with_offsets
 from bert_tf.pipelines.long_texts import (
     SPECIAL_TOKENS,
     QuestionTokens,
@@ -26,7 +25,14 @@ from bert_tf.pipelines.long_texts import (
 )
 from bert_tf.pipelines.packing import check_at_least
 from bert_tf.pipelines.replicas import compute_batches, get_traced_step
-from bert_tf.pipelines.tokenized_examples import Examples, packed_examples
+from bert_tf.pipelines.tokenized_examples import (
+    Examples,
+    check_column,
+    check_rows,
+    packed_examples,
+    string_column,
+    tokenize_with_offsets,
+)
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 

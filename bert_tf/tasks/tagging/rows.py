@@ -10,10 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.columns import check_rows, flat_column, tokenize_column
 from bert_tf.pipelines.long_texts import TagWindows, tag_windows
 from bert_tf.pipelines.packing import check_at_least, pack_from_table, token_table
-from bert_tf.pipelines.tokenized_examples import Examples
+from bert_tf.pipelines.tokenized_examples import (
+    Examples,
+    check_rows,
+    flat_column,
+    tokenize_column,
+)
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 
