@@ -85,13 +85,6 @@ def open_index(
 # === Building ===
 
 
-class _Kind(NamedTuple):
-    """Properties of a file that its first bytes reveal."""
-
-    text_format: str
-    is_gzip: bool
-
-
 def _build(
     sources: Sequence[SourceFile],
     reading: Reading,
@@ -100,7 +93,8 @@ def _build(
 ) -> Corpus:
     """Builds the indexes of files in parallel, and joins them."""
     kinds = list(in_threads(lambda file: _kind(file, reading.input_format), sources))
-    _check_packing(sources, kinds, reading, cache_dir)
+    if cache_dir is not None:
+        _check_packing(sources, kinds, reading, cache_dir)
     cores = usable_cores()
     room = threading.Semaphore(2 * cores)
     indexes = []
@@ -113,8 +107,8 @@ def _build(
         for first in range(0, len(sources), _MAX_PENDING_INDEXES):
             batch = slice(first, first + _MAX_PENDING_INDEXES)
             running = [
-                readers.submit(builder.build_index, *item)
-                for item in zip(sources[batch], kinds[batch], strict=True)
+                readers.submit(builder.build_index, source, *kind)
+                for source, kind in zip(sources[batch], kinds[batch], strict=True)
             ]
             try:
                 # Report the first error immediately, even if other files are still being read.
@@ -131,7 +125,8 @@ def _build(
     return join(indexes)
 
 
-def _kind(file: SourceFile, input_format: str | None) -> _Kind:
+def _kind(file: SourceFile, input_format: str | None) -> tuple[str, bool]:
+    """Returns the format of a file, and whether it is a gzip file."""
     with open_text(file.path) as stream:
         head = stream.read(_HEAD_BYTES).decode("utf-8", "ignore")
         is_gzip = isinstance(stream, gzip.GzipFile)
@@ -145,7 +140,7 @@ def _kind(file: SourceFile, input_format: str | None) -> _Kind:
             f"{file.path} is {found} according to its name or first line. Pass "
             f"--input_format={found}, or omit the flag."
         )
-    return _Kind(input_format or found, is_gzip)
+    return input_format or found, is_gzip
 
 
 def _max_single_block(reading: Reading) -> int:
@@ -154,16 +149,17 @@ def _max_single_block(reading: Reading) -> int:
 
 
 def _check_packing(
-    sources: Sequence[SourceFile], kinds: Sequence[_Kind], reading: Reading, cache_dir: str | None
+    sources: Sequence[SourceFile],
+    kinds: Sequence[tuple[str, bool]],
+    reading: Reading,
+    cache_dir: str,
 ) -> None:
     """Checks that the cache has enough space for packed blocks, as far as can be estimated."""
-    if cache_dir is None:
-        return
     needed = 0
-    for source, kind in zip(sources, kinds, strict=True):
-        if kind.text_format == corpus_formats.JSONL:
-            needed += source.size if kind.is_gzip else source.size // 2
-        elif kind.is_gzip and source.size * _GZIP_RATIO > _max_single_block(reading):
+    for source, (text_format, is_gzip) in zip(sources, kinds, strict=True):
+        if text_format == corpus_formats.JSONL:
+            needed += source.size if is_gzip else source.size // 2
+        elif is_gzip and source.size * _GZIP_RATIO > _max_single_block(reading):
             needed += source.size
     corpus_files.check_space(cache_dir, needed, "packed blocks of JSON lines and gzip files")
 
@@ -198,11 +194,10 @@ class _IndexBuilder:
             if self.progress and count:
                 self.progress(self.done, self.size)
 
-    def build_index(self, source: SourceFile, kind: _Kind) -> Corpus:
+    def build_index(self, source: SourceFile, text_format: str, is_gzip: bool) -> Corpus:
         """Reads a file once and builds its index; packs its blocks if needed."""
-        text_format = kind.text_format
         is_jsonl = text_format == corpus_formats.JSONL
-        if kind.is_gzip and not is_jsonl:
+        if is_gzip and not is_jsonl:
             text = inflate_small(source.path, source.size, _max_single_block(self.reading))
             if text is not None:
                 ((block, _),) = self._count([text], source.path, text_format)
@@ -211,7 +206,7 @@ class _IndexBuilder:
                 return _index(source.path, text_format, text_format, True, blocks)
         with open_text(source.path, self._report) as stream:
             read = text_chunks(stream, source.path)
-            if not kind.is_gzip and not is_jsonl:
+            if not is_gzip and not is_jsonl:
                 chunks = self._cut(read, text_format)
                 blocks = [block for block, _ in self._count(chunks, source.path, text_format)]
                 return _index(source.path, text_format, text_format, False, blocks)
@@ -320,7 +315,8 @@ def save_index(path: str, index: Corpus) -> None:
         for field in dataclasses.fields(values)
         if field.name != "files"
     }
-    arrays["blocks/files"] = corpus_files.pack_names(blocks.files)
+    names = "\0".join(blocks.files).encode("utf-8", "surrogateescape")
+    arrays["blocks/files"] = np.frombuffer(names, np.uint8)
     arrays["formats"] = np.asarray(", ".join(index.formats))
     corpus_files.save_arrays(path, arrays)
 
@@ -343,7 +339,7 @@ def _parsed(arrays: Mapping[str, np.ndarray], path: str, sizes: Mapping[str, int
         if field:
             parts[part][field] = value
     fields = parts["blocks"]
-    names = corpus_files.unpack_names(fields["files"])
+    names = fields["files"].tobytes().decode("utf-8", "surrogateescape").split("\0")
     fields["files"] = _find_files(names, fields["file_sizes"].tolist(), path, sizes)
     if fields["files"] is None:
         return None

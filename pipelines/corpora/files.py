@@ -191,13 +191,3 @@ def load_arrays(path: str) -> dict[str, np.ndarray] | None:
             return {name: arrays[name] for name in arrays.files}
     except ERRORS:
         return None  # incomplete, or written by another program
-
-
-def pack_names(names: Sequence[str]) -> np.ndarray:
-    """Packs names into an array of bytes."""
-    return np.frombuffer("\0".join(names).encode("utf-8", "surrogateescape"), np.uint8)
-
-
-def unpack_names(packed: np.ndarray) -> tuple[str, ...]:
-    """Unpacks names from ``pack_names``."""
-    return tuple(packed.tobytes().decode("utf-8", "surrogateescape").split("\0"))

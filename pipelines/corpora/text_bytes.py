@@ -7,7 +7,6 @@ import codecs
 import contextlib
 import gzip
 import io
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, TypeVar, cast
@@ -195,14 +194,3 @@ class _ReportingFile(io.RawIOBase):
         if self._on_read is not None:
             self._on_read(len(data))
         return len(data)
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._file.seek(offset, whence)
-        return self.tell()
-
-    def tell(self) -> int:
-        position: int = self._file.tell()
-        return position
