@@ -35,26 +35,26 @@ from .text_rules import AS_GOOGLE, GOOGLE, SEPARATOR, TextRules, TokenFinder
 NUM_CODE_POINTS = 0x110000
 REPLACEMENT_CHARACTER = 0xFFFD
 
-# Assigned in Unicode 15.0 or 15.1: first and last code point of each range.
-ASSIGNED_AFTER_14: tuple[tuple[int, int], ...] = (
-    *((0x0CF3, 0x0CF3), (0x0ECE, 0x0ECE), (0x2FFC, 0x2FFF), (0x31EF, 0x31EF), (0x10EFD, 0x10EFF)),
-    *((0x1123F, 0x11241), (0x11B00, 0x11B09), (0x11F00, 0x11F10), (0x11F12, 0x11F3A)),
-    *((0x11F3E, 0x11F59), (0x1342F, 0x1342F), (0x13439, 0x13455), (0x1B132, 0x1B132)),
-    *((0x1B155, 0x1B155), (0x1D2C0, 0x1D2D3), (0x1DF25, 0x1DF2A), (0x1E030, 0x1E06D)),
-    *((0x1E08F, 0x1E08F), (0x1E4D0, 0x1E4F9), (0x1F6DC, 0x1F6DC), (0x1F774, 0x1F776)),
-    *((0x1F77B, 0x1F77F), (0x1F7D9, 0x1F7D9), (0x1FA75, 0x1FA77), (0x1FA87, 0x1FA88)),
-    *((0x1FAAD, 0x1FAAF), (0x1FABB, 0x1FABD), (0x1FABF, 0x1FABF), (0x1FACE, 0x1FACF)),
-    *((0x1FADA, 0x1FADB), (0x1FAE8, 0x1FAE8), (0x1FAF7, 0x1FAF8), (0x2B739, 0x2B739)),
-    *((0x2EBF0, 0x2EE5D), (0x31350, 0x323AF)),
-)
+
+def _ranges(text: str) -> tuple[tuple[int, int], ...]:
+    """Parses ranges in hexadecimal into pairs of first and last code point."""
+    ends = (part.split("-") for part in text.split())
+    return tuple((int(first, 16), int([first, *last][-1], 16)) for first, *last in ends)
+
+
+# Assigned in Unicode 15.0 or 15.1.
+ASSIGNED_AFTER_14 = _ranges("""
+CF3 ECE 2FFC-2FFF 31EF 10EFD-10EFF 1123F-11241 11B00-11B09 11F00-11F10 11F12-11F3A 11F3E-11F59 1342F
+13439-13455 1B132 1B155 1D2C0-1D2D3 1DF25-1DF2A 1E030-1E06D 1E08F 1E4D0-1E4F9 1F6DC 1F774-1F776
+1F77B-1F77F 1F7D9 1FA75-1FA77 1FA87-1FA88 1FAAD-1FAAF 1FABB-1FABD 1FABF 1FACE-1FACF 1FADA-1FADB
+1FAE8 1FAF7-1FAF8 2B739 2EBF0-2EE5D 31350-323AF""")
 
 # Blocks that Google's tokenizer treats as Chinese characters, including unassigned code points.
-IDEOGRAPHS: tuple[tuple[int, int], ...] = (
-    *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)),
-    *((0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F)),
+IDEOGRAPHS = _ranges(
+    "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
 )
 
-# === Differences of ``tokenizers``, in hexadecimal ===
+# === Differences of ``tokenizers`` ===
 
 # Treated as letters, because their other properties were added after Unicode 8.
 _LETTERS_UNTIL_8 = """
@@ -76,12 +76,6 @@ _LATER_CAPITALS = {
 # Punctuation of Unicode 15 to 17 for the operation that splits words.
 _LATER_PUNCTUATION = """
 1B4E-1B4F 1B7F 10D6E 113D4-113D5 113D7-113D8 11B00-11B09 11BE1 11F43-11F4F 16D6D-16D6F 1E5FF"""
-
-
-def _ranges(text: str) -> tuple[tuple[int, int], ...]:
-    """Parses ranges into pairs of first and last code point."""
-    ends = (part.split("-") for part in text.split())
-    return tuple((int(first, 16), int([first, *last][-1], 16)) for first, *last in ends)
 
 
 # Google's tokenizer treats all of it as punctuation, although `$+<=>^`|~` are not in category P.

@@ -217,7 +217,7 @@ def learn_vocabulary(
         return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text))]
 
     def read() -> Iterator[list[str]]:
-        for batch in _batches(lines):
+        for batch in group_items(lines, len, _LINES_PER_BATCH, _CHARACTERS_PER_BATCH):
             yield [_without_long_words(line, split) for line in batch]
 
     characters = _count_characters(read(), split)
@@ -244,17 +244,12 @@ def learn_vocabulary(
     return vocab
 
 
-def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    return group_items(lines, len, _LINES_PER_BATCH, _CHARACTERS_PER_BATCH)
-
-
 def _without_long_words(line: str, split: Callable[[str], list[str]]) -> str:
     """Removes words that the tokenizer reads as [UNK].
 
     Merging the pairs of a megabyte without whitespace would take hours.
     """
-    # This check takes a twentieth of the time of the regular expression.
-    # The lengths of what blanks separate take a twentieth of the expression's time.
+    # The first check takes a twentieth of the time of the regular expression.
     if max(map(len, line.split()), default=0) <= MAX_WORD_LENGTH or not _LONG_RUN.search(line):
         return line
     return " ".join(word for word in split(line) if len(word) <= MAX_WORD_LENGTH)

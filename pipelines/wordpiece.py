@@ -73,26 +73,16 @@ def _replaced_characters(normalization: Normalization) -> frozenset[str]:
     return frozenset([" ", *removed])
 
 
-def _wordpiece_operation(
-    pieces: Sequence[str], unk_id: int, max_bytes_per_word: int, takes_words: bool = False
-) -> tensorflow_text.FastWordpieceTokenizer:
-    """Creates the operation that splits words into int32 ids; long words are [UNK].
-
-    Unless ``takes_words`` is set, it also splits texts into words.
-    """
-    model = _wordpiece_model(tuple(pieces), pieces[unk_id], max_bytes_per_word, takes_words)
-    return tensorflow_text.FastWordpieceTokenizer(
-        model_buffer=tf.constant(model), token_out_type=tf.int32
-    )
-
-
 @functools.lru_cache(maxsize=4)  # two per vocabulary, with 2 MB for BERT-base
 def _wordpiece_model(
-    pieces: tuple[str, ...], unknown: str, max_bytes_per_word: int, takes_words: bool
+    pieces: tuple[str, ...], unk_id: int, max_bytes_per_word: int, takes_words: bool
 ) -> np.ndarray:
-    """Builds the trie of a vocabulary in the format of tensorflow-text, (bytes,) uint8."""
+    """Builds the model of the operation that splits words into ids, (bytes,) uint8.
+
+    Long words are [UNK]. Unless ``takes_words`` is set, the operation also splits texts into words.
+    """
     built = build_fast_wordpiece_model(
-        list(pieces), max_bytes_per_word, CONTINUATION_PREFIX, unknown, takes_words, False
+        list(pieces), max_bytes_per_word, CONTINUATION_PREFIX, pieces[unk_id], takes_words, False
     )
     return np.frombuffer(built, np.uint8)
 
@@ -164,14 +154,20 @@ class BertTokenizer:
         normalization = Normalization.from_rules(self.do_lower_case, rules)
         limit = rules.max_word_length
         known = _matchable_pieces(self.vocab, normalization, rules.added_tokens)
-        pieces = [*known, AMBIGUOUS]
+        pieces = (*known, AMBIGUOUS)
+        models = [
+            _wordpiece_model(pieces, self.unk_id, limit, False),
+            _wordpiece_model(pieces, self.unk_id, limit * _MAX_BYTES_PER_CHARACTER, True),
+        ]
         with tf.init_scope(), tf.device("CPU:0"):
             self._normalizer = tensorflow_text.FastBertNormalizer(
                 model_buffer=tf.constant(build_normalizer_model(normalization))
             )
-            self._wordpiece = _wordpiece_operation(pieces, self.unk_id, limit)
-            self._word_tokenizer = _wordpiece_operation(
-                pieces, self.unk_id, limit * _MAX_BYTES_PER_CHARACTER, takes_words=True
+            self._wordpiece, self._word_tokenizer = (
+                tensorflow_text.FastWordpieceTokenizer(
+                    model_buffer=tf.constant(model), token_out_type=tf.int32
+                )
+                for model in models
             )
         self._split_words = WordSplitter(self.do_lower_case, rules)
         # Signs of added tokens: the id of a punctuation mark in the token, which is always a

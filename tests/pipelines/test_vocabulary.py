@@ -4,6 +4,7 @@ import pytest
 
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.corpora.sources import from_documents
+from bert_tf.pipelines.corpora.text_bytes import group_items
 from bert_tf.pipelines.pretraining.dataset import RowOptions, describe_rows
 from bert_tf.pipelines.vocabulary import learn_vocabulary
 from bert_tf.pipelines.vocabulary_warnings import marks_note, markup_note, unknown_note
@@ -66,10 +67,7 @@ def test_save_refuses_white_space(tmp_path, piece):
         (b"\n\n", "expected one piece per line"),
         (b"[PAD]\n[UNK]\n\n[CLS]\n[SEP]\n[MASK]\n", "line 3 is empty"),
         (b"[PAD]\n[CLS]\na\n[SEP]\n", r"lacks \[UNK\], \[MASK\]: expected .* 4 lines"),
-        (
-            b"[PAD]\n[UNK]\nthe\n[CLS]\n[SEP]\n[MASK]\nthe\n",
-            "'the' is on line 3 and line 7",
-        ),
+        (b"[PAD]\n[UNK]\nthe\n[CLS]\n[SEP]\n[MASK]\nthe\n", "'the' is on line 3 and line 7"),
         (b"[PAD]\n[UNK]\nab\xff\n", r"line 3 is not UTF-8 \(byte 14 of the file\)"),
     ],
 )
@@ -85,14 +83,10 @@ def test_faulty_vocabularies(tmp_path, content, message):
 # === Learning ===
 
 
-OTHER_KINDS = [
-    ("SentencePiece's", "▁{}"),  # KoBERT's
-    ("byte-level BPE's", "Ġ{}"),
-    ("BPE's", "{}</w>"),
-]
-
-
-@pytest.mark.parametrize(("kind", "spelled"), OTHER_KINDS)
+@pytest.mark.parametrize(
+    ("kind", "spelled"),
+    [("SentencePiece's", "▁{}"), ("byte-level BPE's", "Ġ{}"), ("BPE's", "{}</w>")],
+)
 def test_pieces_of_another_kind_of_tokenizer(kind, spelled):
     pieces = [*vocabulary.SPECIAL_TOKENS, *map(spelled.format, "abc"), *"abc"]
     message = (
@@ -160,10 +154,9 @@ def test_words_that_the_tokenizer_does_not_read_teach_nothing():
     assert any("xyxy" in piece for piece in vocab)
 
 
-def test_long_lines_are_few_at_a_time(monkeypatch):
-    monkeypatch.setattr(vocabulary, "_CHARACTERS_PER_BATCH", 5)
-    batches = vocabulary._batches(["abc", "de", "fghijk", "l"])
-    assert [*batches] == [["abc", "de"], ["fghijk"], ["l"]]
+def test_long_lines_are_few_at_a_time():
+    batches = group_items(["abc", "de", "fghijk", "l", "m", "n"], len, max_items=2, max_size=5)
+    assert [*batches] == [["abc", "de"], ["fghijk"], ["l", "m"], ["n"]]
 
 
 def test_iterators_lists_and_streams_agree():
