@@ -222,7 +222,7 @@ def character_offsets(contexts: tf.Tensor, byte_offsets: tf.Tensor) -> tf.Tensor
     characters = decode_characters(contexts)
     starts = tf.broadcast_to(characters.text_starts[:, None], tf.shape(byte_offsets))
     indices = tf.reshape(tf.stack([starts, starts + byte_offsets]), [-1])
-    counts = upper_bound(characters.global_starts, indices - 1)
+    counts = upper_bound(characters.starts, indices - 1)
     counts = tf.reshape(counts, tf.concat([[2], tf.shape(byte_offsets)], 0))
     return tf.where(byte_offsets < 0, byte_offsets, tf.cast(counts[1] - counts[0], tf.int64))
 
@@ -231,8 +231,7 @@ class _Characters(NamedTuple):
     """Characters of all distinct texts."""
 
     codes: tf.Tensor  # (C,) int32, code points
-    starts: tf.Tensor  # (C,) int64, first byte within the text
-    global_starts: tf.Tensor  # (C,) int64, ascending: first byte in the concatenated texts
+    starts: tf.Tensor  # (C,) int64, ascending: first byte in the concatenated texts
     text_starts: tf.Tensor  # (B,) int64, first byte of each text in the concatenated texts
 
 
@@ -241,8 +240,8 @@ def decode_characters(contexts: tf.Tensor) -> _Characters:
     distinct, which = tf.unique(contexts)
     codes, starts = tf.strings.unicode_decode_with_offsets(distinct, "UTF-8", errors="ignore")
     text_starts = row_bases(tf.cast(tf.strings.length(distinct), tf.int64))
-    global_starts = starts.values + tf.gather(text_starts, value_rows(starts.row_splits))
-    return _Characters(codes.values, starts.values, global_starts, tf.gather(text_starts, which))
+    all_starts = starts.values + tf.gather(text_starts, value_rows(starts.row_splits))
+    return _Characters(codes.values, all_starts, tf.gather(text_starts, which))
 
 
 def span_texts(
@@ -253,7 +252,7 @@ def span_texts(
     Omits invalid UTF-8, and trailing characters that the tokenizer removes. ``rows`` are the
     indices of the texts.
     """
-    text_starts, starts = tf.gather(characters.text_starts, rows), characters.global_starts
+    text_starts, starts = tf.gather(characters.text_starts, rows), characters.starts
     # upper_bound counts the characters before the span, which is the index of its first character.
     first = upper_bound(starts, text_starts + byte_starts - 1)
     indices = tf.ragged.range(first, upper_bound(starts, text_starts + byte_ends - 1))
@@ -261,7 +260,7 @@ def span_texts(
     texts = tf.strings.regex_replace(texts, _REMOVED_AT_END, r"\1")
     last = first + tf.strings.length(texts, unit="UTF8_CHAR") - 1
     last_bytes = tf.strings.length(_encode(characters, tf.ragged.range(last, last + 1)))
-    ends = tf.gather(characters.starts, last) + tf.cast(last_bytes, tf.int64)
+    ends = tf.gather(starts, last) - text_starts + tf.cast(last_bytes, tf.int64)
     return texts, byte_starts, ends
 
 

@@ -184,7 +184,7 @@ def has_most_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
     # (W, C): index of the token in its context.
     token = (windows.firsts - context_columns(windows))[:, None] + columns
     last = _last_window(length, room, stride)
-    nearest = _ceil_divide(2 * token - (room - 1) - stride, 2 * stride)
+    nearest = -((stride + (room - 1) - 2 * token) // (2 * stride))  # rounded up
     nearest = tf.clip_by_value(nearest, 0, tf.maximum(last - 1, 0))
 
     def context_in(window: tf.Tensor) -> tf.Tensor:
@@ -202,11 +202,7 @@ def has_most_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
 
 def _last_window(lengths: tf.Tensor, rooms: tf.Tensor, strides: tf.Tensor) -> tf.Tensor:
     """Returns the index of the first window that reaches the end of the context."""
-    return tf.maximum(_ceil_divide(lengths - rooms, strides), 0)
-
-
-def _ceil_divide(dividend: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
-    return -(-dividend // divisor)
+    return tf.maximum(-((rooms - lengths) // strides), 0)  # rounded up
 
 
 # === Tagged words: N sentences, W words of all of them, R rows ===

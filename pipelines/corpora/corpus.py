@@ -293,7 +293,7 @@ class Corpus:
             "The corpus has changed since it was opened: a block has a different number of "
             "documents. Rerun the command.",
         )
-        with tf.control_dependencies([] if unchanged is None else [unchanged]):
+        with tf.control_dependencies([unchanged]):
             documents = documents.with_flat_values(tf.identity(documents.flat_values))
         if self.is_member.all():
             return documents

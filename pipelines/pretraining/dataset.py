@@ -294,7 +294,7 @@ def _check_not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Token
     """Checks that a pool has a token; a corpus without tokens would be searched forever."""
     message = "No sentence of this pool (epoch, pool) has a token. Pass text as the input."
     check = tf.debugging.Assert(tf.size(tokens.ids) > 0, [message, epoch, pool])
-    with tf.control_dependencies([check] if check is not None else []):
+    with tf.control_dependencies([check]):
         return tokens._replace(ids=tf.identity(tokens.ids))
 
 
