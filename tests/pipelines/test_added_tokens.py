@@ -184,10 +184,8 @@ def test_of_texts_without_one_none_is_read_twice(with_added, monkeypatch):
         raise AssertionError(strings)
 
     monkeypatch.setattr(BertTokenizer, "_tokenize_exactly", twice)
-    assert with_added.tokenize(["a b", "new tok x-y newto"]).row_lengths().numpy().tolist() == [
-        2,
-        6,
-    ]
+    lengths = with_added.tokenize(["a b", "new tok x-y newto"]).row_lengths()
+    assert lengths.numpy().tolist() == [2, 6]
     with pytest.raises(AssertionError, match="NewTok"):
         with_added.tokenize(["a b", "a NewTok"])
 
@@ -195,17 +193,13 @@ def test_of_texts_without_one_none_is_read_twice(with_added, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"content": "x" * 257},
-            r"expected 1 to 256 characters without U\+0001 to U\+0004, got 257",
-        ),
+        ({"content": "x" * 257},
+         r"expected 1 to 256 characters without U\+0001 to U\+0004, got 257"),
         ({"content": "a\x01"}, r"characters without U\+0001 to U\+0004"),
-        (
-            {"content": " a", "normalized": True},
-            "^Added token ' a': whitespace at the ends is not supported with normalized=True",
-        ),
+        ({"content": " a", "normalized": True},
+         "^Added token ' a': whitespace at the ends is not supported with normalized=True"),
     ],
-)
+)  # fmt: skip
 def test_tokens_that_cannot_be_found_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         AddedToken(**{"id": 3, **fields})
@@ -216,9 +210,8 @@ def test_a_token_of_which_nothing_is_left_is_refused():
     rules = dataclasses.replace(AS_TOKENIZERS, added_tokens=(accent,))
     with pytest.raises(ValueError, match="is empty once normalized"):
         BertTokenizer([*PIECES, "\u0301"], True, rules)
-    assert BertTokenizer([*PIECES, "\u0301"], False, rules).tokenize(["a\u0301"]).to_list() == [
-        [A, len(PIECES)]
-    ]
+    cased = BertTokenizer([*PIECES, "\u0301"], False, rules)
+    assert cased.tokenize(["a\u0301"]).to_list() == [[A, len(PIECES)]]
 
 
 def test_special_tokens_are_found_or_parted_on_request():

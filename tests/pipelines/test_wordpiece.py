@@ -168,9 +168,7 @@ def test_offsets(tokenizer):
         ["hello\u0301", "中\ufeff", "!"],
         ["ΑΣ", ",", "é" * 201 + "\u0301", "Σ"],
     ]
-
-
-def test_offsets_into_ill_formed_text(tokenizer):
+    # Into ill-formed text.
     ids, starts, ends = tokenizer.tokenize_with_offsets([b"\xffhel\xe4\xb8lo \x80", "ΑΣ".encode()])
     assert ids.to_list() == [[8], [14]]
     assert starts.to_list() == [[1], [0]] and ends.to_list() == [[8], [4]]

@@ -82,21 +82,21 @@ PROSE = [
 PARAGRAPHS_TEXT = "One. Two.\nThree.\n\nFour。Five。\nSix\n\n\n\u200b\n\n"
 PARAGRAPHS = [["One.", "Two.", "Three."], ["Four。", "Five。", "Six"]]
 
-CASES = {
-    "google": (GOOGLE_TEXT, GOOGLE),
-    "wikiextractor": (WIKI_TEXT, WIKI),
-    "prose": (PROSE_TEXT, PROSE),
-    "paragraphs": (PARAGRAPHS_TEXT, PARAGRAPHS),
-}
-
 
 def decoded(documents):
     return [[line.decode() for line in document] for document in documents.to_list()]
 
 
-@pytest.mark.parametrize("text_format", CASES)
-def test_parses(text_format):
-    text, expected = CASES[text_format]
+@pytest.mark.parametrize(
+    ("text_format", "text", "expected"),
+    [
+        ("google", GOOGLE_TEXT, GOOGLE),
+        ("wikiextractor", WIKI_TEXT, WIKI),
+        ("prose", PROSE_TEXT, PROSE),
+        ("paragraphs", PARAGRAPHS_TEXT, PARAGRAPHS),
+    ],
+)
+def test_parses(text_format, text, expected):
     texts = [
         start + text.replace("\n", newline)
         for start in ("", "\ufeff")
@@ -120,25 +120,26 @@ def test_wiki_text_before_the_first_line_of_a_document_is_one():
 WRAPPED = "The rain had stopped, and\nthe town awoke. It was\nlate in the year of our\nlord.\n\n"
 ONE_LINE_PARAGRAPHS = "It rained. We stayed in.\n\nThe sun shone.\n\nWe went. He slept.\n"
 
-DETECTED = [
-    ("a.txt", "One.\nTwo.\n\nThree.\nFour.\n", "google"),
-    ("a", "One.\nTwo!\nThree?\n", "google"),
-    ("a.txt", WRAPPED, "prose"),
-    ("a.txt", ONE_LINE_PARAGRAPHS, "prose"),
-    ("a.txt", "It rains. We go. He came.\nIt is late. She slept.\n", "prose"),
-    ("a.md", "One.\nTwo.\n\nThree.\nFour.\n", "prose"),
-    ("a.MD.gz", "One.\nTwo.\n\nThree.\nFour.\n", "prose"),
-    ("a.txt", '\ufeff\n<doc id="1" url="u" title="t">\nt\n', "wikiextractor"),
-    ("a.txt", '{"text": "x"}\n{"text": "y"}\n', "jsonl"),
-    ("a.txt", '{"text": "a long first li', "jsonl"),
-    ("a.jsonl.gz", "", "jsonl"),
-    ("a.txt", "{not json}\nat all, it\nis not\n", "prose"),
-    ("a.txt", "{", "prose"),
-    ("a.txt", "", "prose"),
-]
 
-
-@pytest.mark.parametrize(("path", "head", "expected"), DETECTED)
+@pytest.mark.parametrize(
+    ("path", "head", "expected"),
+    [
+        ("a.txt", "One.\nTwo.\n\nThree.\nFour.\n", "google"),
+        ("a", "One.\nTwo!\nThree?\n", "google"),
+        ("a.txt", WRAPPED, "prose"),
+        ("a.txt", ONE_LINE_PARAGRAPHS, "prose"),
+        ("a.txt", "It rains. We go. He came.\nIt is late. She slept.\n", "prose"),
+        ("a.md", "One.\nTwo.\n\nThree.\nFour.\n", "prose"),
+        ("a.MD.gz", "One.\nTwo.\n\nThree.\nFour.\n", "prose"),
+        ("a.txt", '\ufeff\n<doc id="1" url="u" title="t">\nt\n', "wikiextractor"),
+        ("a.txt", '{"text": "x"}\n{"text": "y"}\n', "jsonl"),
+        ("a.txt", '{"text": "a long first li', "jsonl"),
+        ("a.jsonl.gz", "", "jsonl"),
+        ("a.txt", "{not json}\nat all, it\nis not\n", "prose"),
+        ("a.txt", "{", "prose"),
+        ("a.txt", "", "prose"),
+    ],
+)
 def test_detects(path, head, expected):
     assert corpus_formats.detect_format(path, head) == expected
 
@@ -335,29 +336,17 @@ def test_paragraphs_come_a_few_at_a_time(monkeypatch):
     assert chunks == [b"One.\n\nTwo.\n\n", b"Three.\nFour.\n\n", b"Five.\n\n"]
 
 
+STRING = "expected a string under 'text', got"
+NO_STRING = "Remove the line, or write its text as a string."
 BAD_LINES = [
-    (
-        b'{"text": "x"}\n{"text": x}\n',
-        r"a\.jsonl:2 is not JSON: Expecting value.* Every line must be one object such as "
-        r'{"text": "\.\.\."}\.$',
-    ),
-    (b'{"text": "x"}\n\n["x"]\n', r"a\.jsonl:3: expected a string under 'text', got another value"),
-    (
-        b'{"body": "x", "id": 1}\n',
-        "a.jsonl:1: expected a string under 'text', got the keys body, id",
-    ),
-    (
-        b'{"text": 1}\n',
-        "a.jsonl:1: expected a string under 'text', got 1. Remove the line, or write its text as a "
-        "string.",
-    ),
-    (
-        b'{"text": null}\n',
-        "a.jsonl:1: expected a string under 'text', got None. Remove the line, or write its text "
-        "as a string.",
-    ),
+    (b'{"text": "x"}\n{"text": x}\n', r"a\.jsonl:2 is not JSON: Expecting value.* Every line must "
+     r'be one object such as {"text": "\.\.\."}\.$'),
+    (b'{"text": "x"}\n\n["x"]\n', rf"a\.jsonl:3: {STRING} another value"),
+    (b'{"body": "x", "id": 1}\n', f"a.jsonl:1: {STRING} the keys body, id"),
+    (b'{"text": 1}\n', f"a.jsonl:1: {STRING} 1. {NO_STRING}"),
+    (b'{"text": null}\n', f"a.jsonl:1: {STRING} None. {NO_STRING}"),
     (b'{"text": "x"}\n{"text": "\xff"}\n', "a.jsonl is not UTF-8: invalid byte 0xff at byte .* 24"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("data", "message"), BAD_LINES)

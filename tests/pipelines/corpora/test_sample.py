@@ -8,7 +8,6 @@ import types
 import pytest
 
 from bert_tf.pipelines.corpora import sample as sample_corpus
-from bert_tf.pipelines.corpora.sample import read_prose
 from tests.anew import run_python
 
 FULL = "This module says what it is for. It has two parts. The first is long. The second is short."
@@ -170,25 +169,10 @@ def test_a_process_of_the_process_ahead_that_is_killed_ends_it():
     assert done.returncode == 1 and "BrokenProcessPool" in done.stderr
 
 
-def prose(text: str) -> list[list[str]]:
-    return list(read_prose(text))
-
-
-def test_markup_goes_and_words_stay():
-    text = (
-        "Uses :class:`~a.B`, :func:`run it <a.run>` and ``code``; *so* **it is**, *args is\n"
-        "not [1]_. See `the docs <http://x.y>`_ and [that page](http://z) for more."
-    )
-    assert prose(text) == [
-        [
-            "Uses a.B, run it and code; so it is, *args is not.",
-            "See the docs and that page for more.",
-        ]
-    ]
-
-
-def test_code_tables_and_headings_go():
-    text = """\
+MARKUP = """\
+Uses :class:`~a.B`, :func:`run it <a.run>` and ``code``; *so* **it is**, *args is
+not [1]_. See `the docs <http://x.y>`_ and [that page](http://z) for more."""
+CODE_TABLES_AND_HEADINGS = """\
 A heading that is underlined.
 =============================
 The text below the heading stays.
@@ -220,16 +204,7 @@ The text goes on after the block.
 Table of words that are not.
 ===== =====
 """
-    kept = [sentence for paragraph in prose(text) for sentence in paragraph]
-    assert kept == [
-        "The text below the heading stays.",
-        "The text goes on after the block.",
-        "This note is a sentence to keep.",
-    ]
-
-
-def test_lists_and_parameters_become_sentences():
-    text = """\
+LISTS_AND_PARAMETERS = """\
 Args:
   x: The first of the two numbers. It
     is always positive.
@@ -245,7 +220,19 @@ Returns:
 axis : int, optional
     The axis along which to sum.
 """
-    assert prose(text) == [
+PROSE = {
+    MARKUP: [
+        [
+            "Uses a.B, run it and code; so it is, *args is not.",
+            "See the docs and that page for more.",
+        ]
+    ],
+    CODE_TABLES_AND_HEADINGS: [
+        ["The text below the heading stays."],
+        ["The text goes on after the block."],
+        ["This note is a sentence to keep."],
+    ],
+    LISTS_AND_PARAMETERS: [
         ["The first of the two numbers.", "It is always positive."],
         ["The names that belong to it."],
         ["The number that comes last."],
@@ -253,35 +240,27 @@ axis : int, optional
         ["The second point to be made."],
         ["A number that is neither."],
         ["The axis along which to sum."],
-    ]
+    ],
+    "Too short now.": [],
+    "A sentence that does not end": [],
+    "The value x_1 y_2 z_3 is f(a) of it.": [],
+    "TODO: remove this as soon as possible.": [],
+    "The set {1, 2} has but two members.": [],
+    "This sentence is " + "very " * 200 + "long.": [],
+}
+SENTENCES = [
+    ["It is so indeed.", "Is it so indeed?", "It is so indeed!"],
+    ["There is much to see, e.g. Paris and Rome.", "No. 5 is here too."],
+    ['He said "stop it."', "Then he left it."],
+    ["By J. R. Smith, i.e. Bob.", "It is not so."],
+    ["This is point a.", "This is point b."],
+    ["Version 3.11 of it. also this one."],
+    ["One etc. and one more."],
+]
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "Too short now.",
-        "A sentence that does not end",
-        "The value x_1 y_2 z_3 is f(a) of it.",
-        "TODO: remove this as soon as possible.",
-        "The set {1, 2} has but two members.",
-        "This sentence is " + "very " * 200 + "long.",
-    ],
+    ("text", "expected"), [*PROSE.items(), *((" ".join(case), [case]) for case in SENTENCES)]
 )
-def test_what_is_not_prose(text):
-    assert prose(text) == []
-
-
-@pytest.mark.parametrize(
-    "sentences",
-    [
-        ["It is so indeed.", "Is it so indeed?", "It is so indeed!"],
-        ["There is much to see, e.g. Paris and Rome.", "No. 5 is here too."],
-        ['He said "stop it."', "Then he left it."],
-        ["By J. R. Smith, i.e. Bob.", "It is not so."],
-        ["This is point a.", "This is point b."],
-        ["Version 3.11 of it. also this one."],
-        ["One etc. and one more."],
-    ],
-)
-def test_where_sentences_end(sentences):
-    assert prose(" ".join(sentences)) == [sentences]
+def test_sentences_of_prose(text, expected):
+    assert list(sample_corpus.read_prose(text)) == expected

@@ -120,57 +120,33 @@ def test_a_line_that_is_too_long_is_named_in_every_format(tmp_path, monkeypatch,
         sources.open_corpus(str(path), cache_dir=str(tmp_path / "cache"))
 
 
+NAMED_OTHERWISE = (
+    "{} is {} according to its name or first line. Pass --input_format={}, or omit the flag."
+)
 BAD_INPUTS = {
-    "*.tex": (
-        {},
-        "No file matches '{0}/*.tex'. Pass comma-separated paths or glob patterns of text files.",
-    ),
     "white.txt": ({}, "No documents in {0}/white.txt, read as prose"),
     "bad.txt": ({}, "{0}/bad.txt is not UTF-8: invalid byte 0xe9 at byte offset 8 (invalid continu"
                 "ation byte). Convert the file, for example with iconv."),
     "bad.*t": ({"block_bytes": 5}, "bad.txt is not UTF-8: invalid byte 0xe9 at byte offset 8"),
     "bad.gz": ({}, "bad.gz is not UTF-8: invalid byte 0xe9 at byte offset 8"),
     "cut.gz": ({}, "cut.gz is damaged or incomplete"),
-    "list.jsonl": (
-        {},
-        "list.jsonl needs a cache folder, because JSON lines and large gzip files are packed into "
-        "blocks. Pass cache_dir.",
-    ),
-    "white.*": (
-        {"input_format": "wikiextractor"},
-        "white.txt has no line that starts with '<doc ', as in WikiExtractor's output. "
-        "Pass its format, one of google, wikiextractor, prose, jsonl.",
-    ),
-    "list.js*": (
-        {"input_format": "prose"},
-        "list.jsonl is jsonl according to its name or first line. Pass "
-        "--input_format=jsonl, or omit the flag.",
-    ),
-    "array.*": (
-        {"input_format": "google"},
-        "array.json.gz is jsonl according to its name or first line. Pass "
-        "--input_format=jsonl, or omit the flag.",
-    ),
-    "objects": (
-        {"input_format": "prose"},
-        "objects is jsonl according to its name or first line. Pass "
-        "--input_format=jsonl, or omit the flag.",
-    ),
-    "wiki.*": (
-        {"input_format": "prose"},
-        "wiki.txt is wikiextractor according to its name or first line. Pass "
-        "--input_format=wikiextractor, or omit the flag.",
-    ),
-    "white.txt,rows.csv": (
-        {},
-        "rows.csv: expected plain text, got a .csv file. Write its texts to a .jsonl or .txt file, "
-        "or pass --input_format=prose.",
-    ),
+    "list.jsonl": ({}, "list.jsonl needs a cache folder, because JSON lines and large gzip files "
+                   "are packed into blocks. Pass cache_dir."),
+    "white.*": ({"input_format": "wikiextractor"}, "white.txt has no line that starts with '<doc "
+                "', as in WikiExtractor's output. Pass its format, one of google, wikiextractor, "
+                "prose, jsonl."),
+    **{
+        f"{file[:-1]}*": ({"input_format": given}, NAMED_OTHERWISE.format(file, kind, kind))
+        for file, given, kind in (
+            ("list.jsonl", "prose", "jsonl"), ("array.json.gz", "google", "jsonl"),
+            ("objects", "prose", "jsonl"), ("wiki.txt", "prose", "wikiextractor"),
+        )
+    },
+    "white.txt,rows.csv": ({}, "rows.csv: expected plain text, got a .csv file. Write its texts to "
+                           "a .jsonl or .txt file, or pass --input_format=prose."),
     "rows.tsv.gz": ({}, "rows.tsv.gz: expected plain text, got a .tsv file."),
-    "x": (
-        {"input_format": "xml"},
-        "Unknown corpus format 'xml': expected one of google, wikiextractor, prose, jsonl.",
-    ),
+    "x": ({"input_format": "xml"},
+          "Unknown corpus format 'xml': expected one of google, wikiextractor, prose, jsonl."),
     "y": ({"block_bytes": 0}, "block_bytes=0: expected at least 1."),
 }  # fmt: skip
 
@@ -178,16 +154,20 @@ BAD_INPUTS = {
 @pytest.mark.parametrize("name", BAD_INPUTS)
 def test_says_what_is_wrong_with_the_input(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "white.txt").write_text(" \n\n \n")
-    (tmp_path / "bad.txt").write_bytes(b"One.\n\nTw\xe9.\n")
-    (tmp_path / "bad.gz").write_bytes(gzip.compress(b"One.\n\nTw\xe9.\n"))
-    (tmp_path / "cut.gz").write_bytes(gzip.compress(GOOGLE.encode())[:-20])
-    (tmp_path / "list.jsonl").write_text('{"title": "x"}\n')
-    (tmp_path / "array.json.gz").write_bytes(gzip.compress(b'[\n{"text": "x"}\n]\n'))
-    (tmp_path / "objects").write_text('{"text": "x"}\n')
-    (tmp_path / "wiki.txt").write_text(WIKI)
-    (tmp_path / "rows.csv").write_text("text,label\nIt rains.,a\n")
-    (tmp_path / "rows.tsv.gz").write_bytes(gzip.compress(b"text\tlabel\nIt rains.\ta\n"))
+    files = {
+        "white.txt": b" \n\n \n",
+        "bad.txt": b"One.\n\nTw\xe9.\n",
+        "bad.gz": gzip.compress(b"One.\n\nTw\xe9.\n"),
+        "cut.gz": gzip.compress(GOOGLE.encode())[:-20],
+        "list.jsonl": b'{"title": "x"}\n',
+        "array.json.gz": gzip.compress(b'[\n{"text": "x"}\n]\n'),
+        "objects": b'{"text": "x"}\n',
+        "wiki.txt": WIKI.encode(),
+        "rows.csv": b"text,label\nIt rains.,a\n",
+        "rows.tsv.gz": gzip.compress(b"text\tlabel\nIt rains.\ta\n"),
+    }
+    for file, content in files.items():
+        (tmp_path / file).write_bytes(content)
     options, message = BAD_INPUTS[name]
     with pytest.raises(ValueError, match=re.escape(message.format(tmp_path))):
         sources.open_corpus(f"{tmp_path}/{name}", **options)

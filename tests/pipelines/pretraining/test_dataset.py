@@ -206,32 +206,31 @@ def _long_texts(count, words):
     return [[" ".join(random.Random(i).choices(WORDS, k=words))] for i in range(count)]
 
 
+def _coverage(documents, **options):
+    rows = RowOptions(max_seq_length=16, **options)
+    return measure_coverage(from_documents(documents), TOKENIZER, rows)
+
+
 @pytest.mark.parametrize(("count", "words"), [(60, 400), (200, 27)])
 def test_texts_without_full_stops_reach_rows_and_half_of_their_labels_are_random(count, words):
-    corpus = from_documents(_long_texts(count, words))
-    share, tokens, random = measure_coverage(corpus, TOKENIZER, RowOptions(max_seq_length=16))
+    documents = _long_texts(count, words)
+    share, tokens, random = _coverage(documents)
     assert tokens == count * words and share > 0.85 and abs(random - 0.5) < 0.25
-    labels = _rows(corpus, batch_size=64)["next_sentence_labels"]
+    labels = _rows(from_documents(documents), batch_size=64)["next_sentence_labels"]
     assert abs(labels.mean() - 0.5) < 3 * 0.5 / len(labels) ** 0.5
-    assert measure_coverage(corpus, TOKENIZER, RowOptions(max_seq_length=16, pairs=False))[0] == 1
+    assert _coverage(documents, pairs=False)[0] == 1
 
 
 def test_the_share_is_of_a_sample_and_counts_no_token_twice():
     # Two sentences fill a row, and a pair of them is truncated to 13 tokens.
-    even = from_documents([["w1 " * 7, "w2 " * 6] * 2000, ["w3 " * 7, "w4 " * 6] * 2000])
-    assert (
-        measure_coverage(even, TOKENIZER, RowOptions(max_seq_length=16, short_seq_prob=0))[0] == 1
-    )
-    over = from_documents([["w1 " * 12, "w2 " * 12] * 2000, ["w3 " * 12, "w4 " * 12] * 2000])
-    share, *_ = measure_coverage(over, TOKENIZER, RowOptions(max_seq_length=16, short_seq_prob=0))
+    even = [["w1 " * 7, "w2 " * 6] * 2000, ["w3 " * 7, "w4 " * 6] * 2000]
+    assert _coverage(even, short_seq_prob=0)[0] == 1
+    over = [["w1 " * 12, "w2 " * 12] * 2000, ["w3 " * 12, "w4 " * 12] * 2000]
+    share, *_ = _coverage(over, short_seq_prob=0)
     # A pair of 24 tokens keeps 13; a random pair only counts the 7 of A, and its B comes again.
     np.testing.assert_allclose(share, 13 / 24, rtol=0.05)
-    large = from_documents([["w1 " * 250_000]] * 10)
-    assert measure_coverage(large, TOKENIZER, RowOptions(max_seq_length=16, pairs=False)) == (
-        1,
-        1_000_000,
-        0,
-    )
+    large = [["w1 " * 250_000]] * 10
+    assert _coverage(large, pairs=False) == (1, 1_000_000, 0)
 
 
 def test_pools_are_capped_by_bytes():

@@ -250,38 +250,25 @@ def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
 @pytest.mark.parametrize(
     ("output", "flags", "sentence"),
     [
-        (
-            "out",
-            ["--runner=DirectRunner"],
-            "--runner needs one output file per worker. Pass --output_file=NAME@N.",
-        ),
-        (
-            "out",
-            ["--max_seq_lenght=5"],
-            "Unknown flags --max_seq_lenght=5: pass flags of this command [(]--help=all[)], or "
-            "--runner for those of Apache Beam.",
-        ),
+        ("out", ["--runner=DirectRunner"],
+         "--runner needs one output file per worker. Pass --output_file=NAME@N."),
+        ("out", ["--max_seq_lenght=5"],
+         "Unknown flags --max_seq_lenght=5: pass flags of this command [(]--help=all[)], or "
+         "--runner for those of Apache Beam."),
         *(
-            pytest.param("out@2", flags, sentence, marks=needs_beam)
+            pytest.param("out@2", flags.split(), sentence, marks=needs_beam)
             for flags, sentence in (
-                (
-                    ["--runner=direct", "--directt=1"],
-                    "Unknown flags --directt=1: neither this command [(]--help=all[)] nor the "
-                    "Apache Beam runner defines them.",
-                ),
-                (
-                    [f"--runner={DASK[:-1]}"],
-                    f"--runner={DASK[:-1]}: Apache Beam has no such runner [(]",
-                ),
-                (
-                    ["--runner=a.B"],
-                    "--runner=a.B: Apache Beam has no such runner [(]No module named",
-                ),
-                (["--runner=Spar"], "Unexpected pipeline runner: Spar"),
+                ("--runner=direct --directt=1",
+                 "Unknown flags --directt=1: neither this command [(]--help=all[)] nor the Apache "
+                 "Beam runner defines them."),
+                (f"--runner={DASK[:-1]}",
+                 f"--runner={DASK[:-1]}: Apache Beam has no such runner [(]"),
+                ("--runner=a.B", "--runner=a.B: Apache Beam has no such runner [(]No module named"),
+                ("--runner=Spar", "Unexpected pipeline runner: Spar"),
             )
         ),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(world, tmp_path, output, flags, sentence):
     with pytest.raises(ValueError, match=f"^{sentence}"):
         run_main(command, *arguments(world, tmp_path / output, *flags))

@@ -116,8 +116,7 @@ def test_large_records_across_read_borders(files, monkeypatch):
     expected = open_records(files)
     monkeypatch.setattr(tfrecords, "_READ_BYTES", 11)
     tfrecords._open.cache_clear()
-    found = open_records(files)
-    assert_equal(found, expected)
+    assert_equal(open_records(files), expected)
 
 
 def test_fingerprint_and_matching(files):
@@ -239,14 +238,6 @@ def assert_equal(first, second):
     np.testing.assert_array_equal(first.values, second.values)
 
 
-def test_blocks(folder):
-    owners, offsets, sizes = opened(folder).blocks
-    record = os.path.getsize(folder / "c") // 6
-    assert owners.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
-    assert offsets.tolist() == [record * number for number in (0, 3, 6, 0, 3, 6, 0, 3)]
-    assert sizes.tolist() == [3, 3, 1, 3, 3, 1, 3, 3]
-
-
 def test_without_a_folder_a_process_reads_once(folder, read):
     tfrecords._open.cache_clear()
     assert open_records(f"{folder}/*") is open_records(f"{folder}/*")
@@ -299,25 +290,27 @@ def _huge():
 
 
 @pytest.mark.parametrize(
-    ("change", "files_read"),
+    "change",
     [
-        (lambda data: data, []),
-        (lambda data: data[:-30], ["a", "b", "c"]),
-        (lambda data: _zipped(data, zipfile.ZIP_DEFLATED), ["a", "b", "c"]),
-        (lambda data: _zipped(data, counts=_array([7, 7, 10**15])), ["a", "b", "c"]),
-        (lambda data: _zipped(data, counts=_array([7, 7, -6])), ["a", "b", "c"]),
-        (lambda data: _zipped(data, counts=_array(["7", "7", "6"], np.str_)), ["a", "b", "c"]),
-        (lambda data: _zipped(data, counts=_huge()), ["a", "b", "c"]),
-        (lambda data: _zipped(data, offsets=_array([0] * 7 + [10**9])), ["a", "b", "c"]),
-        (lambda data: _zipped(data, values=_array([[1, 2]] * 3)), ["a", "b", "c"]),
+        lambda data: data,
+        lambda data: data[:-30],
+        lambda data: _zipped(data, zipfile.ZIP_DEFLATED),
+        lambda data: _zipped(data, counts=_array([7, 7, 10**15])),
+        lambda data: _zipped(data, counts=_array([7, 7, -6])),
+        lambda data: _zipped(data, counts=_array(["7", "7", "6"], np.str_)),
+        lambda data: _zipped(data, counts=_huge()),
+        lambda data: _zipped(data, offsets=_array([0] * 7 + [10**9])),
+        lambda data: _zipped(data, values=_array([[1, 2]] * 3)),
     ],
 )
 def test_nothing_is_read_a_second_time_but_where_the_index_is_damaged(
-    folder, tmp_path, read, change, files_read
+    folder, tmp_path, read, change
 ):
     first = opened(folder, tmp_path / "cache")
     (index,) = (tmp_path / "cache").iterdir()
-    index.write_bytes(change(index.read_bytes()))
+    data = index.read_bytes()
+    index.write_bytes(change(data))
+    damaged = index.read_bytes() != data
     read.clear()
     assert_equal(opened(folder, tmp_path / "cache"), first)
-    assert sorted(read) == files_read
+    assert sorted(read) == (["a", "b", "c"] if damaged else [])
