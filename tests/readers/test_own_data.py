@@ -123,8 +123,5 @@ def test_lists_as_programs_spell_them(write, spell):
 def test_names_in_brackets_are_names(write, name):
     path = write("a.jsonl", [{"text": "so", "label": name}, {"text": "it", "label": "[1, -2]"}])
     columns = {"text_columns": ["text"], "label_column": "label"}
-    assert [item.label for item in read_multilabel(path, **columns).items] == [
-        (name,),
-        ("1", "-2"),
-    ]
+    assert [item.label for item in read_multilabel(path, **columns).items] == [(name,), ("1", "-2")]
     assert is_word(name) and not is_word('["a"b]')

@@ -28,11 +28,7 @@ DOCUMENT = {"id": ["Ünë", 1.5, None]}
 
 @pytest.mark.parametrize(
     "content",
-    [
-        TEXT.encode(),
-        b"\xef\xbb\xbf" + TEXT.encode(),
-        gzip.compress(TEXT.encode()),
-    ],
+    [TEXT.encode(), b"\xef\xbb\xbf" + TEXT.encode(), gzip.compress(TEXT.encode())],
     ids=["plain", "byte order mark", "gzip"],
 )
 def test_every_form_holds_the_same(tmp_path, content):

@@ -81,14 +81,8 @@ TEXT_COLUMNS = "expected a list of 1 to 2 column names."
         (options(doc_stride="abc"), f"doc_stride is 'abc', {A_COUNT}"),
         (options(doc_stride=0), f"doc_stride is 0, {A_COUNT}"),
         (options(max_query_length=1.5), f"max_query_length is 1.5, {A_COUNT}"),
-        (
-            options(n_best_size=1e9),
-            "n_best_size is 1000000000.0, expected ",
-        ),
-        (
-            options(n_best_size=10**9),
-            "n_best_size is 1000000000, expected ",
-        ),
+        (options(n_best_size=1e9), "n_best_size is 1000000000.0, expected "),
+        (options(n_best_size=10**9), "n_best_size is 1000000000, expected "),
         (options(max_answer_length=True), f"max_answer_length is True, {A_COUNT}"),
         (options(max_answer_length=10**99), f"max_answer_length is {10**99}, {A_COUNT}"),
         (options(with_null="false"), "with_null is 'false', expected true or false or null."),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bert_tf.evaluation.scores import compare_entities, total
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import BadRows
 from bert_tf.tasks.tagging.entities import (
@@ -15,9 +16,13 @@ from bert_tf.tasks.tagging.entities import (
 )
 from bert_tf.tasks.tagging.reader import read_tagging
 
-from .entity_scores import entity_scores
-
 TYPES = ("PER", "LOC", "MISC")
+
+
+def entity_scores(true, predicted):
+    """The scores of the entities of all types; both have the tags of each sequence."""
+    entities = [*zip(find_all(true), find_all(predicted), strict=True)]
+    return total(compare_entities(true, predicted, entities).classes.values())
 
 
 def _random_tags(seed, count=40):
@@ -92,7 +97,7 @@ def test_schemes_are_converted(seed):
     assert iob1 != iob2
     for tags in (iob1, iob2, _with_ends(iob2, "E", "S"), _with_ends(iob2, "L", "U")):
         assert as_iob2(tags) == iob2
-    scores = entity_scores(iob1, iob2).overall
+    scores = entity_scores(iob1, iob2)
     assert scores.num_true == scores.num_correct == scores.num_predicted > 50
 
 
@@ -150,22 +155,19 @@ def test_equals_seqeval_where_tags_say_the_end(form, seed):
     """Valid tags by its strict mode; those of BIOES in any order by its default, too."""
     seqeval = pytest.importorskip("seqeval.scheme")
     metrics = pytest.importorskip("seqeval.metrics")
-    scheme, *ends = {
-        "BIOES": (seqeval.IOBES, "E", "S"),
-        "BILOU": (seqeval.BILOU, "L", "U"),
-    }[form]
+    scheme, *ends = {"BIOES": (seqeval.IOBES, "E", "S"), "BILOU": (seqeval.BILOU, "L", "U")}[form]
     true, other = (
         _with_ends([_written(parts, "IOB2") for parts in _random_entities(each)], *ends)
         for each in (seed, seed + 9)
     )
     predicted = [(two * len(one))[: len(one)] for one, two in zip(true, other, strict=True)]
     valid = _with_ends(as_iob2(predicted), *ends)
-    ours = entity_scores(true, valid).overall
+    ours = entity_scores(true, valid)
     theirs = metrics.f1_score(true, valid, mode="strict", scheme=scheme)
     assert ours.f1 == pytest.approx(theirs) and 0 < theirs < 1
     if form == "BIOES":
         altered = _altered(predicted, seed)
-        ours = entity_scores(true, altered).overall
+        ours = entity_scores(true, altered)
         assert ours.f1 == pytest.approx(metrics.f1_score(true, altered))
         spelled = [[(e.type, e.start, e.end - 1) for e in found] for found in find_all(altered)]
         assert spelled == list(map(metrics.sequence_labeling.get_entities, altered))

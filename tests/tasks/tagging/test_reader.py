@@ -1,11 +1,13 @@
-"""One's own tables of tagged words."""
+"""One's own tables of tagged words, and CoNLL's column files."""
 
+import gzip
 import re
 
 import pytest
 
 from bert_tf.readers.examples import TaggedExample
-from bert_tf.tasks.tagging.reader import read_tagging
+from bert_tf.tasks.tagging.entities import find_all
+from bert_tf.tasks.tagging.reader import read_conll, read_tagging
 
 
 def test_tagging(write):
@@ -118,3 +120,222 @@ def test_words_of_sentences_a_row_each_are_refused(write, header, rows, label):
     grouped.to_json(path + ".jsonl", orient="records", lines=True)
     items = read_tagging(path + ".jsonl", **columns).items
     assert [item.words for item in items] == [("Mira", "runs"), ("So",)]
+
+
+# === CoNLL's files: sentences, documents, schemes, and the line of what is not valid ===
+
+CONLL_2003 = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP I-ORG
+rejects VBZ B-VP O
+German JJ B-NP I-MISC
+
+Peter NNP B-NP I-PER
+Blackburn NNP I-NP I-PER
+
+-DOCSTART- -X- -X- O
+
+York NNP B-NP I-LOC
+Paris NNP B-NP B-LOC
+"""
+
+IOB2 = "Ann\tB-PER\nLee\tI-PER\nsang\tO\n\n\n \t\nin\tO\nRome\tB-LOC\nItaly\tB-LOC"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_text(text, encoding="utf-8", **arguments):
+        path = tmp_path / "a.txt"
+        path.write_bytes(text.encode(encoding))
+        return read_conll(str(path), encoding=encoding, **arguments)
+
+    return read_text
+
+
+def test_iob1_with_documents(read, tmp_path):
+    expected = [
+        TaggedExample("0", ("EU", "rejects", "German"), ("B-ORG", "O", "B-MISC"), 0),
+        TaggedExample("1", ("Peter", "Blackburn"), ("B-PER", "I-PER"), 0),
+        TaggedExample("2", ("York", "Paris"), ("B-LOC", "B-LOC"), 1),
+    ]
+    examples = read(CONLL_2003)
+    assert examples.items == expected
+    assert examples.labels == (
+        *("O", "B-LOC", "I-LOC", "B-MISC", "I-MISC", "B-ORG", "I-ORG", "B-PER", "I-PER"),
+    )
+    assert read(CONLL_2003.replace("\n", "\r\n")) == examples
+    packed = tmp_path / "a.gz"
+    packed.write_bytes(gzip.compress(CONLL_2003.encode()))
+    assert read_conll(str(packed)) == examples
+
+
+def test_iob2_without_documents(read):
+    examples = read(IOB2)
+    assert examples.items == [
+        TaggedExample("0", ("Ann", "Lee", "sang"), ("B-PER", "I-PER", "O"), 0),
+        TaggedExample("1", ("in", "Rome", "Italy"), ("O", "B-LOC", "B-LOC"), 0),
+    ]
+
+
+def test_columns_are_parted_by_blanks_and_tabs_alone(read):
+    examples = read("1\u00a0000  N \t O \n\u2028 P O\n", labelled=True)
+    assert examples.items[0].words == ("1\u00a0000", "\u2028")
+    assert examples.labels == ("O",)
+
+
+def test_encoding(read):
+    assert read("señor B-PER\n", encoding="latin-1").items[0].words == ("señor",)
+
+
+def test_words_without_tags(read):
+    examples = read("-DOCSTART-\n\nAnn\nsang well\n\n-DOCSTART-\nYes\n", labelled=False)
+    assert examples.items == [
+        TaggedExample("0", ("Ann", "sang"), None, 0),
+        TaggedExample("1", ("Yes",), None, 1),
+    ]
+    assert examples.labels == ()
+    with pytest.raises(ValueError, match="line 3: expected a word and its tag, got one column"):
+        read("-DOCSTART-\n\nAnn\nsang\n")
+
+
+def test_an_entity_may_go_on_behind_a_sentence(read):
+    text = "In O\n. B-LOC\n\nSan I-LOC\nMarino I-LOC\n\nAnn B-PER\n"
+    assert [item.tags for item in read(text).items] == [
+        ("O", "B-LOC"),
+        ("B-LOC", "I-LOC"),
+        ("B-PER",),
+    ]
+    # But not into another document, nor as another type.
+    for text, kind in (
+        ("In O\n. B-LOC\n\n-DOCSTART- O\nSan I-LOC\n\nAnn B-PER\n", "LOC"),
+        ("In O\n. B-LOC\n\n\nSan I-PER\n\nAnn B-PER\n", "PER"),
+    ):
+        message = f"line 5: Tag 0 is 'I-{kind}': in IOB2 an entity begins with B-{kind}"
+        with pytest.raises(ValueError, match=message):
+            read(text)
+
+
+def test_the_scheme_is_that_of_most_sentences(read):
+    iob1 = CONLL_2003.replace("rejects VBZ B-VP O", "rejects VBZ B-VP B-LOC")
+    message = (
+        "line 4: Tag 1 is 'B-LOC' after 'I-ORG': in IOB1 an entity begins with I-LOC "
+        "unless it follows another LOC"
+    )
+    with pytest.raises(ValueError, match=message):
+        read(iob1)
+
+
+@pytest.mark.parametrize(("scheme", "last", "single"), [("BIOES", "E", "S"), ("BILOU", "L", "U")])
+def test_tags_that_say_where_an_entity_ends(read, scheme, last, single):
+    tags = ("B-PER", f"{last}-PER", "O", f"{single}-LOC", "B-LOC", "I-LOC", f"{last}-LOC")
+    text = "".join(f"word{n} {tag}\n" for n, tag in enumerate(tags))
+    examples = read(text)
+    assert examples.items[0].tags == tags
+    assert examples.labels == (
+        "O", "B-LOC", "I-LOC", f"{last}-LOC", f"{single}-LOC",
+        "B-PER", "I-PER", f"{last}-PER", f"{single}-PER",
+    )  # fmt: skip
+    converted = read(text, labels=read(IOB2).labels).items[0].tags
+    assert converted == ("B-PER", "I-PER", "O", "B-LOC", "B-LOC", "I-LOC", "I-LOC")
+    broken = text.replace(f"6 {last}-LOC", "6 O")
+    ends = f"in {scheme} an entity ends with {last}-LOC or is {single}-LOC"
+    message = f"line 15: Tag 6 is 'O' after 'I-LOC': {ends}"
+    with pytest.raises(ValueError, match=message):
+        read(f"{text}\n{broken}")
+    message = f"line 14: Tag 5, the last one, is 'I-LOC': {ends}"
+    with pytest.raises(ValueError, match=message):
+        read(f"{text}\n{text.rsplit('word6')[0]}")
+    message = f"line 21: Tag 0 is '{single}-LOC': IOB2 has no prefix {single}-"
+    with pytest.raises(ValueError, match=message):
+        read(f"{IOB2}\n\n{IOB2}\n\nRome {single}-LOC\n")
+
+
+def test_known_tags(read):
+    labels = read(IOB2).labels
+    assert labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    examples = read("Rome B-LOC\nItaly I-LOC\n", labels=labels)
+    assert examples.labels == labels
+    message = "line 2: expected one of O, B-LOC, I-LOC, B-PER, I-PER, got the tag 'B-ORG'"
+    with pytest.raises(ValueError, match=message):
+        read("Rome B-LOC\nUN B-ORG\n", labels=labels)
+
+
+def test_no_sentence(read):
+    for text in ("", "\n\n", "-DOCSTART- O\n\n"):
+        with pytest.raises(
+            ValueError, match="a.txt has no rows. Use a file with at least one example"
+        ):
+            read(text)
+
+
+NUMBERS = "1 Ann B-PER O\n2 sang O O\n\n1 It O O\n2 rained O O\n"
+NO_WORDS = {
+    "numbers": (NUMBERS, "1 Ann B-PER O"),
+    "numbers from 0": ("0 Ann B-PER\n1 sang O\n", "0 Ann B-PER"),
+    "CoNLL-U": ("1-2 vamos _ O\n1 ir O O\n2 nos O O\n2.1 a O O\n3 x O O\n", "1-2 vamos _ O"),
+    "GermEval": (f"#\thttp://a.de [2009-10-17]\n{NUMBERS}", "# http://a.de [2009-10-17]"),
+    "MultiCoNER": ("# id 5ce domain=en\nAnn _ _ B-PER\n", "# id 5ce domain=en"),
+    "OntoNotes": (
+        "#begin document (a); part 000\na 0 Ann B-PER\n",
+        "#begin document (a); part 000",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", NO_WORDS)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_comments_and_numbers_are_not_read_as_words(read, form, labelled):
+    text, first = NO_WORDS[form]
+    message = (
+        f"a.txt, line 1: expected a word first and its tag last, got {first!r}. Remove comments "
+        "and columns before the words, for example with 'cut -f2,3' if tabs separate columns."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(text, labelled=labelled, skip_bad_rows=True)
+
+
+def test_words_that_are_numbers_or_begin_with_a_hash(read):
+    for text in ("1 O\n2 O\n\nAnn B-PER\nsang O\n", "1 O\n\n1 O\n", "1 O\n2 O\n4 O\n",
+                 "# O\n1 O\n", "#rome B-LOC\nx O\n"):  # fmt: skip
+        assert read(text).items[0].words[0] == text.split(" ")[0]
+    for text in ("#\na\n", "#rome\nis well\n", "#rome NN _\nis VB _\n"):
+        assert read(text, labelled=False).items[0].words[0] == text.split()[0]
+
+
+# Sentences, words and documents of the published files, and the tasks' own counts of entities.
+REAL = {"esp.testb": (1517, 51533, 1), "ned.testa": (2895, 37687, 74)}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files(unpacked, name):
+    examples = read_conll(str(unpacked("ner/conll2002.zip") / "conll2002" / name))
+    words = sum(len(item.words) for item in examples.items)
+    assert (len(examples.items), words, examples.items[-1].document + 1) == REAL[name]
+    assert examples.skipped == []
+    assert len(examples.labels) == 9
+    if name == "esp.testb":
+        found = find_all([item.tags for item in examples.items])
+        kinds = [entity.type for entities in found for entity in entities]
+        counts = {kind: kinds.count(kind) for kind in ("LOC", "MISC", "ORG", "PER")}
+        # conlleval's counts of this file, and one more MISC: that which a sentence's end cuts.
+        assert counts == {"LOC": 1084, "MISC": 340, "ORG": 1400, "PER": 735}
+
+
+def test_what_files_leave_that_were_joined_or_cut_short(read):
+    examples = read(CONLL_2003 + "\n\ufeff" + CONLL_2003 + "\n")
+    assert [item.document for item in examples.items] == [0, 0, 1, 2, 2, 3]
+    assert examples.items[3].words == examples.items[0].words
+    with pytest.raises(ValueError, match=r"line 2: expected a word, got '\\x00\\x00'"):
+        read("Ann\n\0\0", labelled=False)
+
+
+def test_a_blank_that_a_tab_separates_from_its_tag_is_a_word(read):
+    text = "A\tB-X\n \tI-X\n\ufeff  \tO\n  Ann O\n \t\nb\tO\n"
+    (first, second) = read(text).items
+    assert first.words == ("A", " ", "  ", "Ann") and second.words == ("b",)
+    assert first.tags == ("B-X", "I-X", "O", "O")
+    assert [item.words for item in read(text, labelled=False).items] == [first.words, second.words]
+    # The tag is not the word of a line that begins with a tab.
+    for flags in ({}, {"labelled": False}):
+        with pytest.raises(ValueError, match=r"line 2: expected a word, got ''"):
+            read("1 O\n\tO\n", **flags)
