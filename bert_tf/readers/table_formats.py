@@ -160,7 +160,6 @@ def _as_record(row: Any) -> RowOrError:
 
 def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
     """Yields the objects of a JSON list, which is UTF-8 and is read into memory."""
-    del encoding
     rows = read_json_document(path, unique_keys=True)
     if not isinstance(rows, list):
         raise ValueError(
@@ -173,7 +172,6 @@ def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 
 def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
     """Yields the rows of a Parquet file, and loads about a thousand at a time."""
-    del encoding
 
     def batches(file: IO[bytes]) -> Iterator[Any]:
         from pyarrow import parquet
@@ -187,7 +185,6 @@ def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 
 def read_arrow(path: str, encoding: str = "utf-8") -> Iterator[Record]:
     """Yields the rows of an Arrow file or stream, as written by Feather and ``datasets``."""
-    del encoding
 
     def read(file: IO[bytes]) -> Iterator[Any]:
         from pyarrow import ipc
@@ -309,7 +306,6 @@ def in_memory_tables(tables: Mapping[str, Rows]) -> Iterator[None]:
 
 def read_in_memory(path: str, encoding: str = "utf-8") -> Iterator[Record]:
     """Yields the rows of a table in memory."""
-    del encoding
     if path not in _tables.get():
         raise ValueError(
             f"{path} is the name of data that was passed in another Python call. Pass the data "

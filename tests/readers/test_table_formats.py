@@ -5,7 +5,6 @@ import gzip
 import importlib.util
 import json
 import os
-import re
 import sys
 
 import numpy as np
@@ -176,60 +175,48 @@ def test_lines(tmp_path, content, lines, monkeypatch):
     assert lines_of(tmp_path / "a.gz", gzip.compress(content)) == expected
     # Wherever a chunk ends, in a character or between \r and \n too.
     for size in (1, 2, 3, 5):
-        monkeypatch.setattr(table_formats, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", size)
         assert lines_of(tmp_path / "a.txt", content) == expected
 
 
-def test_encodings(tmp_path):
+NOT_ASCII = (
+    'expected an encoding that extends ASCII. Save FILE as UTF-8 (in Excel "CSV UTF-8"), or '
+    "convert it with iconv -f"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "message"),
+    [
+        ("a\nb\nseñor\n".encode("latin-1"), "utf-8", "FILE, line 3: expected utf-8 text, got the "
+         "byte 0xf1. Save the file as UTF-8, or pass --encoding to finetune or predict, such as "
+         "cp1252 (Windows) or latin-1."),
+        (b"one\n" * 8 + b"tw\xffo\n", "utf-8", "FILE, line 9: expected utf-8 text, got the byte "
+         "0xff"),
+        (b"text\n\0\0\xff", "utf-8", "FILE, line 2: expected utf-8 text, got the byte 0xff. The "
+         "file contains null bytes. Use a text file."),
+        (b"", "utf-9", "Unknown encoding 'utf-9': expected a name such as utf-8 or latin-1."),
+        (b"so", "rot13", "Unknown encoding 'rot13'"),
+        (b"text\tlabel\rso\tx\r", "utf-8",
+         "FILE: expected line feeds, got only carriage returns."),
+        (gzip.compress(b"x" * 1000, mtime=0)[:-9], "utf-8", "FILE is damaged or incomplete"),
+        *(("東\n".encode(name), name, f"--encoding={name}: {NOT_ASCII} {name} -t UTF-8.")
+          for name in ("utf-16", "utf_16_be", "utf-32", "utf16")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [8, 1 << 20])  # a byte's line counts the chunks before, too
+def test_what_is_no_text(tmp_path, monkeypatch, content, encoding, message, size):
+    monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", size)
+    path = tmp_path / "a.txt"
+    with pytest.raises(ValueError) as caught:
+        lines_of(path, content, encoding=encoding)
+    assert str(caught.value).startswith(message.replace("FILE", str(path)))
+
+
+def test_another_encoding_and_a_return_in_the_only_line(tmp_path):
     path = tmp_path / "a.txt"
     assert lines_of(path, "señor\n".encode("latin-1"), encoding="latin-1") == [(1, "señor")]
-    message = f"{path}, line 3: expected utf-8 text, got the byte 0xf1. Save the file as UTF-8, or "
-    message += "pass --encoding to finetune or predict, such as cp1252 "
-    message += "(Windows) or latin-1."
-    with pytest.raises(ValueError, match=re.escape(message)):
-        lines_of(path, "a\nb\nseñor\n".encode("latin-1"))
-    message = "Unknown encoding 'utf-9': expected a name such as utf-8 or latin-1"
-    with pytest.raises(ValueError, match=message):
-        lines_of(path, b"", encoding="utf-9")
-
-
-def test_the_line_of_a_bad_byte_counts_the_chunks_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_formats, "_CHUNK_BYTES", 8)
-    with pytest.raises(ValueError, match="line 9: expected utf-8 text, got the byte 0xff"):
-        lines_of(tmp_path / "a.txt", b"one\n" * 8 + b"tw\xffo\n")
-
-
-def test_a_gzip_file_that_was_cut_short_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="is damaged or incomplete"):
-        lines_of(tmp_path / "a.gz", gzip.compress(b"x" * 1000)[:-9])
-
-
-def test_single_returns_alone_end_no_lines(tmp_path):
-    message = r"a\.txt: expected line feeds, got only carriage returns"
-    with pytest.raises(ValueError, match=message):
-        lines_of(tmp_path / "a.txt", b"text\tlabel\rso\tx\r")
-    assert lines_of(tmp_path / "a.txt", b"text\tlabel\r") == [(1, "text\tlabel")]
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf_16_be", "utf-32", "utf16"])
-def test_encodings_without_ascii_are_refused_with_what_helps(tmp_path, encoding):
-    message = (
-        rf"--encoding={encoding}: expected an encoding that extends ASCII\. Save .*a\.txt as UTF-8 "
-        rf'\(in Excel "CSV UTF-8"\), or convert it with iconv -f {encoding} -t UTF-8\.$'
-    )
-    with pytest.raises(ValueError, match=message):
-        lines_of(tmp_path / "a.txt", "東\n".encode(encoding), encoding=encoding)
-    with pytest.raises(ValueError, match="Unknown encoding 'rot13'"):
-        lines_of(tmp_path / "a.txt", b"so", encoding="rot13")
-
-
-def test_binary_lines_are_given_no_encoding(tmp_path):
-    message = (
-        "line 2: expected utf-8 text, got the byte 0xff. The file contains null bytes. Use a text "
-        "file"
-    )
-    with pytest.raises(ValueError, match=message):
-        lines_of(tmp_path / "a.txt", b"text\n\0\0\xff")
+    assert lines_of(path, b"text\tlabel\r") == [(1, "text\tlabel")]
 
 
 # === Records ===

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertConfig
-from bert_tf.answering import two_chains
-from bert_tf.answering.served import encode
+from bert_tf.answering.served import Columns, TwoChains, encode
 from bert_tf.modeling import BertEncoder
 
 CONFIG = BertConfig.from_preset("bert-tiny", vocab_size=40, hidden_size=24, num_attention_heads=2)
@@ -40,7 +39,7 @@ def inputs(mask):
 
 
 def halved(encoder, given, unpadded):
-    plan = two_chains.TwoChains(lambda one, columns: columns.select(one.value))
+    plan = TwoChains(lambda one, columns: columns.select(one.value))
     return encode(encoder, plan, unpadded, given)
 
 
@@ -68,5 +67,5 @@ def test_rows_of_one_length(encoder):
 
 def test_columns_are_those_of_each_group():
     values = tf.constant([[0, 1, 2, 3, 4, 5, 6, 7, 8]])
-    assert two_chains.Columns(3, 1, 3).select(values).numpy().tolist() == [[1, 2, 4, 5, 7, 8]]
-    assert two_chains.Columns(1, 0, 2).select(values[0]).numpy().tolist() == [0, 1]
+    assert Columns(3, 1, 3).select(values).numpy().tolist() == [[1, 2, 4, 5, 7, 8]]
+    assert Columns(1, 0, 2).select(values[0]).numpy().tolist() == [0, 1]

@@ -215,15 +215,13 @@ class QuestionTask(Task):
             )
         answers = [item.answers[0].text for item in items if item.answers]
         questions = [item.question for item in items]
-        for flag, texts in {"max_query_length": questions, "max_answer_length": answers}.items():
+        for flag, texts, effect in (
+            ("max_query_length", questions, "questions are truncated"),
+            ("max_answer_length", answers, "answers are never predicted"),
+        ):
             limit = getattr(self.options, flag)
             count = sum(len(text.split()) > limit for text in texts)
             if 50 * count > len(texts):
-                effect = (
-                    "questions are truncated"
-                    if texts is questions
-                    else "answers are never predicted"
-                )
                 lines.append(
                     f"{count:,} of the {effect}, because they are longer than --{flag}={limit}."
                 )
@@ -340,7 +338,9 @@ class QuestionTask(Task):
     def record(self, item: QuestionExample, answer: Mapping[str, Any]) -> dict[str, Any]:
         record = {"prediction": answer["answer"], **_NO_SPAN, "score": answer["probability"]}
         if answer["answer"]:
-            record |= _characters(item.context, answer["byte_start"], answer["byte_end"])
+            context = item.context.encode()
+            for key in ("start", "end"):  # in characters
+                record[key] = len(context[: answer[f"byte_{key}"]].decode())
         return {**record, "null_odds": answer["null_odds"]} if self._with_null else record
 
     @staticmethod
@@ -394,13 +394,6 @@ class QuestionTask(Task):
         )
         ids = [item.id for item in items]
         return squad_predictions(ids, answers, with_null=self._with_null), losses
-
-
-def _characters(context: str, *byte_spans: int) -> dict[str, int]:
-    """Converts the byte offsets of an answer to characters."""
-    text = context.encode()
-    start, end = (len(text[:offset].decode()) for offset in byte_spans)
-    return {"start": start, "end": end}
 
 
 def _loss(entries: Sequence[Mapping[str, Any]], gold: Sequence[str], version: str) -> float:

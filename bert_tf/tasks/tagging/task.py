@@ -324,7 +324,8 @@ class TaggingTask(Task):
 
         true = np.concatenate([self._tag_ids(item) for item in items])
         predicted, losses, _, fields = predict_classes(outputs, true, thresholds)
-        tags = self._tags_by_sentence(items, predicted)
+        names = iter([self.labels[number] for number in predicted.tolist()])
+        tags = [[next(names) for _ in item.words] for item in items]
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
         losses = np.bincount(sentence, losses)
         show = self._show_entities if self._has_entities else _show_differences
@@ -437,10 +438,6 @@ class TaggingTask(Task):
 
     def _tag_ids(self, item: TaggedExample) -> list[int]:
         return [self._ids[tag] for tag in item.tags or ()]
-
-    def _tags_by_sentence(self, items: Items, predicted: np.ndarray) -> list[list[str]]:
-        tags = iter(predicted.tolist())
-        return [[self.labels[next(tags)] for _ in item.words] for item in items]
 
     def prepare_examples(self, model: Any, examples: Examples) -> Examples:
         """Replaces tokens by the states of the frozen encoder, if the model is feature-based."""

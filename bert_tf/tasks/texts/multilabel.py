@@ -147,11 +147,9 @@ class MultiLabelTask(TextTask):
         prediction = [label for label in self.labels if label in chosen]
         return {"prediction": prediction, "probabilities": probabilities}
 
-    def _names(self, holds: Any) -> list[str]:
-        return [label for label, flag in zip(self.labels, holds, strict=True) if flag]
-
     def _format_target(self, target: Any) -> str:
-        return ", ".join(self._names(target)) or "(none)"
+        names = [label for label, holds in zip(self.labels, target, strict=True) if holds]
+        return ", ".join(names) or "(none)"
 
 
 def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:

@@ -27,17 +27,7 @@ if TYPE_CHECKING:
 
 # Name of GLUE's diagnostic set, an additional set to predict for MNLI.
 DIAGNOSTIC = "ax"
-# Notes on long texts that are not truncated.
-_TOO_LONG = {
-    "head_tail": (
-        "{count:,} of the training examples have more than {length} tokens (--max_seq_length); "
-        "their middle is ignored."
-    ),
-    "windows": (
-        "{count:,} of the training examples have more than {length} tokens (--max_seq_length) and "
-        "are read in up to {max_windows} windows."
-    ),
-}
+_TOO_LONG = "{count:,} of the training examples have more than {length} tokens (--max_seq_length)"
 
 
 class TextTask(Task):
@@ -63,8 +53,12 @@ class TextTask(Task):
         super()._apply(options)
         from bert_tf.pipelines.long_texts import MAX_WINDOWS
 
-        line = _TOO_LONG.get(getattr(options, "long_text", ""), type(self).truncation_note)
-        self.truncation_note = line.replace("{max_windows}", str(MAX_WINDOWS))
+        effects = {
+            "head_tail": "; their middle is ignored.",
+            "windows": f" and are read in up to {MAX_WINDOWS} windows.",
+        }
+        effect = effects.get(getattr(options, "long_text", ""))
+        self.truncation_note = _TOO_LONG + effect if effect else type(self).truncation_note
 
     def describe_constant_targets(self) -> str:
         labels = {item.label for item in self.training_items()}

@@ -121,56 +121,40 @@ def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
         np.testing.assert_array_equal(values, wanted)
 
 
+WITHIN = "expected a non-empty range within the 3 bytes of its context, or -1 and -1 for no answer"
+
+
+def _answers(starts, ends):
+    return {"answer_starts": starts, "answer_ends": ends}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"contexts": ["a", "b"]}, "contexts: expected one row for each of the 1 examples"),
         ({"questions": []}, "questions: expected at least one string, got none"),
         ({"contexts": [None]}, r"contexts\[0\]: expected a string, got None"),
-        (
-            {"max_seq_length": 20},
-            "max_seq_length is 20: expected at least 68, because a row contains a question of "
-            r"up to max_query_length=64 tokens, a token of the context, \[CLS\] and two \[SEP\]",
-        ),
+        ({"max_seq_length": 20}, "max_seq_length is 20: expected at least 68, because a row "
+         "contains a question of up to max_query_length=64 tokens, a token of the context, "
+         r"\[CLS\] and two \[SEP\]"),
         ({"doc_stride": 0}, "doc_stride: expected at least 1, got 0"),
         ({"max_query_length": 0}, "max_query_length: expected at least 1, got 0"),
+        (_answers([0], None), r"answer_ends: expected integers of shape \(N,\), got dtype object "
+         r"and shape \(\)"),
+        (_answers([0.5], [1]), r"answer_starts: expected integers of shape \(N,\), got dtype "
+         r"float64 and shape \(1,\)"),
+        (_answers([[0]], [1]), r"answer_starts: expected integers .* and shape \(1, 1\)"),
+        (_answers([0, 0], [1, 1]),
+         "answer_starts: expected one row for each of the 1 examples, got 2"),
+        (_answers([0], [4]), f"Answer 0 has the bytes 0 to 4: {WITHIN}"),
+        (_answers([2], [2]), f"Answer 0 has the bytes 2 to 2: {WITHIN}"),
+        (_answers([-1], [2]), f"Answer 0 has the bytes -1 to 2: {WITHIN}"),
     ],
-)
-def test_bad_columns(arguments, message):
+)  # fmt: skip
+def test_bad_arguments(arguments, message):
+    given = {"questions": ["a"], "contexts": ["a b"], **PAPER, **arguments}
     with pytest.raises(ValueError, match=message):
-        question_examples(
-            TOKENIZER, **{"questions": ["a"], "contexts": ["b"], **PAPER, **arguments}
-        )
-
-
-WITHIN = "expected a non-empty range within the 3 bytes of its context, or -1 and -1 for no answer"
-
-
-@pytest.mark.parametrize(
-    ("starts", "ends", "message"),
-    [
-        (
-            [0],
-            None,
-            r"answer_ends: expected integers of shape \(N,\), got dtype object and shape \(\)",
-        ),
-        (
-            [0.5],
-            [1],
-            r"answer_starts: expected integers of shape \(N,\), got dtype float64 and shape \(1,\)",
-        ),
-        ([[0]], [1], r"answer_starts: expected integers .* and shape \(1, 1\)"),
-        ([0, 0], [1, 1], "answer_starts: expected one row for each of the 1 examples, got 2"),
-        ([0], [4], f"Answer 0 has the bytes 0 to 4: {WITHIN}"),
-        ([2], [2], f"Answer 0 has the bytes 2 to 2: {WITHIN}"),
-        ([-1], [2], f"Answer 0 has the bytes -1 to 2: {WITHIN}"),
-    ],
-)
-def test_bad_answers(starts, ends, message):
-    with pytest.raises(ValueError, match=message):
-        question_examples(
-            TOKENIZER, ["a"], ["a b"], answer_starts=starts, answer_ends=ends, **PAPER
-        )
+        question_examples(TOKENIZER, **given)
 
 
 def test_bad_limits():
