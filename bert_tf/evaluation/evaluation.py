@@ -15,7 +15,8 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.answering.classes import log_probabilities
 from bert_tf.choices import PAIR_MARK
-from bert_tf.modeling.base import TEMPERATURE, BertModel
+from bert_tf.features import TEMPERATURE
+from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.long_texts import mean_of_windows
 from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 from bert_tf.pipelines.tokenized_examples import Examples

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from bert_tf.features import TEMPERATURE
 from bert_tf.io.files import atomic_write
 from bert_tf.io.messages import one_line
-from bert_tf.modeling.base import TEMPERATURE
 
 from .calibration import BINS, Bin, Calibration
 from .evaluation import Evaluation, Mistake

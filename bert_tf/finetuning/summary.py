@@ -8,8 +8,8 @@ import tensorflow as tf
 from bert_tf.evaluation.calibration import FEW
 from bert_tf.evaluation.report import write_report
 from bert_tf.evaluation.scores import score_text
+from bert_tf.features import TEMPERATURE
 from bert_tf.io.messages import listed, one_line, quote
-from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.pipelines.vocabulary_warnings import unknown_note
 from bert_tf.pipelines.wordpiece import BertTokenizer

@@ -11,9 +11,6 @@ from keras import ops
 
 from bert_tf import features
 from bert_tf.config import BertConfig
-from bert_tf.features import NULL_THRESHOLD as NULL_THRESHOLD
-from bert_tf.features import PROBABILITY_THRESHOLD as PROBABILITY_THRESHOLD
-from bert_tf.features import TEMPERATURE as TEMPERATURE
 from bert_tf.graph_gradients import traced_in_owner
 from bert_tf.io import runtime
 
@@ -209,11 +206,13 @@ class BertModel(keras.Model):
         outputs: Any,
         name: str,
         trainable: bool = True,
+        arguments: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         # Keras' functional model ignores unknown keywords, so each one is named here.
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
         self.config = config
         self.dtype_policy = policy
+        self._arguments = dict(arguments)  # of the subclass, for ``get_config``
 
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
@@ -363,6 +362,7 @@ class BertModel(keras.Model):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "trainable": self.trainable,
+            **self._arguments,
         }
 
     @classmethod

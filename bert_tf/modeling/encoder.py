@@ -2,8 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import keras
 from keras import ops
@@ -17,7 +16,7 @@ from bert_tf.io import runtime
 
 from .base import BertModel, Shapes, dense_shapes, is_count, is_flag, model_inputs, optional
 from .keras_hooks import isolated_call_context
-from .layers import INDEX_DTYPE, BertLayer, Dropout, LayerNorm, new_initializer, pool
+from .layers import INDEX_DTYPE, BertLayer, new_initializer, pool
 from .transformer import ComputePlan, TransformerBlock
 
 
@@ -76,12 +75,8 @@ class BertEmbeddings(BertLayer):
         self, config: BertConfig, seed_generator: SeedGenerator | None = None, **kwargs: Any
     ) -> None:
         super().__init__(config, **kwargs)
-        self.layer_norm = LayerNorm(
-            config.layer_norm_eps, name="layer_norm", dtype=self.dtype_policy
-        )
-        self.dropout = Dropout(
-            config.hidden_dropout_prob, seed_generator, name="dropout", dtype=self.dtype_policy
-        )
+        self.layer_norm = self.new_norm("layer_norm")
+        self.dropout = self.new_dropout(config.hidden_dropout_prob, seed_generator, "dropout")
 
     def build(self, *input_shapes: Any) -> None:
         """Creates the embedding tables; a DistilBERT has no token types."""
@@ -252,13 +247,11 @@ class BertEncoder(BertModel):
     ((2, 5, 128), (2, 128))
     """
 
-    argument_checks = MappingProxyType(
-        {
-            "pooler": optional(is_flag),
-            "dense_size": optional(is_count),
-            "dense_activation": lambda value: value in DENSE_ACTIVATIONS,
-        }
-    )
+    argument_checks: ClassVar = {
+        "pooler": optional(is_flag),
+        "dense_size": optional(is_count),
+        "dense_activation": lambda value: value in DENSE_ACTIVATIONS,
+    }
     hugging_face = "BertModel"
     hub_task = "feature-extraction"
     only_infers = False
@@ -287,8 +280,10 @@ class BertEncoder(BertModel):
                 for index in range(config.num_hidden_layers)
             ]
             pooler_layer = Pooler(config, name="pooler", dtype=policy) if pooler else None
+            arguments: dict[str, Any] = {"pooler": bool(pooler)}
             dense = None
             if dense_size is not None:
+                arguments |= {"dense_size": dense_size, "dense_activation": dense_activation}
                 dense = keras.layers.Dense(
                     dense_size,
                     dense_activation,
@@ -305,7 +300,7 @@ class BertEncoder(BertModel):
             )
             mask = inputs[features.INPUT_MASK]
             outputs = build_outputs(_run(blocks, embedding_output, mask), mask, pooler_layer)
-        super().__init__(config, policy, inputs, outputs, name, **kwargs)
+        super().__init__(config, policy, inputs, outputs, name, arguments=arguments, **kwargs)
 
         self.plan = plan
         self.embeddings = embeddings
@@ -376,11 +371,3 @@ class BertEncoder(BertModel):
     infers_without_padding = _plan_property("infers_without_padding")
     training_attention = _plan_property("training_attention")
     recomputes_blocks = _plan_property("recomputes_blocks")
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments for serialization."""
-        config = {**super().get_config(), "pooler": self.pooler is not None}
-        if (dense := self.sentence_dense) is not None:
-            activation = keras.activations.serialize(dense.activation)
-            config |= {"dense_size": dense.units, "dense_activation": activation}
-        return config

@@ -5,8 +5,7 @@ Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT", and
 
 import itertools
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import keras
 from keras import ops
@@ -305,14 +304,12 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
     (43, 14)
     """
 
-    argument_checks = MappingProxyType(
-        {
-            "num_classes": is_count,
-            "variant": lambda value: value in VARIANTS,
-            "lstm_units": is_count,
-            "dropout": optional(is_rate),
-        }
-    )
+    argument_checks: ClassVar = {
+        "num_classes": is_count,
+        "variant": lambda value: value in VARIANTS,
+        "lstm_units": is_count,
+        "dropout": optional(is_rate),
+    }
     pooler_by_default = False
     has_portable_format = False
     hub_task = "token-classification"
@@ -357,15 +354,19 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         # Move the logits back to the positions of their words.
         inverse = ops.argsort(order, axis=1)
         outputs = ops.take_along_axis(logits, inverse[:, :, None], axis=1)
-        super().__init__(config, policy, inputs, outputs, name, **kwargs)
+        arguments = {
+            "num_classes": num_classes,
+            "variant": variant,
+            "lstm_units": lstm_units,
+            "dropout": rate,
+        }
+        super().__init__(config, policy, inputs, outputs, name, arguments=arguments, **kwargs)
 
         self.encoder = encoder
         encoder.trainable = False
         self.reader = reader
         self.num_classes = num_classes
         self.variant = variant
-        self.lstm_units = lstm_units
-        self.dropout_rate = rate
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
@@ -392,16 +393,6 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         if features.WORD_STATES not in inputs:
             return super().__call__(inputs, *args, **kwargs)
         return self.reader({key: inputs[key] for key in self.reader.input}, *args, **kwargs)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments for serialization."""
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "variant": self.variant,
-            "lstm_units": self.lstm_units,
-            "dropout": self.dropout_rate,
-        }
 
 
 def _word_order(word_index: Any, limit: int) -> Any:

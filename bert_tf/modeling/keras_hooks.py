@@ -129,22 +129,34 @@ def pass_training_argument(layer: keras.Layer) -> None:
 
 
 @contextlib.contextmanager
+def _cleared(attribute: str) -> Iterator[None]:
+    """Clears a global attribute that Keras has for this thread, in the block."""
+    from keras.src.backend.common import global_state
+
+    before = global_state.get_global_attribute(attribute)
+    global_state.set_global_attribute(attribute, None)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(attribute, before)
+
+
+@contextlib.contextmanager
 def isolated_call_context(layer: keras.Layer) -> Iterator[None]:
     """Calls a layer in the block without the call context of the surrounding layer.
 
     Keras shares one context between a call and all nested calls, so that passing
     ``training=False`` to one layer of a model would also affect all layers after it.
     """
-    from keras.src.backend.common import global_state
-
-    outer = global_state.get_global_attribute("current_call_ctx")
-    global_state.set_global_attribute("current_call_ctx", None)
-    try:
+    with _cleared("current_call_ctx"):
         if getattr(layer._get_call_context(), "entry_layer", None) is not layer:
             raise incompatible_keras("does not store the context of calls in current_call_ctx")
         yield
-    finally:
-        global_state.set_global_attribute("current_call_ctx", outer)
+
+
+def fresh_names() -> contextlib.AbstractContextManager[None]:
+    """Names new layers as in a new process; afterwards, this thread's counters continue."""
+    return _cleared("object_name_uids")
 
 
 # Generator of the seeds of this thread's layers; ``None`` for Python's global generator.
@@ -183,19 +195,6 @@ def seeds_from(generator: Any = None) -> Iterator[None]:
         yield
     finally:
         _seeds.reset(token)
-
-
-@contextlib.contextmanager
-def fresh_names() -> Iterator[None]:
-    """Names new layers as in a new process; afterwards, this thread's counters continue."""
-    from keras.src.backend.common import global_state
-
-    before = global_state.get_global_attribute("object_name_uids")
-    global_state.set_global_attribute("object_name_uids", None)
-    try:
-        yield
-    finally:
-        global_state.set_global_attribute("object_name_uids", before)
 
 
 def register_dict_like(mapping_class: Any) -> None:

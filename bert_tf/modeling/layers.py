@@ -119,6 +119,14 @@ class BertLayer(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
 
+    def new_norm(self, name: str) -> "LayerNorm":
+        """Creates a layer normalization in this layer's dtype."""
+        return LayerNorm(self.config.layer_norm_eps, name=name, dtype=self.dtype_policy)
+
+    def new_dropout(self, rate: float, seed_generator: Any, name: str) -> "Dropout":
+        """Creates a dropout layer in this layer's dtype."""
+        return Dropout(rate, seed_generator, name=name, dtype=self.dtype_policy)
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments for serialization, without shared objects."""
         return {**super().get_config(), "config": self.config.to_dict()}

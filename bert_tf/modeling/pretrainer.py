@@ -3,8 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
@@ -25,7 +24,6 @@ from .encoder import BertEncoder, nan_if_out_of_range
 from .layers import (
     INDEX_DTYPE,
     BertLayer,
-    LayerNorm,
     cast_to_logits_dtype,
     get_activation,
     logits_dtype,
@@ -62,9 +60,7 @@ class MaskedLMHead(BertLayer):
         self.embedding_table: Callable[[], Any] = lambda: embedding_table
         self.activation = get_activation(config.hidden_act)
         self.dense = self.new_dense(config.hidden_size, "dense")
-        self.layer_norm = LayerNorm(
-            config.layer_norm_eps, name="layer_norm", dtype=self.dtype_policy
-        )
+        self.layer_norm = self.new_norm("layer_norm")
 
     def build(self, *input_shapes: Any) -> None:
         """Creates the dense kernel (H, H), the layer normalization and the output bias (V,)."""
@@ -169,17 +165,15 @@ class BertPretrainer(BertModel):
     {'masked_lm_logits': (2, 3, 100), 'next_sentence_logits': (2, 2)}
     """
 
-    argument_checks = MappingProxyType(
-        {
-            "mlm": is_flag,
-            "nsp": is_flag,
-            "pooler": optional(is_flag),
-            "mlm_activation": optional(lambda value: value in ACTIVATIONS),
-            "mlm_layer_norm_eps": optional(
-                lambda value: isinstance(value, float) and 0 < value < math.inf
-            ),
-        }
-    )
+    argument_checks: ClassVar = {
+        "mlm": is_flag,
+        "nsp": is_flag,
+        "pooler": optional(is_flag),
+        "mlm_activation": optional(lambda value: value in ACTIVATIONS),
+        "mlm_layer_norm_eps": optional(
+            lambda value: isinstance(value, float) and 0 < value < math.inf
+        ),
+    }
     hub_task = "fill-mask"
 
     def __init__(
@@ -225,12 +219,16 @@ class BertPretrainer(BertModel):
                 next_sentence = NextSentenceHead(config, name="next_sentence", dtype=policy)
                 pooled = states[features.POOLED_OUTPUT]
                 outputs[features.NEXT_SENTENCE_LOGITS] = next_sentence(pooled)
-        super().__init__(config, policy, inputs, outputs, name, **kwargs)
+        arguments = {
+            "mlm": mlm,
+            "nsp": nsp,
+            "pooler": has_pooler,
+            "mlm_activation": mlm_activation,
+            "mlm_layer_norm_eps": mlm_layer_norm_eps,
+        }
+        super().__init__(config, policy, inputs, outputs, name, arguments=arguments, **kwargs)
 
-        self.mlm = mlm
-        self.mlm_activation = mlm_activation
-        self.mlm_layer_norm_eps = mlm_layer_norm_eps
-        self.nsp = nsp
+        self.mlm, self.nsp = mlm, nsp
         self.encoder = encoder
         self.masked_lm = masked_lm
         self.next_sentence = next_sentence
@@ -271,11 +269,3 @@ class BertPretrainer(BertModel):
         if not arguments.get("mlm", True):
             return ""
         return "text-generation" if config.is_decoder else cls.hub_task
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments for serialization."""
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in self.argument_checks if name != "pooler"},
-            "pooler": self.encoder.pooler is not None,
-        }

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import keras
@@ -89,7 +88,14 @@ class TaskModel(BertModel):
                 head_input = reader(states[features.SEQUENCE_OUTPUT], rows[features.INPUT_MASK])
             logits = dense(head_dropout(head_input))
         outputs = self.to_outputs(logits, inputs)
-        super().__init__(config, policy, inputs, outputs, name, **kwargs)
+        values = {
+            "num_classes": num_classes,
+            "dropout": rate,
+            "pooler": has_pooler,
+            "pooling": pooling,
+        }
+        arguments = {key: values[key] for key in self.argument_checks}
+        super().__init__(config, policy, inputs, outputs, name, arguments=arguments, **kwargs)
 
         self.encoder = encoder
         self.dropout = head_dropout
@@ -136,16 +142,6 @@ class TaskModel(BertModel):
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
         """Converts the dense layer's outputs to the model's."""
         return logits
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments for serialization."""
-        values = {
-            "num_classes": getattr(self, "num_classes", None),
-            "dropout": self.dropout.rate,
-            "pooler": self.encoder.pooler is not None,
-            "pooling": self.pooling,
-        }
-        return {**super().get_config(), **{key: values[key] for key in self.argument_checks}}
 
 
 def expects_probabilities(loss: Any) -> bool:
@@ -212,9 +208,11 @@ class BertClassifier(TaskModel):
     """
 
     head = "classifier"
-    argument_checks = MappingProxyType(
-        {"num_classes": is_count, "dropout": optional(is_rate), "pooling": is_pooling}
-    )
+    argument_checks: ClassVar = {
+        "num_classes": is_count,
+        "dropout": optional(is_rate),
+        "pooling": is_pooling,
+    }
     hugging_face = "BertForSequenceClassification"
     hub_task = "text-classification"
 
@@ -255,7 +253,7 @@ class BertRegressor(TaskModel):
 
     head = "regressor"
     units = 1
-    argument_checks = MappingProxyType({"dropout": optional(is_rate), "pooling": is_pooling})
+    argument_checks: ClassVar = {"dropout": optional(is_rate), "pooling": is_pooling}
     hugging_face = "BertForSequenceClassification"
     hub_task = "text-classification"
 
@@ -300,9 +298,11 @@ class BertTokenClassifier(TaskModel):
 
     head = "token_classifier"
     head_input_key = features.SEQUENCE_OUTPUT
-    argument_checks = MappingProxyType(
-        {"num_classes": is_count, "dropout": optional(is_rate), "pooler": optional(is_flag)}
-    )
+    argument_checks: ClassVar = {
+        "num_classes": is_count,
+        "dropout": optional(is_rate),
+        "pooler": optional(is_flag),
+    }
     pooler_by_default = False
     hugging_face = "BertForTokenClassification"
     hub_task = "token-classification"
@@ -354,7 +354,7 @@ class BertSpanPredictor(TaskModel):
     head = "span"
     units = 2
     head_input_key = features.SEQUENCE_OUTPUT
-    argument_checks = MappingProxyType({"pooler": optional(is_flag)})
+    argument_checks: ClassVar = {"pooler": optional(is_flag)}
     pooler_by_default = False
     hugging_face = "BertForQuestionAnswering"
     hub_task = "question-answering"
@@ -419,7 +419,7 @@ class BertMultipleChoice(TaskModel):
     head = "choice"
     units = 1
     contract = features.CHOICE_FEATURES
-    argument_checks = MappingProxyType({"dropout": optional(is_rate), "pooling": is_pooling})
+    argument_checks: ClassVar = {"dropout": optional(is_rate), "pooling": is_pooling}
     hugging_face = "BertForMultipleChoice"
     hub_task = "multiple-choice"
 

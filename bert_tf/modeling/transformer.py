@@ -19,7 +19,6 @@ from .layers import (
     INDEX_DTYPE,
     BertLayer,
     Dropout,
-    LayerNorm,
     add_residual,
     current_plan,
     get_activation,
@@ -195,12 +194,8 @@ class SelfAttention(BertLayer):
     ) -> None:
         super().__init__(config, **kwargs)
         self.query_key_value = self.new_dense(3 * config.hidden_size, "query_key_value")
-        self.dropout = Dropout(
-            config.attention_probs_dropout_prob,
-            seed_generator,
-            name="dropout",
-            dtype=self.dtype_policy,
-        )
+        rate = config.attention_probs_dropout_prob
+        self.dropout = self.new_dropout(rate, seed_generator, "dropout")
         self.attention_output = self.new_dense(config.hidden_size, "output")
 
     def build(self, *input_shapes: Any) -> None:
@@ -280,20 +275,19 @@ class TransformerBlock(BertLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(config, **kwargs)
-        policy = self.dtype_policy
         rate = config.hidden_dropout_prob
         self.plan = plan or ComputePlan()
         self.activation = get_activation(config.hidden_act)
 
-        self.attention = SelfAttention(config, seed_generator, name="attention", dtype=policy)
-        drop = functools.partial(Dropout, rate, seed_generator, dtype=policy)
-        norm = functools.partial(LayerNorm, config.layer_norm_eps, dtype=policy)
-        self.attention_dropout = drop(name="attention_dropout")
-        self.attention_layer_norm = norm(name="attention_layer_norm")
+        self.attention = SelfAttention(
+            config, seed_generator, name="attention", dtype=self.dtype_policy
+        )
+        self.attention_dropout = self.new_dropout(rate, seed_generator, "attention_dropout")
+        self.attention_layer_norm = self.new_norm("attention_layer_norm")
         self.intermediate = self.new_dense(config.intermediate_size, "intermediate")
         self.feed_forward_output = self.new_dense(config.hidden_size, "output")
-        self.output_dropout = drop(name="output_dropout")
-        self.output_layer_norm = norm(name="output_layer_norm")
+        self.output_dropout = self.new_dropout(rate, seed_generator, "output_dropout")
+        self.output_layer_norm = self.new_norm("output_layer_norm")
 
     def build(self, *input_shapes: Any) -> None:
         """Creates the variables of all sublayers."""

@@ -12,9 +12,10 @@ from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
 from bert_tf.checkpoints.weights import to_checkpoint
 from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.prediction_files import Record, with_columns
+from bert_tf.features import TEMPERATURE
 from bert_tf.io import runtime
 from bert_tf.io.runtime import check_backend
-from bert_tf.modeling.base import TEMPERATURE, BertModel, default_max_length
+from bert_tf.modeling.base import BertModel, default_max_length
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import RowOrError, in_memory_tables
 from bert_tf.readers.tables import TableFile, read_rows

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.evaluation.evaluation import Inference
+from bert_tf.features import TEMPERATURE
 from bert_tf.finetuning import objective, training
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
-from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.modeling.layers import Dropout
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.tasks.texts.classification import ClassificationTask
