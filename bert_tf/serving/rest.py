@@ -2,8 +2,8 @@
 
 Paths, bodies, status codes and the messages of common errors are those of TensorFlow Serving, so
 that its clients work with this server. Source: https://www.tensorflow.org/tfx/serving/api_rest, and
-http_rest_api_util.cc, json_tensor.cc and get_model_status_impl.cc of TensorFlow Serving. This
-module does not import TensorFlow.
+http_rest_api_util.cc, json_tensor.cc, classifier.cc and get_model_status_impl.cc of TensorFlow
+Serving. Only functions that need TensorFlow import it.
 
 Signatures are ``SignatureDef`` JSON, as in the metadata reply.
 """
@@ -41,6 +41,10 @@ _DTYPES: dict[str, Any] = {
     **{f"DT_{kind}INT{size}": np.dtype(f"{kind}int{size}".lower())
        for kind in ("", "U") for size in (8, 16, 32, 64)},
 }  # fmt: skip
+# Outputs of the signatures for ``tf.Example``s; dtype and ``tf.train.Feature`` field by JSON type.
+_OUTPUTS = {"classify": {"classes", "scores"}, "regress": {"outputs"}}
+_BYTES = ("DT_STRING", "bytes_list")
+_FIELDS = {float: ("DT_FLOAT", "float_list"), int: ("DT_INT64", "int64_list")}
 _JSON_TYPES: dict[type, str] = {
     **{dict: "Object", list: "Array", str: "String", int: "Number", float: "Number"},
     **{bool: "Bool", type(None): "Null"},
@@ -124,29 +128,65 @@ def parse_predict(body: bytes, signatures: Mapping[str, Any], limit: int) -> Req
 
     ``output_filter``, a list of output names, is the field of TensorFlow Serving's gRPC API.
     """
-    document = parse_document(body)
-    name = get_signature_name(document, signatures)
+    document = _parse_document(body)
+    name = _get_signature_name(document, signatures)
     inputs, outputs = signatures[name]["inputs"], signatures[name]["outputs"]
     outputs_filter = _parse_output_filter(document.get("output_filter"), outputs)
     is_row = "instances" in document
     if is_row and "inputs" in document:
         problem = "expecting only one of 'inputs' or 'instances' keys to exist "
-        raise invalid_value(document, f"Not formatted correctly {problem}")
+        raise _invalid_value(document, f"Not formatted correctly {problem}")
     if is_row:
-        check_rows(document["instances"], limit)
+        _check_rows(document["instances"], limit)
         columns = _columns_of_rows(document["instances"], inputs)
     elif "inputs" in document:
         columns = _columns_by_name(document["inputs"], inputs)
     else:
         raise _bad_request("Missing 'inputs' or 'instances' key")
     for key in inputs:
-        check_rows(columns[key], limit)
+        _check_rows(columns[key], limit)
     tensors = {key: _tensor(key, columns[key], info) for key, info in inputs.items()}
     reply = functools.partial(predict_reply, is_row=is_row, is_single=len(outputs) == 1)
     return Request(name, tensors, reply, outputs_filter)
 
 
-def check_rows(value: Any, limit: int) -> None:
+def parse_examples(action: str, body: bytes, signatures: Mapping[str, Any], limit: int) -> Request:
+    """Parses the body of ``:classify`` or ``:regress``, with at most ``limit`` examples."""
+    document = _parse_document(body)
+    name = _get_signature_name(document, signatures)
+    inputs, outputs = signatures[name]["inputs"], signatures[name]["outputs"]
+    if inputs.keys() != {"inputs"} or not outputs.keys() <= _OUTPUTS[action]:
+        raise _bad_request(f"The signature {name} does not support :{action}. Set signature_name.")
+    examples, context = document.get("examples"), document.get("context", {})
+    if not isinstance(examples, list) or not examples:
+        raise _bad_request("Expecting 'examples' value to be an list/array with values")
+    _check_rows(examples, limit)
+    for example in (context, *examples):
+        if not isinstance(example, dict):
+            raise _bad_request(f"Example must be JSON object but got {_format_value(example)}")
+    serialized = [_serialized({**context, **example}) for example in examples]
+    return Request(name, {"inputs": np.array(serialized, object)}, _examples_reply)
+
+
+def _serialized(example: dict[str, Any]) -> bytes:
+    """Converts an example in JSON to a ``tf.Example``."""
+    from tensorflow.core.example.example_pb2 import Example  # Imports TensorFlow.
+
+    # JSON strings can contain lone surrogates, which are not valid in the names of a tf.Example.
+    to_array([*example], "DT_STRING")
+    message = Example()
+    for name, content in example.items():
+        feature = message.features.feature[name]
+        values = content if isinstance(content, list) else [content]
+        if any(isinstance(value, list) for value in values):
+            raise _invalid_value(content, "Expecting one value or a flat list per feature")
+        if values:
+            dtype, field = _FIELDS.get(type(values[0]), _BYTES)
+            getattr(feature, field).value.extend(to_array(values, dtype).tolist())
+    return message.SerializeToString()
+
+
+def _check_rows(value: Any, limit: int) -> None:
     """Checks the number of rows before they are converted."""
     if isinstance(value, list) and len(value) > limit:
         raise _bad_request(f"The request has {len(value)} rows, more than {limit} (--max_rows).")
@@ -156,17 +196,17 @@ def _parse_output_filter(names: Any, outputs: Mapping[str, Any]) -> frozenset[st
     if names is None or names == []:
         return None
     if not isinstance(names, list):
-        raise invalid_value(names, "Expecting 'output_filter' to be a list")
+        raise _invalid_value(names, "Expecting 'output_filter' to be a list")
     for name in names:
         if not isinstance(name, str) or name not in outputs:
             raise _bad_request(
-                f"output tensor alias not found in signature: {format_value(name)} Outputs "
+                f"output tensor alias not found in signature: {_format_value(name)} Outputs "
                 f"expected to be in the set {{{','.join(sorted(outputs))}}}."
             )
     return frozenset(names)
 
 
-def parse_document(body: bytes) -> dict[str, Any]:
+def _parse_document(body: bytes) -> dict[str, Any]:
     """Parses a body, which must be a JSON object."""
     if not body:
         raise _bad_request("JSON Parse error: The document is empty")
@@ -175,7 +215,7 @@ def parse_document(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise _bad_request(f"JSON Parse error: {error}") from error
     if not isinstance(document, dict):
-        raise invalid_value(document, "Is not object")
+        raise _invalid_value(document, "Is not object")
     return document
 
 
@@ -192,14 +232,14 @@ def _parse_json(body: bytes) -> Any:
         gc.enable()
 
 
-def get_signature_name(document: dict[str, Any], signatures: Mapping[str, Any]) -> str:
+def _get_signature_name(document: dict[str, Any], signatures: Mapping[str, Any]) -> str:
     """Returns the name of the request's signature, by default ``serving_default``."""
     name = document.get("signature_name", "")
     if name == "":
         name = "serving_default"
     if not isinstance(name, str) or name not in signatures:
         raise _bad_request(
-            f"Serving signature name: {format_value(name)} not found in signature def"
+            f"Serving signature name: {_format_value(name)} not found in signature def"
         )
     return name
 
@@ -217,7 +257,7 @@ def _columns_by_name(value: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def _columns_of_rows(rows: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the input values by name for a request with ``instances``."""
     if not isinstance(rows, list) or not rows:
-        raise invalid_value(rows, "Expecting 'instances' to be a list with values")
+        raise _invalid_value(rows, "Expecting 'instances' to be a list with values")
     if not isinstance(rows[0], dict) or _is_base64(rows[0]):
         problem = "instances is a plain list, but expecting list of objects"
         return _only_column(problem, rows, inputs)
@@ -225,7 +265,7 @@ def _columns_of_rows(rows: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(row, dict) or row.keys() != inputs.keys():
             raise _bad_request(
                 f"Failed to process element: {number} of 'instances' list. JSON object: "
-                f"{format_value(row)} keys must be equal to: {','.join(sorted(inputs))}"
+                f"{_format_value(row)} keys must be equal to: {','.join(sorted(inputs))}"
             )
     return {name: [row[name] for row in rows] for name in inputs}
 
@@ -256,7 +296,7 @@ def _tensor(name: str, value: Any, info: Mapping[str, Any]) -> np.ndarray:
 def to_array(value: Any, dtype: str) -> np.ndarray:
     """Converts nested lists of equal sizes to an array of a dtype such as ``DT_FLOAT``."""
     if dtype not in _DTYPES:
-        raise RestError(501, f"Conversion of JSON Value: {format_value(value)} to type: {dtype}")
+        raise RestError(501, f"Conversion of JSON Value: {_format_value(value)} to type: {dtype}")
     # Lists of different sizes or depths remain lists in an object array.
     leaves, kind = np.array(value, object), np.dtype(_DTYPES[dtype])
     if kind.kind in "iu" and {*map(type, leaves.flat)} == {int}:  # A fast path for ids.
@@ -270,14 +310,14 @@ def to_array(value: Any, dtype: str) -> np.ndarray:
 def _to_scalar(value: Any, dtype: str) -> Any:
     if isinstance(value, list):
         problem = "all lists of one level must have one size"
-        raise invalid_value(value, f"Encountered list at unexpected size or level: {problem}")
+        raise _invalid_value(value, f"Encountered list at unexpected size or level: {problem}")
     kind = np.dtype(_DTYPES[dtype])
     if kind.hasobject and isinstance(value, str | dict):
         return _to_bytes(value)
     if not _fits_dtype(value, kind):
         expected = dtype.removeprefix("DT_").lower()
         problem = f"Type: {_JSON_TYPES[type(value)]} is not of expected type: {expected}"
-        raise invalid_value(value, problem)
+        raise _invalid_value(value, problem)
     return value
 
 
@@ -305,7 +345,7 @@ def _to_bytes(value: str | dict[str, Any]) -> bytes:
             return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:  # A lone surrogate, or invalid base64.
         pass
-    raise invalid_value(value, "is not a string, or not formatted correctly for base64 data")
+    raise _invalid_value(value, "is not a string, or not formatted correctly for base64 data")
 
 
 def dimensions(info: Mapping[str, Any]) -> list[int]:
@@ -322,12 +362,12 @@ def _bad_request(message: str) -> RestError:
     return RestError(400, message)
 
 
-def invalid_value(value: Any, problem: str) -> RestError:
+def _invalid_value(value: Any, problem: str) -> RestError:
     """Returns the error for an invalid JSON value."""
-    return _bad_request(f"JSON Value: {format_value(value)} {problem}")
+    return _bad_request(f"JSON Value: {_format_value(value)} {problem}")
 
 
-def format_value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Formats and shortens a JSON value for an error message."""
     text = "".join(itertools.islice(json.JSONEncoder().iterencode(value), _MAX_VALUE_LENGTH))
     return text if len(text) < _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
@@ -363,6 +403,21 @@ def predict_reply(outputs: Tensors, *, is_row: bool, is_single: bool) -> dict[st
         return {"outputs": columns}
     by_row = zip(*columns.values(), strict=True)
     return {"predictions": [dict(zip(columns, row, strict=True)) for row in by_row]}
+
+
+def _examples_reply(outputs: Tensors) -> dict[str, Any]:
+    """Returns the reply with the classes and scores, or the value, of each example."""
+    if "outputs" in outputs:
+        return {"results": to_json_values(outputs["outputs"])}
+    scores = to_json_values(outputs["scores"])
+    classes = outputs.get("classes")
+    names = [[""] * len(row) for row in scores] if classes is None else to_json_values(classes)
+    return {
+        "results": [
+            [list(pair) for pair in zip(*row, strict=True)]
+            for row in zip(names, scores, strict=True)
+        ]
+    }
 
 
 def _column(name: str, array: np.ndarray) -> Any:

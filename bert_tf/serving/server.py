@@ -4,6 +4,8 @@ This module does not import TensorFlow, so that the server responds while the mo
 """
 
 import asyncio
+import bisect
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -23,7 +25,7 @@ import uvicorn
 from bert_tf.io.messages import one_line
 from bert_tf.io.runtime import usable_cores
 
-from . import connections, metrics, rest
+from . import connections, rest
 from .batching import Batcher
 
 if TYPE_CHECKING:
@@ -40,6 +42,14 @@ _MAX_BATCH_SIZE = 64
 _SMALL = 4096
 _BACKLOG = 1024
 _JSON = "application/json"
+# TensorFlow Serving's path, and the default path of Prometheus.
+_METRICS_PATHS = ("/monitoring/prometheus/metrics", "/metrics")
+_METRICS_TYPE = "text/plain; version=0.0.4"
+_SERVING = ":tensorflow:serving:"
+_LIMITS = [10 * 1.8**power for power in range(32)]  # microseconds, up to 20 minutes
+_CODES = {200: "OK", 400: "INVALID_ARGUMENT", 408: "DEADLINE_EXCEEDED", 413: "INVALID_ARGUMENT"} | {
+    **{429: "RESOURCE_EXHAUSTED", 499: "CANCELLED", 501: "UNIMPLEMENTED", 503: "UNAVAILABLE"}
+}
 # Types of an ASGI application.
 _Message = dict[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -78,7 +88,7 @@ class Application:
         self._name, self._limits = name, limits
         self._model: ServedModel | None = None
         self._batcher: Batcher
-        self._metrics = metrics.Metrics(name)
+        self._metrics = _Metrics(name)
         self._answers: set[asyncio.Future[rest.Tensors]] = set()
         self._in_flight = 0
         # Timeout and received bytes of each body, oldest first.
@@ -119,9 +129,9 @@ class Application:
         method, path = scope["method"], one_line(scope["path"], 1000)
         if method in ("GET", "HEAD") and path == "/":
             return self._page()
-        if method in ("GET", "HEAD") and path in metrics.PATHS:
+        if method in ("GET", "HEAD") and path in _METRICS_PATHS:
             now = {"requests_in_hand": self._in_flight, "request_bytes_coming": self._pending_bytes}
-            return _Reply(200, self._metrics.text(now).encode(), metrics.MEDIA_TYPE)
+            return _Reply(200, self._metrics.text(now).encode(), _METRICS_TYPE)
         if self._model is None:
             raise rest.RestError(503, "The model is loading. Retry later.", retry_after=5)
         version, signatures = self._model.version, self._model.signatures
@@ -224,9 +234,7 @@ class Application:
         """Parses a body; large ones in a thread, so that small requests do not wait."""
         limits, parser = self._limits, rest.parse_predict
         if action != "predict":
-            from .classify_regress import parse_examples  # Imports TensorFlow.
-
-            parser = functools.partial(parse_examples, action)
+            parser = functools.partial(rest.parse_examples, action)
 
         def parse() -> rest.Request:
             text = _inflated(body, limits.bytes) if is_gzip else body
@@ -282,6 +290,51 @@ def _inflated(body: bytes, limit: int) -> bytes:
     if not inflate.eof or inflate.unused_data:
         raise rest.RestError(400, "The body is not a complete gzip stream.")
     return text
+
+
+class _Metrics:
+    """Metrics of one model in Prometheus' text format, with TensorFlow Serving's names.
+
+    Source: prometheus_exporter.cc and servables/tensorflow/util.cc of TensorFlow Serving. The
+    gauges of pending requests have names of bert_tf, because TensorFlow Serving's batching differs.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._rows = name, 0
+        self._requests: collections.Counter[str] = collections.Counter()
+        self._times: dict[str, list[float]] = {}  # by action: histogram counts, and the sum
+
+    def count(self, action: str, status: int, rows: int, seconds: float) -> None:
+        """Counts a request with its HTTP status, number of rows and duration."""
+        self._requests[_CODES.get(status, "INTERNAL")] += 1
+        self._rows += rows
+        times = self._times.setdefault(action.capitalize(), [0] * (len(_LIMITS) + 2))
+        times[bisect.bisect_left(_LIMITS, seconds * 1e6)] += 1
+        times[-1] += seconds * 1e6
+
+    def text(self, gauges: Mapping[str, int]) -> str:
+        """Returns all metrics; ``gauges`` are current values by name."""
+        lines = [f"# TYPE {_SERVING}request_count counter"]
+        for status, number in sorted(self._requests.items()):
+            labels = f'model_name="{self._name}",status="{status}"'
+            lines.append(f"{_SERVING}request_count{{{labels}}} {number}")
+        lines += [
+            f"# TYPE {_SERVING}request_example_count_total counter",
+            f'{_SERVING}request_example_count_total{{model="{self._name}"}} {self._rows}',
+            f"# TYPE {_SERVING}request_latency histogram",
+        ]
+        for action, (*counts, total) in sorted(self._times.items()):
+            labels, so_far = f'model_name="{self._name}",API="{action}",entrypoint="REST"', 0
+            for limit, count in zip([*map("{:g}".format, _LIMITS), "+Inf"], counts, strict=True):
+                so_far += int(count)
+                bucket = f'{_SERVING}request_latency_bucket{{{labels},le="{limit}"}}'
+                lines.append(f"{bucket} {so_far}")
+            lines.append(f"{_SERVING}request_latency_sum{{{labels}}} {total:.0f}")
+            lines.append(f"{_SERVING}request_latency_count{{{labels}}} {so_far}")
+        for name, number in gauges.items():
+            lines.append(f"# TYPE :bert_tf:serving:{name} gauge")
+            lines.append(f':bert_tf:serving:{name}{{model_name="{self._name}"}} {number}')
+        return "\n".join([*lines, ""])
 
 
 class _Uvicorn(uvicorn.Server):
