@@ -112,10 +112,8 @@ def test_seed_generators_are_removed():
     assert len(cell.variables) == 1
     keras_hooks.remove_seed_generators(cell)
     assert cell.variables == []
-    with pytest.raises(
-        ImportError,
-        match=r"in layer\._seed_generators\. Install a version that bert_tf supports",
-    ):
+    message = r"in layer\._seed_generators\. Install a version that bert_tf supports"
+    with pytest.raises(ImportError, match=message):
         keras_hooks.remove_seed_generators(Renamed(2))
 
 

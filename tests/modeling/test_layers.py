@@ -95,9 +95,13 @@ def generator(seed=7):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_dropout_keeps_its_rate_and_the_mean(rate):
-    count = 200_001  # odd: the last word of random bits is half used
-    y = Dropout(rate, generator())(np.ones(count, "float32"), training=True).numpy()
+def test_dropout_keeps_its_rate_and_the_mean_also_of_gradients(rate):
+    x = tf.ones(200_001)  # odd: the last word of random bits is half used
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = Dropout(rate, generator())(x, training=True)
+    np.testing.assert_array_equal(tape.gradient(y, x), y)  # the same mask
+    y, count = y.numpy(), len(x)
     dropped = np.mean(y == 0.0)
     # Five standard deviations of a binomial fraction.
     assert abs(dropped - rate) < 5 * np.sqrt(rate * (1 - rate) / count)
@@ -122,31 +126,25 @@ def test_mean_dropout_factor_is_exactly_1(rate, dtype):
     assert np.abs(gradient[gradient != 0] * (1 - layer.dropped / 65_536) - 1).max() < 2**-7
 
 
-def test_both_halves_of_a_random_word_are_fair_and_independent():
+def test_both_halves_of_a_random_word_and_neighboring_seeds_are_independent():
     rate, pairs = 0.25, 100_000
-    y = Dropout(rate, generator())(np.ones((pairs, 2), "float32"), training=True).numpy()
-    dropped = y == 0.0
+    layer = Dropout(rate, generator())
+    first, second = (
+        layer(np.ones((pairs, 2), "float32"), training=True).numpy() == 0.0 for _ in range(2)
+    )
     tolerance = 5 * np.sqrt(rate * (1 - rate) / pairs)
-    np.testing.assert_allclose(dropped.mean(axis=0), rate, atol=tolerance)
-    assert abs(dropped.all(axis=1).mean() - rate**2) < tolerance
+    np.testing.assert_allclose(first.mean(axis=0), rate, atol=tolerance)
+    assert abs(first.all(axis=1).mean() - rate**2) < tolerance
+    assert abs(np.mean(first & second) - rate**2) < tolerance
 
 
-def test_neighboring_seeds_are_independent():
-    layer = Dropout(0.5, generator())
-    x = np.ones(100_000, "float32")
-    first, second = (layer(x, training=True).numpy() == 0.0 for _ in range(2))
-    assert abs(np.mean(first & second) - 0.25) < 5 * np.sqrt(0.25 * 0.75 / x.size)
-
-
-def test_rate_that_rounds_to_1_keeps_some_elements():
+def test_rate_out_of_range_or_rounded_to_1():
+    for rate in (-0.1, 1.0):
+        message = f"dropout={rate}: expected at least 0 and less than 1"
+        with pytest.raises(ValueError, match=message):
+            Dropout(rate)
     y = Dropout(1.0 - 1e-9, generator())(np.ones(1_000_000, "float32"), training=True).numpy()
     np.testing.assert_array_equal(np.unique(y), [0.0, 65536.0])
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0])
-def test_rate_out_of_range(rate):
-    with pytest.raises(ValueError, match=f"dropout={rate}: expected at least 0 and less than 1"):
-        Dropout(rate)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -164,14 +162,6 @@ def test_dynamic_shape_in_a_graph_equals_eager(jit_compile):
     with keras.StatelessScope(state_mapping=[(state, tf.constant([3, 4], tf.int64))]):
         eager = layer(x, training=True)
     np.testing.assert_array_equal(in_graph(x), eager)
-
-
-def test_gradient_and_values_have_same_mask():
-    x = tf.ones((1000,))
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = Dropout(0.5, generator())(x, training=True)
-    np.testing.assert_array_equal(tape.gradient(y, x), y)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +247,6 @@ def test_half_precision_is_summed_in_float32():
 def test_invalid_pooling_is_rejected():
     with pytest.raises(ValueError, match="pooling='last': expected one of cls, mean, max"):
         BertClassifier(TINY, num_classes=3, pooling="last")
-    with pytest.raises(
-        ValueError, match="pooling='sum': expected one of none, cls, mean, max, last"
-    ):
+    message = "pooling='sum': expected one of none, cls, mean, max, last"
+    with pytest.raises(ValueError, match=message):
         pool(*states_and_mask(), "sum")

@@ -177,9 +177,8 @@ def test_zero_classes_are_rejected(make):
 )
 def test_loss_of_probabilities_is_rejected(loss, monkeypatch):
     model = made(BertClassifier, num_classes=2)
-    with pytest.raises(
-        ValueError, match="BertClassifier outputs logits, but the loss expects probabilities"
-    ):
+    message = "BertClassifier outputs logits, but the loss expects probabilities"
+    with pytest.raises(ValueError, match=message):
         model.compile("sgd", loss)
     for other in ("mse", keras.losses.MeanSquaredError(), lambda y, logits: logits[:, 0], None):
         model.compile("sgd", other)
@@ -202,17 +201,11 @@ def test_training_loss_ignores_padding(monkeypatch):
     np.testing.assert_array_equal(model(batch, training=True)["end_logits"][:, 4:], -30000.0)
 
 
-def choice_batch(batch=2, choices=3, **kwargs):
-    """Builds a batch (B, K, S) with different lengths and ids of the choices."""
-    rows = encoder_batch(batch=batch * choices, **kwargs)
-    return {key: value.reshape(batch, choices, -1) for key, value in rows.items()}
-
-
 def test_static_number_of_choices():
     model = made(BertMultipleChoice)
-    batch = {key: tf.constant(value) for key, value in choice_batch().items()}
+    batch = {key: tf.constant(value) for key, value in inputs(CASES["multiple choice"]).items()}
     run = tf.function(model, autograph=False)
-    assert run.get_concrete_function(batch).structured_outputs.shape == (2, 3)
+    assert run.get_concrete_function(batch).structured_outputs.shape == (4, 3)
     np.testing.assert_allclose(run(batch), model(batch), atol=1e-5)
 
 

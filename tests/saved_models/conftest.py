@@ -26,6 +26,12 @@ CONFIG = BertConfig(
     max_position_embeddings=24,
     initializer_range=0.5,
 )
+# Two rows, one with padding.
+INPUTS = {
+    "input_word_ids": tf.constant([[2, 5, 7, 3, 0], [2, 8, 9, 6, 3]]),
+    "input_mask": tf.constant([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]),
+    "input_type_ids": tf.constant([[0, 0, 1, 1, 0], [0, 0, 0, 0, 0]]),
+}
 # A block is as the others.
 SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)
 

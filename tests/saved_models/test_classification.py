@@ -62,22 +62,31 @@ def test_one_class_golden(classifier):
 
 
 @pytest.mark.parametrize(
-    "threshold, expected",
+    "thresholds, expected",
     [
-        (None, [["sí", "no", ""], ["", "", ""], ["no", "perhaps", "sí"]]),
-        (0.125, [["sí", "no", "perhaps"], ["sí", "perhaps", ""], ["no", "perhaps", "sí"]]),
-        (0.75, [["sí", "", ""], ["", "", ""], ["no", "perhaps", "sí"]]),
+        ({}, [["sí", "no", ""], ["", "", ""], ["no", "perhaps", "sí"]]),
+        (
+            {"probability": 0.125},
+            [["sí", "no", "perhaps"], ["sí", "perhaps", ""], ["no", "perhaps", "sí"]],
+        ),
+        ({"probability": 0.75}, [["sí", "", ""], ["", "", ""], ["no", "perhaps", "sí"]]),
+        # 0.319, the calibrated probability of "perhaps", is below the threshold.
+        (
+            {"probability": 0.33, "temperature": 2.5},
+            [["sí", "no", ""], ["sí", "", ""], ["no", "perhaps", "sí"]],
+        ),
+        # As float32, two probabilities are 1.
+        ({"probability": 1 - 2e-9}, [["", "", ""], ["", "", ""], ["no", "", ""]]),
     ],
 )
-def test_several_classes_golden(classifier, threshold, expected):
-    classifier.multi_label = True
-    if threshold is not None:
-        classifier.thresholds = {"probability": threshold}
-    logits = np.float32([[0.0, -1.9, 1.1], [-9.0, -1.9, -0.1], [20.0, 19.0, 18.0]])
+def test_several_classes_golden(classifier, thresholds, expected):
+    classifier.multi_label, classifier.thresholds = True, thresholds
+    logits = np.float32([[0.0, -1.9, 1.1], [-9.0, -1.9, -0.1], [22.0, 20.0, 18.0]])
     outputs = ask("text", stand_in(classifier, logits), text=["a", "cat", "dog"])
     assert texts_of(outputs["chosen_labels"]) == expected
     assert outputs["counts"].tolist() == [sum(map(bool, row)) for row in expected]
-    np.testing.assert_allclose(outputs["probabilities"], 1 / (1 + np.exp(-logits)), atol=1e-6)
+    scaled = logits / thresholds.get("temperature", 1)
+    np.testing.assert_allclose(outputs["probabilities"], 1 / (1 + np.exp(-scaled)), atol=1e-6)
     assert texts_of(outputs["labels"]) == [["no", "perhaps", "sí"]] * 3
     assert set(outputs) == {"chosen_labels", "counts", "labels", "probabilities", "truncated"}
 
@@ -89,21 +98,6 @@ def test_probabilities_are_calibrated(classifier):
     expected = [softmax(row / 2.5) for row in logits]
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-6)
     np.testing.assert_allclose(outputs["score"], np.max(expected, 1), atol=1e-6)
-    classifier.multi_label, classifier.thresholds = True, {"probability": 0.33, "temperature": 2.5}
-    outputs = ask("text", stand_in(classifier, logits), text=["a", "cat"])
-    np.testing.assert_allclose(outputs["probabilities"], 1 / (1 + np.exp(-logits / 2.5)), atol=1e-6)
-    # 0.319 is below the threshold.
-    assert outputs["counts"].tolist() == [2, 1]
-
-
-def test_thresholds_beyond_float32s_digits(classifier):
-    # As float32 both probabilities are 1.
-    classifier.multi_label = True
-    classifier.thresholds = {"probability": 1 - 1e-9}
-    logits = np.float32([[20.0, 22.0, 0.0]])
-    outputs = ask("text", stand_in(classifier, logits), text=["a"])
-    assert outputs["counts"].tolist() == [1]
-    assert outputs["chosen_labels"].tolist() == [[b"perhaps", b"", b""]]
 
 
 def test_classes_without_names_are_numbers_and_odd_names_are_refused(classifier):
@@ -124,20 +118,17 @@ def test_numbers_equal_each_row_alone():
 
 def test_a_regressors_activation_is_applied_to_its_number_by_text_and_by_ids():
     model = make(BertRegressor)
-    plain = ask("text", serve(model, 8), text=TEXTS)["value"]
-    by_ids = model_signatures(serve(model, 8))["tokens"]
-    ids = by_ids.samples[0]
-    numbers = by_ids.function(**{key: tf.constant(value) for key, value in ids.items()})["value"]
+
+    def values():
+        served = serve(model, 8)
+        ids = model_signatures(served)["tokens"].samples[0]
+        by_ids = {key: tf.constant(value) for key, value in ids.items()}
+        answers = ask("text", served, text=TEXTS), ask("tokens", served, **by_ids)
+        return np.concatenate([answer["value"] for answer in answers])
+
+    plain = values()
     model.activation = "sigmoid"
-    np.testing.assert_allclose(
-        ask("text", serve(model, 8), text=TEXTS)["value"], 1 / (1 + np.exp(-plain)), atol=1e-6
-    )
-    by_ids = model_signatures(serve(model, 8))["tokens"]
-    np.testing.assert_allclose(
-        by_ids.function(**{key: tf.constant(value) for key, value in ids.items()})["value"],
-        1 / (1 + np.exp(-numbers)),
-        atol=1e-6,
-    )
+    np.testing.assert_allclose(values(), 1 / (1 + np.exp(-plain)), atol=1e-6)
 
 
 def test_next_sentences_equal_each_row_alone(model):
@@ -230,7 +221,6 @@ def test_examples_are_answered_as_their_texts_are(classifier, pair):
 
 def test_an_example_without_its_text_is_refused_by_the_features_name(classifier):
     served = serve(classifier, pair=True)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="text_pair.* is required but could not be found"
-    ):
+    message = "text_pair.* is required but could not be found"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         ask("classify", served, inputs=[example(text="The cat")])

@@ -11,7 +11,7 @@ from bert_tf.answering.embeddings import embed, encode_tokens, endpoints
 from bert_tf.modeling import BertEncoder, BertPretrainer
 from bert_tf.tasks.signatures import model_signatures
 
-from .conftest import CONFIG, SMALL, ask, assert_same, copied, features_of, make, serve
+from .conftest import CONFIG, INPUTS, SMALL, ask, assert_same, copied, features_of, make, serve
 
 CLS, SEP = 2, 3
 THE, A, CAT, DOG, SAT = range(5, 10)
@@ -99,12 +99,6 @@ def test_float32_of_a_model_in_bfloat16():
 
 
 # === Ids ===
-
-INPUTS = {
-    "input_word_ids": tf.constant([[2, 7, 3, 8, 3], [2, 9, 3, 0, 0]]),
-    "input_mask": tf.constant([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-    "input_type_ids": tf.constant([[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]),
-}
 
 
 def by_the_hubs_names(encoder):

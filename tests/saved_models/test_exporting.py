@@ -107,10 +107,8 @@ def test_a_graph_without_the_weights_of_a_known_model_is_no_checkpoint(exported,
         open_checkpoint(tmp_path)
     shutil.copytree(os.path.join(exported.path, "assets.extra"), folder / "assets.extra")
     tf.train.Checkpoint(step=tf.Variable(1)).write(str(folder / "variables" / "variables"))
-    with pytest.raises(
-        ValueError,
-        match="/1 has no variables, because its weights are constants in the graph",
-    ):
+    message = "/1 has no variables, because its weights are constants in the graph"
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(tmp_path)
 
 

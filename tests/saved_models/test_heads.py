@@ -11,6 +11,7 @@ from bert_tf.answering.signatures import id_signature
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
+    BertFeatureTagger,
     BertMultipleChoice,
     BertPretrainer,
     BertRegressor,
@@ -25,7 +26,7 @@ from bert_tf.tasks.signatures import (
     register_signatures,
 )
 
-from .conftest import SMALL, features_of, make, serve, trace
+from .conftest import INPUTS, SMALL, features_of, make, serve, trace
 
 EMBEDDINGS = {"mean_output", "cls_output", "pooled_output", "truncated"}
 STATES = {"default", "pooled_output", "sequence_output", "encoder_outputs_0"}
@@ -163,12 +164,13 @@ def test_names_inputs_and_outputs(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_answers_have_the_requests_rows_and_are_text(name):
+def test_answers_have_the_requests_rows_and_types_that_every_client_reads(name):
     for key, (_, samples, answers) in answers_of(name).items():
         assert len(samples) == 2
         for inputs, answer in zip(samples, answers, strict=True):
             assert len({len(value) for value in [*inputs.values(), *answer.values()]}) == 1, key
             for output, value in answer.items():
+                assert value.dtype in ("O", "int32", "int64", "float32", "bool"), (key, output)
                 if value.dtype == object:
                     for text in value.reshape(-1):
                         text.decode("utf-8")
@@ -218,18 +220,9 @@ def test_a_batch_answers_as_its_parts(name):
             first, second = samples[0].items()
             for sizes in ((2, 1), (1, 2), (0, 1)):
                 columns = {k: v[:size] for (k, v), size in zip((first, second), sizes, strict=True)}
-                with pytest.raises(
-                    tf.errors.InvalidArgumentError,
-                    match="the same number of rows in both inputs of the request",
-                ):
+                message = "the same number of rows in both inputs of the request"
+                with pytest.raises(tf.errors.InvalidArgumentError, match=message):
                     signature.function(**columns)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_outputs_have_types_that_every_client_reads(name):
-    for _, _, answers in answers_of(name).values():
-        dtypes = {value.dtype for answer in answers for value in answer.values()}
-        assert dtypes <= {*map(np.dtype, ("O", "int32", "int64", "float32", "bool"))}
 
 
 # What is exported elsewhere answers from its graphs there.
@@ -314,3 +307,72 @@ def test_refuses_another_model(model):
     )
     with pytest.raises(ValueError, match=sentence):
         model_signatures(other)
+
+
+# === ``serving_default`` with the names of transformers' SavedModels ===
+
+IDS, MASK, TYPES = (value.numpy() for value in INPUTS.values())
+# By the outputs' names here, what they are called in a model's own.
+LOGITS = {"logits": None}
+TRANSFORMERS = [
+    (BertClassifier, {"num_classes": 3}, LOGITS),
+    (BertRegressor, {}, LOGITS),
+    (BertTokenClassifier, {"num_classes": 3}, LOGITS),
+    (BertMultipleChoice, {}, LOGITS),
+    (BertSpanPredictor, {}, {"start_logits": "start_logits", "end_logits": "end_logits"}),
+    (BertEncoder, {}, {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"}),
+    (BertEncoder, {"pooler": False}, {"last_hidden_state": "sequence_output"}),
+    (BertPretrainer, {"nsp": False}, {"logits": "masked_lm_logits"}),
+    (BertPretrainer, {"mlm": False}, {"logits": "next_sentence_logits"}),
+    (
+        BertPretrainer,
+        {},
+        {
+            "prediction_logits": "masked_lm_logits",
+            "seq_relationship_logits": "next_sentence_logits",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("model_class", "arguments", "names"), TRANSFORMERS)
+def test_outputs_are_the_models_by_their_names(model_class, arguments, names):
+    model = make(model_class, **arguments)
+    signatures = model_signatures(serve(model, transformers_signature=True))
+    ordinary = model_signatures(serve(model))
+    assert set(signatures) == {*ordinary, "strings", "int64_serving"}
+    assert signatures["strings"].inputs == ordinary["serving_default"].inputs
+    signature = signatures["serving_default"]
+    rows = [IDS, MASK, TYPES]
+    if model_class is BertMultipleChoice:
+        rows = [np.stack([row, row[::-1]]) for row in rows]
+    given = dict(zip(("input_ids", "attention_mask", "token_type_ids"), rows, strict=True))
+    found = signature.function(**{name: tf.constant(row) for name, row in given.items()})
+    features = dict(zip(("input_word_ids", "input_mask", "input_type_ids"), rows, strict=True))
+    if getattr(model, "mlm", False):
+        features["masked_lm_positions"] = np.array([range(5)] * 2, "int32")
+    outputs = model(features)
+    assert set(found) == set(names)
+    for name, own in names.items():
+        expected = np.asarray(outputs if own is None else outputs[own])
+        if model_class is BertRegressor:
+            expected = expected[:, None]
+        np.testing.assert_allclose(found[name].numpy(), expected, rtol=0, atol=3e-5)
+    wide = signatures["int64_serving"]
+    again = wide.function(**{name: tf.constant(row, tf.int64) for name, row in given.items()})
+    for name, values in found.items():
+        np.testing.assert_allclose(again[name].numpy(), values.numpy(), rtol=0, atol=3e-5)
+    assert {spec.dtype for spec in wide.inputs.values()} == {tf.int64}
+    # What it asks itself before it serves.
+    for request in (*signature.samples, *wide.samples):
+        assert request.keys() == signature.inputs.keys() == wide.inputs.keys() == given.keys()
+
+
+def test_a_distilbert_has_no_types():
+    model = make(BertClassifier, dataclasses.replace(SMALL, type_vocab_size=0), num_classes=2)
+    signature = model_signatures(serve(model, transformers_signature=True))["serving_default"]
+    assert list(signature.inputs) == ["input_ids", "attention_mask"]
+    found = signature.function(input_ids=tf.constant(IDS), attention_mask=tf.constant(MASK))
+    rows = {"input_word_ids": IDS, "input_mask": MASK, "input_type_ids": TYPES}
+    np.testing.assert_allclose(found["logits"].numpy(), model(rows).numpy(), rtol=0, atol=3e-5)
+    assert BertFeatureTagger not in classes_with("transformers_signature")

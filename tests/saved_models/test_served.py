@@ -23,15 +23,9 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.tasks.signatures import model_signatures
 
-from .conftest import SMALL, VOCAB, make, trace
+from .conftest import INPUTS, SMALL, VOCAB, make, trace
 from .conftest import copied as served
 
-IDS = {
-    "input_word_ids": [[2, 5, 7, 3, 0], [2, 8, 9, 6, 3]],
-    "input_mask": [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]],
-    "input_type_ids": [[0, 0, 1, 1, 0], [0, 0, 0, 0, 0]],
-}
-INPUTS = {key: tf.constant(value) for key, value in IDS.items()}
 WITH_MASKS = {**INPUTS, "masked_lm_positions": tf.constant([[1, 2], [3, 0]])}
 # As released models are drawn; of wider weights rounding moves more.
 NARROW = dataclasses.replace(SMALL, initializer_range=0.1)
@@ -94,7 +88,7 @@ def test_the_arithmetic_is_near(case, encoder):
 def test_the_quick_model_is_the_same_without_padding(case):
     copied, most = case.copied, 0.1 if case.arithmetic == "bfloat16" else 1e-5
     expected, outputs = copied.encode(INPUTS), copied.quick.encode(INPUTS)
-    real = np.array(IDS["input_mask"], bool)
+    real = INPUTS["input_mask"].numpy() == 1
     pairs = zip(expected["encoder_outputs"], outputs["encoder_outputs"], strict=True)
     for wanted, got in pairs:
         wanted, got = (tf.cast(states, tf.float32).numpy() for states in (wanted, got))
@@ -286,7 +280,6 @@ def test_the_rows_length():
             served(model, max_seq_length=length)
     # Nor is a vocabulary larger than the model's.
     tokenizer = BertTokenizer([*VOCAB, *"bcdef"])
-    with pytest.raises(
-        ValueError, match="of the tokenizer has 26 pieces, more than the model.s vocab_size=25"
-    ):
+    message = "of the tokenizer has 26 pieces, more than the model.s vocab_size=25"
+    with pytest.raises(ValueError, match=message):
         serve(model, tokenizer, ExportOptions())

@@ -242,9 +242,8 @@ def test_what_waits_too_long_ends_though_no_thread_is_free(held):
     batcher = held(words, SIGNATURES, max_seconds=0.1)
     answers = [batcher.batcher.submit("words", texts(*"ab")) for _ in range(2)]
     for answer in answers:
-        with pytest.raises(
-            RestError, match=r"^The request waited 0\.1 seconds \(--max_wait_seconds\)"
-        ) as error:
+        message = r"^The request waited 0\.1 seconds \(--max_wait_seconds\)"
+        with pytest.raises(RestError, match=message) as error:
             answer.result(60)
         assert (error.value.status, error.value.retry_after) == (503, 1)
     assert batcher.ends() == []

@@ -12,16 +12,24 @@ import pytest
 from bert_tf.serving import server
 from bert_tf.serving.server import Application, Batcher, Limits
 
-from .asgi import ask, send
+from .conftest import ask, send
 
 PREDICT = "/v1/models/half:predict"
 BODY = json.dumps({"inputs": [1.0]}).encode()
 
 
 @pytest.fixture
-def application(half_model):
-    """An application of given bounds, and what lets its model answer."""
-    gate, batchers = threading.Event(), []
+def gate():
+    """Lets the models of applications answer while it is set."""
+    gate = threading.Event()
+    gate.set()
+    return gate
+
+
+@pytest.fixture
+def application(half_model, gate):
+    """Makes applications of given bounds."""
+    batchers = []
 
     def run(signature, inputs, outputs=None):
         assert gate.wait(10)
@@ -34,7 +42,7 @@ def application(half_model):
             Batcher(run, half_model.signatures, largest=4, workers=1, max_seconds=given.seconds)
         )
         application.open(half_model, batchers[-1])
-        return application, gate
+        return application
 
     yield make
     gate.set()
@@ -42,8 +50,9 @@ def application(half_model):
         batcher.close(10)
 
 
-def test_no_more_requests_wait_than_may(application):
-    app, gate = application(waiting=2)
+def test_no_more_requests_wait_than_may(application, gate):
+    gate.clear()
+    app = application(waiting=2)
 
     async def crowd():
         waiting = [asyncio.create_task(send(app, "POST", PREDICT, BODY)) for _ in range(2)]
@@ -62,7 +71,7 @@ def test_no_more_requests_wait_than_may(application):
 
 
 def test_a_body_of_too_many_bytes_is_not_read(application):
-    app, _ = application(bytes=100)
+    app = application(bytes=100)
     reply = asyncio.run(send(app, "POST", PREDICT, b"x" * 60, b"x" * 60, None))
     assert reply.status == 413
     assert reply.json == {"error": "The body has more than 100 bytes (--max_bytes)."}
@@ -70,8 +79,7 @@ def test_a_body_of_too_many_bytes_is_not_read(application):
 
 def test_a_body_that_does_not_come_is_given_up(application, monkeypatch):
     monkeypatch.setattr(server, "_BODY_S", 0.05)
-    app, gate = application(waiting=1)
-    gate.set()
+    app = application(waiting=1)
     reply = asyncio.run(send(app, "POST", PREDICT, b"{", None))
     assert reply.status == 408
     assert reply.json == {
@@ -81,10 +89,11 @@ def test_a_body_that_does_not_come_is_given_up(application, monkeypatch):
     assert ask(app, "POST", PREDICT, BODY).status == 200  # it counts no more
 
 
-def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(application, monkeypatch):
+def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(application, gate, monkeypatch):
     monkeypatch.setattr(server, "_SHUTDOWN_BODY_S", 0.05)
     monkeypatch.setattr(server, "_SHUTDOWN_S", 0.1)
-    app, _ = application()
+    gate.clear()
+    app = application()
 
     async def end():
         parts = [b"{", None], [BODY]
@@ -101,8 +110,7 @@ def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(application, 
 
 def test_bodies_that_are_coming_are_bounded_together_and_hold_up_nobody(application, monkeypatch):
     monkeypatch.setattr(server, "_MAX_PENDING_BYTES", 150)
-    app, gate = application(bytes=100, waiting=1)
-    gate.set()
+    app = application(bytes=100, waiting=1)
 
     async def crowd():
         slow = []
@@ -123,8 +131,9 @@ def test_bodies_that_are_coming_are_bounded_together_and_hold_up_nobody(applicat
     assert ':request_bytes_coming{model_name="half"} 120\n' in gauges
 
 
-def test_a_request_whose_client_leaves_is_dropped(application):
-    app, gate = application(waiting=2)
+def test_a_request_whose_client_leaves_is_dropped(application, gate):
+    gate.clear()
+    app = application(waiting=2)
 
     async def leave():
         leaves = asyncio.Event()
@@ -147,16 +156,14 @@ def test_a_request_whose_client_leaves_is_dropped(application):
 
 def test_an_answer_of_too_many_values_is_refused(application, monkeypatch):
     monkeypatch.setattr(server.rest, "_MAX_VALUES", 1)
-    app, gate = application()
-    gate.set()
+    app = application()
     reply = ask(app, "POST", PREDICT, {"inputs": [1.0, 2.0]})
     assert reply.status == 429
     assert "would have 2 values, more than 1. Send fewer rows" in reply.json["error"]
 
 
 def test_what_fails_inside_is_a_reply_too(application, monkeypatch, capsys):
-    app, gate = application()
-    gate.set()
+    app = application()
     monkeypatch.setattr(server.rest, "count_rows", lambda _: 1 / 0)
     reply = ask(app, "POST", PREDICT, BODY)
     assert (reply.status, reply.json["error"].split(".")[0]) == (500, "Internal error")
@@ -164,7 +171,7 @@ def test_what_fails_inside_is_a_reply_too(application, monkeypatch, capsys):
 
 
 def test_the_page_may_run_its_own_script_alone(application):
-    app, _ = application()
+    app = application()
     reply = ask(app, "GET", "/")
     text, policy = reply.body.decode(), reply.headers["content-security-policy"]
     assert reply.status == 200 and "half" in text and "MODEL_NAME" not in text
@@ -182,8 +189,7 @@ def test_the_page_may_run_its_own_script_alone(application):
 
 
 def test_a_gzip_body_is_bounded_by_what_it_inflates_to(application):
-    app, gate = application(bytes=100)
-    gate.set()
+    app = application(bytes=100)
     whole, large = gzip.compress(BODY), gzip.compress(b" " * 101 + BODY)
     assert len(large) < 100
 
@@ -212,8 +218,7 @@ def test_until_the_model_is_loaded_the_door_asks_for_patience():
 
 
 def test_counts_are_servings(application):
-    app, gate = application()
-    gate.set()
+    app = application()
     for body in (BODY, b'{"inputs": [1, 2, 3]}', b"", b'{"inputs": "x"}'):
         ask(app, "POST", PREDICT, body)
     reply = ask(app, "GET", "/metrics")
