@@ -141,10 +141,7 @@ class Sample:
 
 
 def run_samples(
-    name: str,
-    function: Callable[..., Any],
-    specs: Mapping[str, tf.TensorSpec],
-    requests: Requests,
+    name: str, function: Callable[..., Any], specs: Mapping[str, tf.TensorSpec], requests: Requests
 ) -> list[Sample]:
     """Runs a signature with requests whose inputs have the given ``specs``."""
     samples = []

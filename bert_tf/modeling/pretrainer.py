@@ -21,13 +21,7 @@ from .base import (
     optional,
 )
 from .encoder import BertEncoder, nan_if_out_of_range
-from .layers import (
-    INDEX_DTYPE,
-    BertLayer,
-    cast_to_logits_dtype,
-    get_activation,
-    logits_dtype,
-)
+from .layers import INDEX_DTYPE, BertLayer, cast_to_logits_dtype, get_activation, logits_dtype
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

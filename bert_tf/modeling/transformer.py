@@ -15,14 +15,7 @@ from keras.random import SeedGenerator
 from bert_tf.config import BertConfig
 from bert_tf.graph_gradients import custom_gradient, owned_by_graph
 
-from .layers import (
-    INDEX_DTYPE,
-    BertLayer,
-    Dropout,
-    add_residual,
-    current_plan,
-    get_activation,
-)
+from .layers import INDEX_DTYPE, BertLayer, Dropout, add_residual, current_plan, get_activation
 
 
 class TokenRows:
@@ -164,11 +157,7 @@ def softmax(scores: Any, real_tokens: Any, causal: bool) -> Any:
 
 
 def attend_full_batch(
-    projected: Any,
-    rows: TokenRows,
-    heads: int,
-    dropout: Callable[[Any], Any],
-    causal: bool = False,
+    projected: Any, rows: TokenRows, heads: int, dropout: Callable[[Any], Any], causal: bool = False
 ) -> Any:
     """Computes the contexts (R, H) of the full batch, including padding."""
     # The sizes are those of the mask, because tf2onnx infers wrong shapes if a reshape follows

@@ -9,11 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder, seed_variables
-from bert_tf.modeling.transformer import (
-    SelfAttention,
-    TokenRows,
-    TransformerBlock,
-)
+from bert_tf.modeling.transformer import SelfAttention, TokenRows, TransformerBlock
 from tests.modeling.conftest import TINY, encoder_batch, made, randomise
 
 MASK = np.array([[1, 1, 1, 0], [1, 0, 1, 0], [0, 0, 0, 0]], "int32")

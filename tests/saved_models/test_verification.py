@@ -249,10 +249,7 @@ def test_another_interpreter(interpreter):
             "ModuleNotFoundError: No module named 'tensorflow'",
         ),
         ("sys.exit(3)", "failed with status 3 while verifying .*: nothing$"),
-        (
-            None,
-            "python=.*/python: expected a Python interpreter, got No such file or directory",
-        ),
+        (None, "python=.*/python: expected a Python interpreter, got No such file or directory"),
     ],
 )
 def test_an_interpreter_that_cannot(interpreter, tmp_path, body, message):

@@ -30,10 +30,7 @@ class Half(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.bool, name="flags")])
     def odd(self, flags):
-        return {
-            "number": tf.where(flags, float("nan"), float("-inf")),
-            "one": tf.constant([True]),
-        }
+        return {"number": tf.where(flags, float("nan"), float("-inf")), "one": tf.constant([True])}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
     def classify(self, inputs):

@@ -58,9 +58,7 @@ POSTED = [
     ({"inputs": [[], []]}, {"outputs": [[], []]}),
     # api_rest: several inputs by rows and by columns, bytes in base64, outputs named so.
     (
-        two(
-            instances=[{"text": "né", "ids": [1, 2]}, {"text": {"b64": "YQ=="}, "ids": [3, 4]}],
-        ),
+        two(instances=[{"text": "né", "ids": [1, 2]}, {"text": {"b64": "YQ=="}, "ids": [3, 4]}]),
         {
             "predictions": [
                 {"text": "né", "sum": 3, "raw_bytes": {"b64": "bsOp"}},
