@@ -290,7 +290,7 @@ class BertModel(keras.Model):
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras would register a layer as part of the model, and wrap containers.
-        if name == "preprocessor" or name in LOADED_ATTRIBUTES:
+        if name in ("preprocessor", "_arguments", *LOADED_ATTRIBUTES):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
