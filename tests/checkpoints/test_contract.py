@@ -8,7 +8,7 @@ import pytest
 
 import bert_tf
 from bert_tf.checkpoints import conversion
-from bert_tf.checkpoints.checkpoint import ModelSpec, Tokenization
+from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.checkpoints.weights import expected_shapes
 from bert_tf.io.checkpoint_formats import WRITTEN
@@ -20,7 +20,6 @@ from tests.checkpoints.small_checkpoints import (
     CONFIG,
     MODELS,
     OURS_ALONE,
-    PIECES,
     SMALL,
     UNCASED,
     assert_bit_equal,
@@ -177,20 +176,6 @@ def test_a_sample_is_what_it_says_and_computes_what_its_library_did(tmp_path, na
     assert_bit_equal(variables_of(model), fused(arrays))
     if sample.recorded:
         assert_as_recorded(model, sample)
-
-
-@pytest.mark.parametrize("form", WRITTEN)
-def test_a_vocabulary_with_more_pieces_than_embeddings_is_none(tmp_path, form):
-    larger = Tokenization((*PIECES, *"bcdefg"), True)
-    found = open_checkpoint(
-        write(make_checkpoint(MODELS["encoder"], tokenization=larger), form, tmp_path)
-    )
-    assert found.tokenization is None
-    sentence = (
-        "has 21 pieces, more than the model's vocab_size=20. Use the model's vocabulary, or for a "
-        "new model set vocab_size to at least 21."
-    )
-    assert sentence in found.notes[-1]
 
 
 @pytest.mark.parametrize("form", WRITTEN)

@@ -54,6 +54,9 @@ def test_what_is_known_of_the_task_stays_in_this_librarys_directories(tmp_path):
     assert conversion.convert(source, str(tmp_path / "one"), "bert_tf").notes == ()
     _, note = conversion.convert(source, str(tmp_path / "two"), "huggingface").notes
     assert note.startswith("huggingface cannot store the lengths and options in task.json of ")
+    # The length becomes the tokenizer's.
+    config = json.loads((tmp_path / "two" / "tokenizer_config.json").read_text())
+    assert config["model_max_length"] == 9
 
 
 @pytest.mark.parametrize("form", ["huggingface", "google_tf1"])
@@ -76,14 +79,6 @@ def test_the_temperature_is_in_the_head_of_a_conversion(tmp_path, form, dtype):
     conversion.convert(source, str(tmp_path / "own"), "bert_tf")
     assert_bit_equal(read_all(open_checkpoint(tmp_path / "own")), before)
     assert open_checkpoint(tmp_path / "own").thresholds == thresholds
-
-
-def test_a_runs_length_is_its_tokenizers_in_a_conversion(tmp_path):
-    source = _source(tmp_path, "bert_tf", task={"max_seq_length": 9})
-    with warnings.catch_warnings(record=True):
-        conversion.convert(source, str(tmp_path / "other"), "huggingface")
-    config = json.loads((tmp_path / "other" / "tokenizer_config.json").read_text())
-    assert config["model_max_length"] == 9
 
 
 POOLER = ("pooler/dense/kernel", "pooler/dense/bias")

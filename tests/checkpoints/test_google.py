@@ -9,9 +9,8 @@ import tensorflow as tf
 from bert_tf import load
 from bert_tf.checkpoints import google
 from bert_tf.checkpoints.checkpoint import ModelSpec
-from bert_tf.checkpoints.tensor_files import write_bundle
 from bert_tf.modeling import BertClassifier, BertPretrainer, BertSpanPredictor
-from tests.checkpoints.small_checkpoints import MODELS, PIECES, make_checkpoint, stored
+from tests.checkpoints.small_checkpoints import MODELS, PIECES, make_checkpoint
 from tests.modeling import numpy_bert
 
 # === A real file ===
@@ -91,13 +90,12 @@ def test_a_released_index(data_dir):
 # === Which model, which casing ===
 
 
-def _write(folder, spec, *, config=None, **fields):
+def _write(folder, spec):
     folder.mkdir()
-    google.write(make_checkpoint(spec, **fields), str(folder))
+    google.write(make_checkpoint(spec), str(folder))
     path = folder / "bert_config.json"
-    values = {**json.loads(path.read_text()), **(config or {})}
-    if config is None:  # as Google's scripts leave it
-        del values["bert_tf"]
+    values = json.loads(path.read_text())
+    del values["bert_tf"]  # as Google's scripts leave it
     path.write_text(json.dumps(values))
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
     return str(folder)
@@ -135,27 +133,3 @@ def test_the_directorys_name_says_the_casing(tmp_path, folder, lower):
     for named in (path, f"{path}/bert_model.ckpt"):
         checkpoint = google.read_checkpoint(named)
         assert checkpoint.tokenization.do_lower_case is lower and checkpoint.notes == ()
-
-
-# === Refused ===
-
-
-def test_no_config(tmp_path):
-    write_bundle(str(tmp_path / "model.ckpt-1"), [stored("x", np.zeros(1))])
-    sentence = (
-        r"^No such file: .*json\. Add the bert_config\.json of the model next to model\.ckpt-1"
-    )
-    with pytest.raises(ValueError, match=sentence):
-        google.read_checkpoint(str(tmp_path))
-
-
-def test_a_description_from_a_stranger(tmp_path):
-    hostile = {"bert_tf": {"format_version": 1, "class_name": "os.system", "arguments": {}}}
-    path = _write(tmp_path / "x", MODELS["encoder"], config=hostile)
-    with pytest.raises(
-        ValueError,
-        match=r"config\.json, bert_tf: class_name: expected one of BertEncoder, BertPretrainer, "
-        "BertClassifier, BertRegressor, BertTokenClassifier, BertFeatureTagger, BertSpanPredictor, "
-        r"BertMultipleChoice, got 'os\.system'",
-    ):
-        google.read_checkpoint(path)

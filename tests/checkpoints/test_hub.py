@@ -311,19 +311,16 @@ def test_shards_of_the_tensorflow_classes(server):
 
 
 @pytest.mark.parity
-def test_what_the_hub_has_instead_is_named(server):
-    (server.root / "model.safetensors").rename(server.root / "model.onnx")
-    message = r"or tf_model\.h5: its model\.onnx is an ONNX model\."
-    with pytest.raises(ValueError, match=message):
-        open_checkpoint(f"hf://{NAME}")
-
-
-@pytest.mark.parity
-def test_a_preset_of_keras_hub_is_named(server):
-    (server.root / "model.safetensors").rename(server.root / "model.weights.h5")
-    sentence = (
-        rf"has config\.json and model\.weights\.h5 \(KerasHub\), .* Run hf download {NAME} --local-"
-    )
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("model.onnx", r"or tf_model\.h5: its model\.onnx is an ONNX model\."),
+        ("model.weights.h5", r"has config\.json and model\.weights\.h5 \(KerasHub\), .* Run hf "
+         rf"download {NAME} --local-"),
+    ],
+)  # fmt: skip
+def test_what_the_hub_has_instead_is_named(server, name, sentence):
+    (server.root / "model.safetensors").rename(server.root / name)
     with pytest.raises(ValueError, match=sentence):
         open_checkpoint(f"hf://{NAME}")
 

@@ -1,6 +1,7 @@
 """Hugging Face directories: the published names, keys and classes, both ways."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import re
@@ -69,18 +70,31 @@ def directory(tmp_path):
 # === Reading ===
 
 
-def test_old_names_no_prefix_and_position_ids(directory):
-    tensors = random_tensors(PRETRAINING)
+def _old(name):
+    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta")
+
+
+WRAPPED = ("module.", "_orig_mod.", "model.", "module._orig_mod.model.")
+RENAMED = {
+    "without a prefix": lambda name: name.removeprefix("bert."),
+    "old": _old,
+    **{before: functools.partial("{}{}".format, before) for before in WRAPPED},
+    "a compiled part": lambda name: name.replace("encoder.", "encoder._orig_mod."),
+}
+
+
+@pytest.mark.parametrize("names", RENAMED)
+def test_other_names_of_the_same_tensors(directory, names):
+    tensors = with_prefix(random_tensors(PRETRAINING))
     expected = read_all(hugging_face.read_checkpoint(directory(tensors)))
-    old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"): array
-        for name, array in with_prefix(tensors).items()
-    }
-    assert sum("gamma" in name for name in old) == 6
-    old["bert.embeddings.position_ids"] = np.arange(12)[None]
-    checkpoint = hugging_face.read_checkpoint(directory(old))
+    renamed = {RENAMED[names](name): array for name, array in tensors.items()}
+    assert renamed.keys() != tensors.keys()
+    renamed[RENAMED[names]("bert.embeddings.position_ids")] = np.arange(12)[None]
+    checkpoint = hugging_face.read_checkpoint(directory(renamed))
     assert_bit_equal(read_all(checkpoint), expected)
     assert checkpoint.unused == ()  # the positions are no weight
+    notes = [f"removed from names such as '{names}"] if names in WRAPPED else []
+    assert all(note in checkpoint.notes[0] for note in notes)
 
 
 def test_copies_of_the_tied_matrix_and_bias(directory):
@@ -114,25 +128,6 @@ def test_the_config_names_the_file_of_the_weights(directory):
             checkpoint.tensors["embeddings/word_embeddings"].read(), expected
         )
         pathlib.Path(path, "model.safetensors").unlink(missing_ok=True)
-
-
-@pytest.mark.parametrize("before", ["module.", "_orig_mod.", "model.", "module._orig_mod.model."])
-def test_names_of_a_wrapped_module(directory, before):
-    expected = read_all(hugging_face.read_checkpoint(directory(random_tensors(PRETRAINING))))
-    tensors = with_prefix(random_tensors(PRETRAINING))
-    path = directory({before + name: array for name, array in tensors.items()})
-    checkpoint = hugging_face.read_checkpoint(path)
-    assert_bit_equal(read_all(checkpoint), expected)
-    assert f"removed from names such as '{before}" in checkpoint.notes[0]
-
-
-def test_a_compiled_part_of_a_model(directory):
-    tensors = random_tensors(PRETRAINING)
-    expected = read_all(hugging_face.read_checkpoint(directory(tensors)))
-    path = directory(
-        {name.replace("encoder.", "encoder._orig_mod."): a for name, a in tensors.items()}
-    )
-    assert_bit_equal(read_all(hugging_face.read_checkpoint(path)), expected)
 
 
 @pytest.mark.parity

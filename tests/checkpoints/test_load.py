@@ -281,7 +281,8 @@ LONG = dataclasses.replace(SMALL, max_position_embeddings=300)
         (UNCASED, {"vocab_size": 143},
          " has 15 tokens in its vocabulary but 143 embeddings. The vocabulary may be truncated."),
         (Tokenization((*PIECES, *"bcdefg"), True), {},
-         "has 21 pieces, more than the model's vocab_size=20"),
+         "has 21 pieces, more than the model's vocab_size=20. Use the model's vocabulary, or for a "
+         "new model set vocab_size to at least 21."),
         (UNCASED, {"max_position_embeddings": 4}, "max_seq_length=4"),
     ],
 )  # fmt: skip

@@ -1,10 +1,16 @@
-"""This library's directories: the names are the variables', the newest intact checkpoint counts."""
+"""This library's directories: the newest intact checkpoint counts; and ``.keras`` files."""
+
+import json
+import os
+import tempfile
+import zipfile
 
 import keras
+import pytest
 
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.weights import build_model
+from bert_tf.checkpoints.weights import assign, build_model
 from bert_tf.training import saved_states
 from tests.checkpoints import small_checkpoints as small
 
@@ -40,3 +46,113 @@ def _save(folder, step, model, more=None):
     """Saves a model's variables as a training does."""
     variables = {f"model/{variable.path}": variable for variable in model.weights}
     saved_states.save(str(folder / "checkpoints"), step, {**variables, **(more or {})}, {})
+
+
+# === .keras files ===
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in small.MODELS if name != "pretrainer"]
+
+
+def saved(path, checkpoint):
+    """The model as Keras saves it, with an optimizer's weights."""
+    model = build_model(checkpoint.config, checkpoint.model)
+    assign(model, checkpoint.tensors)
+    model.compile("adam")
+    model.optimizer.build(model.trainable_variables)
+    model.save(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["pretrainer", *SLOW])
+def test_what_keras_saves_is_read(tmp_path, name):
+    expected = small.make_checkpoint(small.MODELS[name])
+    path = saved(tmp_path / "m.keras", expected)
+    checkpoint = model_directory.read_checkpoint(path)
+    assert (checkpoint.config, checkpoint.model.class_name) == (
+        small.CONFIG,
+        small.MODELS[name].class_name,
+    )
+    small.assert_bit_equal(small.read_all(checkpoint), small.read_all(expected))
+    assert checkpoint.tokenization is None and checkpoint.labels == ()
+    (note,) = checkpoint.notes
+    assert note.startswith(f"{path} has no vocabulary and no labels, so the model has no ")
+
+
+# === Refused ===
+
+
+@pytest.fixture(scope="module")
+def good_members(tmp_path_factory):
+    path = tmp_path_factory.mktemp("keras") / "good.keras"
+    with zipfile.ZipFile(saved(path, small.make_checkpoint(small.MODELS["classifier"]))) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture
+def altered(tmp_path, good_members):
+    """Writes a file whose members were changed: by a function of their JSON, or to other bytes."""
+
+    def alter(compression=zipfile.ZIP_STORED, **changes):
+        bad = str(tmp_path / "bad.keras")
+        with zipfile.ZipFile(bad, "w", compression) as archive:
+            for name, content in good_members.items():
+                change = changes.get(name.split(".")[-2], content)
+                if callable(change):
+                    values = json.loads(content)
+                    change(values)
+                    change = json.dumps(values)
+                if change is not None:
+                    archive.writestr(name, change)
+        return bad
+
+    return alter
+
+
+def _set(key, value):
+    """Sets a value of a member's JSON; the key has the keys above, too, between slashes."""
+
+    def change(values):
+        *above, last = key.split("/")
+        for part in above:
+            values = values[part]
+        values[last] = value
+
+    return change
+
+
+LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambda__"}}}
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"config": json.dumps(LAMBDA)},
+         r"bad\.keras: expected a model of bert_tf .*, got 'Lambda'"),
+        ({"config": _set("registered_name", "evil>BertClassifier")},
+         r"expected a model of bert_tf .*, got 'evil>BertClassifier'"),
+        ({"config": _set("config/function", "os.system")},
+         r"config\.json: function='os\.system' is not a valid argument of BertClassifier"),
+        ({"config": _set("config/config/vocab_size", 10**7)},
+         r"bad\.keras: model\.weights\.h5 is too small for the [\d,]+ weights of config\.json"),
+        ({"config": _set("config/config/vocab_size", 19)},
+         r"bad\.keras: the weights do not match a BertClassifier of this config: "),
+        ({"config": None}, r"cannot be read as a \.keras file: .*no item named 'config"),
+        ({"weights": b"garbage" * 10_000}, r"bad\.keras: the weights do not match .*cannot be read "
+         "as HDF5"),
+    ],
+)  # fmt: skip
+def test_a_stranger_changed_a_member(altered, changes, sentence):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        model_directory.read_checkpoint(altered(**changes))
+    assert "\n" not in str(caught.value)
+    assert tempfile.gettempdir() + "/bert_tf-" not in str(caught.value)
+
+
+@pytest.mark.parametrize("member", ["config", "weights"])
+def test_bombs(altered, member, monkeypatch):
+    monkeypatch.setattr(model_directory, "_MAX_TEXT_BYTES", 1 << 20)
+    path = altered(zipfile.ZIP_DEFLATED, **{member: b" " * (3 << 20)})
+    assert os.path.getsize(path) < 1 << 19
+    message = r"expected at most [\d,]+ bytes when unpacked, got 3,145,728\.$"
+    with pytest.raises(ValueError, match=message):
+        model_directory.read_checkpoint(path)

@@ -133,10 +133,7 @@ def graph_of(*children):
 @pytest.mark.parametrize(
     ("graph", "sentence"),
     [
-        (
-            b"\x0a\x05abc",
-            "ckpt is damaged: _CHECKPOINTABLE_OBJECT_GRAPH is not an object graph",
-        ),
+        (b"\x0a\x05abc", "ckpt is damaged: _CHECKPOINTABLE_OBJECT_GRAPH is not an object graph"),
         (graph_of({"node_id": 2}, {}), "is damaged: .* refers to object 2 of 2"),
         (graph_of({"node_id": -1}, {}), "is damaged: .* refers to object -1 of 2"),
     ],

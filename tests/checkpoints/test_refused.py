@@ -1,6 +1,6 @@
 """What a stranger, or an accident, changed in a checkpoint is refused in a sentence: one table.
 
-It holds the page docs/security.md; test_keras_files.py has what is refused of a zip.
+It holds the page docs/security.md; test_model_directory.py has what is refused of a zip.
 """
 
 import json
@@ -17,6 +17,7 @@ from tests.checkpoints.samples import SAMPLES
 
 def damage(path, change):
     """Changes a file: merges into its JSON, writes JSON or bytes, or calls a function."""
+    path.parent.mkdir(exist_ok=True)
     if callable(change):
         return change(path)
     if change is None:
@@ -94,7 +95,8 @@ CONFIG, MODEL, POOLING, LENGTH, TASK = (
     *("config.json", "model.json", "1_Pooling/config.json", "sentence_bert_config.json"),
     "task.json",
 )
-DENSE, PROMPTS = "2_Dense/config.json", "config_sentence_transformers.json"
+DENSE, NORMALIZE = "2_Dense/config.json", "2_Normalize/config.json"
+PROMPTS = "config_sentence_transformers.json"
 BERT = "bert_config.json"
 TF = "bert/tf_bert_model/bert/encoder/layer_._1/"
 WORDS = "bert/tf_bert_for_masked_lm/bert/embeddings/word_embeddings/weight:0"
@@ -177,6 +179,14 @@ REFUSED = [
      "has the modules Transformer, Normalize, Pooling; expected Transformer, Pooling, and "
      "optionally Dense and Normalize"),
     ("st", LENGTH, {"max_seq_length": 0}, "max_seq_length: expected a positive integer, got 0"),
+    ("st", LENGTH, {"processing_kwargs": []}, r"processing_kwargs: expected an object, got \[\]"),
+    ("st", PROMPTS, {"model_type": ["x"]}, r"is a \['x'\] with modules that are not supported"),
+    ("st", PROMPTS, {"model_type": "SparseEncoder"}, "'SparseEncoder' with modules that are not "
+     "supported"),
+    ("st", NORMALIZE, {"module_input_name": ["a"]},
+     r"the input and output \['a'\], sentence_embedding; expected sentence_embedding"),
+    ("st", NORMALIZE, {"module_output_name": 5}, "the input and output sentence_embedding, 5; "
+     "expected sentence_embedding"),
     ("st", POOLING, {"include_prompt": False}, "excludes prompts from pooling"),
     ("dense", DENSE, {"activation_function": "torch.nn.modules.activation.ReLU"},
      "has a Dense layer with the activation 'torch.nn.modules.activation.ReLU', or without a "
@@ -198,6 +208,10 @@ REFUSED = [
     ("hub", "model.weights.h5", twice, "are the same weight, layer_0/attention/key/kernel"),
     ("hub shards", "model.weights.json", {"weight_map": {"/a": ["/etc/hosts"]}},
      "expected file names without a directory, got '/etc/hosts'"),
+    ("google", BERT, None, r"No such file: .*json\. Add the bert_config\.json of the model next to "
+     r"bert_model\.ckpt"),
+    ("google", BERT, {"bert_tf/class_name": "os.system"}, r"config\.json, bert_tf: class_name: "
+     r"expected one of BertEncoder, .*, got 'os\.system'"),
     ("garden", BERT, {"num_attention_heads": 4}, r"bert_config\.json: expected 4 attention "
      r"heads in encoder/layer_with_weights-4/_attention_layer/_query_dense/kernel\S*, got 2"),
 ]  # fmt: skip

@@ -272,31 +272,6 @@ def test_features_are_it_of_documents(tmp_path, capsys):
 # === What is refused ===
 
 
-@pytest.mark.parametrize(
-    "file, values, sentence",
-    [
-        ("config_sentence_transformers.json", {"model_type": ["x"]},
-         r"is a \['x'\] with modules that are not supported"),
-        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"},
-         "'SparseEncoder' with modules that are not supported"),
-        ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length: expected a "
-         "positive integer, got 0"),
-        ("sentence_bert_config.json", {"processing_kwargs": []}, "processing_kwargs: expected an "
-         r"object, got \[\]"),
-        ("2_Normalize/config.json", {"module_input_name": ["a"]},
-         r"the input and output \['a'\], sentence_embedding; expected sentence_embedding"),
-        ("2_Normalize/config.json", {"module_output_name": 5}, "the input and output "
-         "sentence_embedding, 5; expected sentence_embedding"),
-    ],
-)  # fmt: skip
-def test_values_of_another_kind_end_in_a_sentence(tmp_path, file, values, sentence):
-    path = write_directory(tmp_path / "m")
-    (tmp_path / "m" / file).parent.mkdir(exist_ok=True)
-    write_json(tmp_path / "m" / file, values)
-    with pytest.raises(ValueError, match=sentence):
-        bert_tf.load(path)
-
-
 def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
     path = write_directory(tmp_path / "m", kinds=("Transformer", "Pooling", "CNN"))
     assert bert_tf.load(path, BertEncoder).sentence_embedding is None

@@ -90,32 +90,20 @@ def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
     rules = TextRules("tokenizers", 100, False, pair_types=False, added_tokens=(token,))
     read, notes = read_vocabulary(str(tmp_path), True, json.loads(json.dumps(rules.to_json())))
     assert read == Tokenization(PIECES, True, rules) and notes == ()
+    keys = "characters, max_word_length, strip_accents, split_ideographs, pair_types, "
+    keys += "split_special_tokens, added_tokens"
     for values, what in (
         ({"characters": "mine"}, "characters='mine'"),
         ({"max_word_length": True}, "invalid value max_word_length=True"),
         ({"max_word_length": 0}, "max_input_chars_per_word=0: expected 1 to 10,000"),
-        (
-            {"strip_accents": True},
-            "strip_accents and split_ideographs need characters='tokenizers'",
-        ),
-        (
-            {"other": 1},
-            "expected an object with characters, max_word_length, strip_accents, "
-            "split_ideographs, pair_types, split_special_tokens, added_tokens, got {'other': 1}",
-        ),
+        ({"strip_accents": True}, "and split_ideographs need characters='tokenizers'"),
+        ({"other": 1}, f"expected an object with {keys}, got {{'other': 1}}"),
         ({"added_tokens": [{"content": "cat", "id": 2}]}, "piece 2 is not 'cat'"),
-        (
-            {"added_tokens": [{"content": "", "id": 2}]},
-            "expected 1 to 256 characters without U+0001 to U+0004, got 0",
-        ),
+        ({"added_tokens": [{"content": "", "id": 2}]}, "expected 1 to 256 characters without U+"),
         ({"added_tokens": [{"content": "cat", "id": "2"}]}, "invalid value id='2'"),
         ({"added_tokens": [{"id": 2}]}, "missing 1 required positional argument"),
         ({"added_tokens": {"cat": 2}}, "added_tokens: expected a list, got {'cat': 2}"),
-        (
-            [],
-            "expected an object with characters, max_word_length, strip_accents, "
-            "split_ideographs, pair_types, split_special_tokens, added_tokens, got []",
-        ),
+        ([], f"expected an object with {keys}, got []"),
     ):
         tokenization, (note,) = read_vocabulary(str(tmp_path), True, values)
         assert tokenization is None
@@ -275,34 +263,22 @@ OF_FILE = [
      TEMPLATES),
 ]  # fmt: skip
 OF_CONFIG = [
-    (
-        {"tokenizer_class": "BertJapaneseTokenizer"},
-        "class='BertJapaneseTokenizer': expected BertTokenizer",
-    ),
-    (
-        {"tokenizer_class": "TokenizersBackend"},
-        "has no tokenizer.json, which tokenizer_class=TokenizersBackend requires.",
-    ),
-    (
-        {"word_tokenizer_type": "mecab"},
-        "word_tokenizer_type='mecab': expected 'basic'; only BERT's basic tokenizer is supported",
-    ),
-    (
-        {"subword_tokenizer_type": "character"},
-        "subword_tokenizer_type='character': expected 'wordpiece'",
-    ),
+    ({"tokenizer_class": "BertJapaneseTokenizer"},
+     "class='BertJapaneseTokenizer': expected BertTokenizer"),
+    ({"tokenizer_class": "TokenizersBackend"},
+     "has no tokenizer.json, which tokenizer_class=TokenizersBackend requires."),
+    ({"word_tokenizer_type": "mecab"},
+     "word_tokenizer_type='mecab': expected 'basic'; only BERT's basic tokenizer is supported"),
+    ({"subword_tokenizer_type": "character"},
+     "subword_tokenizer_type='character': expected 'wordpiece'"),
     ({"cls_token": "<s>"}, "cls_token='<s>': expected [CLS]."),
     ({"do_lower_case": "no"}, "do_lower_case='no': expected true or false."),
-    (
-        {"extra_special_tokens": "xyz"},
-        "extra_special_tokens: expected a list or an object of tokens, got 'xyz'",
-    ),
+    ({"extra_special_tokens": "xyz"},
+     "extra_special_tokens: expected a list or an object of tokens, got 'xyz'"),
     ({"added_tokens_decoder": []}, "added_tokens_decoder: expected an object, got []."),
-    (
-        {"added_tokens_decoder": {"16": {"content": "[X]"}}},
-        "expected 15 (its id in the vocabulary, or the next id), got 16",
-    ),
-]
+    ({"added_tokens_decoder": {"16": {"content": "[X]"}}},
+     "expected 15 (its id in the vocabulary, or the next id), got 16"),
+]  # fmt: skip
 RUNS = {"tokenizer_config": {"tokenizer_class": "PreTrainedTokenizerFast"}}
 OF_FILES = [
     ({}, "has no vocabulary. Add its vocab.txt."),

@@ -1,9 +1,14 @@
 """What is shown of others' files and errors obeys no terminal's codes, and is short."""
 
 import io
+import subprocess
+import sys
+import textwrap
+import warnings
 
 import pytest
 
+import bert_tf
 from bert_tf.io import messages
 
 # C0 and C1 codes, separators of lines and paragraphs, turns of the direction, half a character.
@@ -82,3 +87,34 @@ def test_tensorflows_errors_are_said_without_its_graph(tmp_path):
 
 def test_an_errors_kind_is_what_is_said_where_it_says_nothing():
     assert messages.reason(MemoryError()) == "MemoryError"
+
+
+# === Differences ===
+
+
+def test_a_warning_stands_at_the_callers_line_and_may_be_made_an_error():
+    with pytest.warns(bert_tf.DifferenceWarning, match="a key is ignored") as told:
+        messages.warn(["a key is ignored"])
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", bert_tf.DifferenceWarning)
+        with pytest.raises(bert_tf.DifferenceWarning, match="a key is ignored"):
+            messages.warn(["a key is ignored"])
+
+
+def test_a_command_prints_each_as_a_line_of_standard_error():
+    program = textwrap.dedent(
+        """
+        import warnings
+        from bert_tf.io.messages import print_warnings_as_lines, warn
+
+        print_warnings_as_lines()
+        for _ in range(2):
+            warn(["config.json: one", "config.json: two"])
+        warnings.warn("another's", stacklevel=1)
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == ""
+    lines = ["config.json: one", "config.json: two"] * 2
+    assert done.stderr.splitlines() == [*lines, "<string>:8: UserWarning: another's"]
