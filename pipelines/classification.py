@@ -26,8 +26,6 @@ from .tokenized_examples import (
 )
 from .wordpiece import BertTokenizer
 
-_SPECIAL_TOKENS = 2  # [CLS] text [SEP]
-
 
 def classification_examples(
     tokenizer: BertTokenizer,
@@ -97,7 +95,7 @@ def classification_examples(
             raise ValueError("sample_weights needs labels. Pass both.")
         targets.append(weight_column(sample_weights, count))
 
-    room = max_seq_length - _SPECIAL_TOKENS
+    room = max_seq_length - 2  # without [CLS] and [SEP]
     extra: dict[str, tf.Tensor] = {}
     attributes: dict[str, int] = {}
     with tf.device("CPU:0"):

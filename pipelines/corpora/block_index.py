@@ -164,7 +164,7 @@ def _check_packing(
     corpus_files.check_space(cache_dir, needed, "packed blocks of JSON lines and gzip files")
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """Sizes of a block, stored and uncompressed, and sizes and fingerprints of its documents."""
 
     stored: int
@@ -203,13 +203,13 @@ class _IndexBuilder:
                 ((block, _),) = self._count([text], source.path, text_format)
                 self._report(source.size)
                 blocks = [block._replace(stored=source.size)]
-                return _index(source.path, text_format, text_format, True, blocks)
+                return index_file(source.path, [text_format], text_format, True, blocks)
         with open_text(source.path, self._report) as stream:
             read = text_chunks(stream, source.path)
             if not is_gzip and not is_jsonl:
                 chunks = self._cut(read, text_format)
                 blocks = [block for block, _ in self._count(chunks, source.path, text_format)]
-                return _index(source.path, text_format, text_format, False, blocks)
+                return index_file(source.path, [text_format], text_format, False, blocks)
             if self.cache_dir is None:
                 raise ValueError(
                     f"{source.path} needs a cache folder, because JSON lines and large gzip files "
@@ -226,7 +226,7 @@ class _IndexBuilder:
                 for block, packed in self._count(cut, source.path, parsed_as, pack=True):
                     file.write(packed)
                     blocks.append(block)
-        return _index(path, text_format, parsed_as, True, blocks)
+        return index_file(path, [text_format], parsed_as, True, blocks)
 
     def _packed_path(self, source: SourceFile, cache_dir: str) -> str:
         # The change time is excluded: a different name after chmod would leave this copy unused.
@@ -240,9 +240,9 @@ class _IndexBuilder:
 
     def _count(
         self, blocks: Iterable[bytes], path: str, text_format: str, pack: bool = False
-    ) -> Iterator[tuple[_Block, bytes]]:
+    ) -> Iterator[tuple[Block, bytes]]:
         """Yields the results of the workers in order, and the packed blocks."""
-        running: collections.deque[concurrent.futures.Future[tuple[_Block, bytes]]]
+        running: collections.deque[concurrent.futures.Future[tuple[Block, bytes]]]
         running = collections.deque()
         offset = 0
         has_document = text_format != corpus_formats.WIKIEXTRACTOR
@@ -265,7 +265,7 @@ class _IndexBuilder:
 
     def _work(
         self, text: bytes, path: str, offset: int, text_format: str, pack: bool
-    ) -> tuple[_Block, bytes]:
+    ) -> tuple[Block, bytes]:
         try:
             check_utf8(text, path, offset)
             num_bytes, fingerprints = count_text(text, text_format)
@@ -275,23 +275,30 @@ class _IndexBuilder:
         finally:
             self.room.release()
         stored = len(packed) if pack else len(text)
-        return _Block(stored, len(text), num_bytes, fingerprints), packed
+        return Block(stored, len(text), num_bytes, fingerprints), packed
 
 
-def _index(
-    path: str, text_format: str, parsed_as: str, is_gzip: bool, blocks: Sequence[_Block]
+def index_file(
+    path: str, formats: Iterable[str], parsed_as: str, is_gzip: bool, blocks: Sequence[Block]
 ) -> Corpus:
     """Creates the index of a file of consecutive blocks."""
-    stored = [block.stored for block in blocks]
-    lengths = [block.length for block in blocks]
+    stored = np.array([block.stored for block in blocks], np.int64)
+    file_blocks = FileBlocks(
+        files=(path,),
+        file_sizes=np.array([stored.sum()]),
+        file_is_gzip=np.array([is_gzip]),
+        file_formats=(parsed_as,),
+        block_files=np.zeros(len(blocks), np.int64),
+        offsets=np.cumsum(stored) - stored,
+        stored=stored,
+        lengths=np.array([block.length for block in blocks], np.int64),
+    )
     table = DocumentTable(
         np.cumsum([0, *(len(block.num_bytes) for block in blocks)], dtype=np.int64),
         np.concatenate([np.zeros(0, np.int32), *(block.num_bytes for block in blocks)]),
         np.concatenate([np.zeros(0, np.int64), *(block.fingerprints for block in blocks)]),
     )
-    return make_corpus(
-        [text_format], FileBlocks.from_file(path, parsed_as, is_gzip, stored, lengths), table
-    )
+    return make_corpus(formats, file_blocks, table)
 
 
 # === Saving ===

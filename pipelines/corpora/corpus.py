@@ -32,28 +32,6 @@ class FileBlocks:
     stored: np.ndarray  # (N,) int64, number of bytes in the file
     lengths: np.ndarray  # (N,) int64, number of bytes of text
 
-    @classmethod
-    def from_file(
-        cls,
-        path: str,
-        text_format: str,
-        is_gzip: bool,
-        stored: Sequence[int],
-        lengths: Sequence[int],
-    ) -> "FileBlocks":
-        """Creates the consecutive blocks of one file."""
-        sizes = np.array(stored, np.int64)
-        return cls(
-            files=(path,),
-            file_sizes=np.array([sizes.sum()]),
-            file_is_gzip=np.array([is_gzip]),
-            file_formats=(text_format,),
-            block_files=np.zeros(len(sizes), np.int64),
-            offsets=np.cumsum(sizes) - sizes,
-            stored=sizes,
-            lengths=np.array(lengths, np.int64),
-        )
-
     @functools.cached_property
     def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """Paths, gzip flags and format indices of files, and byte ranges of blocks.

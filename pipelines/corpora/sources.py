@@ -208,13 +208,14 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
             tf.autograph.experimental.do_not_convert(corpus.read_documents), tf.data.AUTOTUNE
         )
         sizes = _write_documents(path, iter(read))
-        table = DocumentTable(
-            np.concatenate([[0], np.cumsum(corpus.documents_per_block, dtype=np.int64)]),
-            corpus.table.num_bytes[corpus.is_member],
-            corpus.table.fingerprints[corpus.is_member],
+        ends = np.cumsum(corpus.documents_per_block)[:-1]
+        columns = (
+            np.split(column[corpus.is_member], ends)
+            for column in (corpus.table.num_bytes, corpus.table.fingerprints)
         )
-        written = FileBlocks.from_file(path, corpus_formats.GOOGLE, False, sizes, sizes)
-        known = make_corpus(corpus.formats, written, table)
+        parts = zip(sizes, sizes, *columns, strict=True)
+        written = [corpus_index.Block(*part) for part in parts]
+        known = corpus_index.index_file(path, corpus.formats, corpus_formats.GOOGLE, False, written)
         corpus_index.save_index(index_path, known)
     return known
 
