@@ -7,7 +7,6 @@ import copy
 import json
 import os
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from bert_tf import config as sizes
@@ -101,10 +100,11 @@ class PretrainedConfig:
 
     model_type: ClassVar[str] = ""
     #: Aliases of settings.
-    attribute_map: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"_name_or_path": "name_or_path", "use_return_dict": "return_dict"}
-    )
-    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    attribute_map: ClassVar[Mapping[str, str]] = {
+        "_name_or_path": "name_or_path",
+        "use_return_dict": "return_dict",
+    }
+    defaults: ClassVar[Mapping[str, Any]] = {}
 
     id2label: dict[int, str]
     label2id: dict[str, int]
@@ -169,8 +169,6 @@ class PretrainedConfig:
         return rest
 
     # === Reading and writing ===
-
-    # === In and out ===
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings for serialization."""
@@ -252,34 +250,28 @@ class BertConfig(PretrainedConfig):
     """Config of a BERT, with the defaults of bert-base-uncased."""
 
     model_type = "bert"
-    defaults = MappingProxyType(
-        {
-            **sizes.BertConfig().to_dict(),
-            **{"pad_token_id": 0, "position_embedding_type": "absolute", "use_cache": True},
-            **{"classifier_dropout": None, "is_decoder": False},
-        }
-    )
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **sizes.BertConfig().to_dict(),
+        **{"pad_token_id": 0, "position_embedding_type": "absolute", "use_cache": True},
+        **{"classifier_dropout": None, "is_decoder": False},
+    }
 
 
 class DistilBertConfig(PretrainedConfig):
     """Config of a DistilBERT, with the defaults of distilbert-base-uncased."""
 
     model_type = "distilbert"
-    attribute_map = MappingProxyType(
-        {
-            **PretrainedConfig.attribute_map,
-            **{"hidden_size": "dim", "num_attention_heads": "n_heads"},
-            "num_hidden_layers": "n_layers",
-        }
-    )
-    defaults = MappingProxyType(
-        {  # in the order of the constructor's arguments in transformers
-            **{"vocab_size": 30522, "max_position_embeddings": 512, "sinusoidal_pos_embds": False},
-            **{"n_layers": 6, "n_heads": 12, "dim": 768, "hidden_dim": 3072, "dropout": 0.1},
-            **{"attention_dropout": 0.1, "activation": "gelu", "initializer_range": 0.02},
-            **{"qa_dropout": 0.1, "seq_classif_dropout": 0.2},
-        }
-    )
+    attribute_map: ClassVar[Mapping[str, str]] = {
+        **PretrainedConfig.attribute_map,
+        **{"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+    }
+    defaults: ClassVar[Mapping[str, Any]] = {
+        # in the order of the constructor's arguments in transformers
+        **{"vocab_size": 30522, "max_position_embeddings": 512, "sinusoidal_pos_embds": False},
+        **{"n_layers": 6, "n_heads": 12, "dim": 768, "hidden_dim": 3072, "dropout": 0.1},
+        **{"attention_dropout": 0.1, "activation": "gelu", "initializer_range": 0.02},
+        **{"qa_dropout": 0.1, "seq_classif_dropout": 0.2},
+    }
 
 
 CONFIGS: dict[str, type[PretrainedConfig]] = {

@@ -1,4 +1,4 @@
-"""``BatchEncoding`` and conversions of a tokenizer's inputs."""
+"""``BatchEncoding``, conversions of a tokenizer's inputs, and encoders with fixed options."""
 
 import collections
 import functools
@@ -6,12 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tokenizers
 
+from bert_tf.checkpoints.tokenizer_files import BERT_RULES
 from bert_tf.modeling import keras_hooks
 
 # Strategies: the first is False and has no effect, the second is True.
 TRUNCATIONS = ("do_not_truncate", "longest_first", "only_first", "only_second")
 PADDINGS = ("do_not_pad", "longest", "max_length")
+#: Arguments of ``enable_truncation`` or ``enable_padding``; ``None`` to disable it.
+Options = dict[str, Any] | None
+# Parts of an encoder that a program can replace.
+_PARTS = ("normalizer", "pre_tokenizer", "post_processor")
+_MAX_ENCODERS = 64
 
 
 class CharSpan(NamedTuple):
@@ -164,3 +171,76 @@ def check_strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
         expected = ", ".join(map(repr, strategies[1:]))
         raise ValueError(f"{name}={value!r}: expected True, False, {expected}.")
     return str(strategy)
+
+
+# === Encoders ===
+
+
+class Encoders(dict[Any, tokenizers.Tokenizer]):
+    """Cache of encoders with different options and the vocabulary of one ``tokenizers.Tokenizer``.
+
+    Options of the tokenizer itself would affect all threads. Copies and pickles are empty.
+    """
+
+    def find(
+        self, source: tokenizers.Tokenizer, truncation: Options, padding: Options, splits: bool
+    ) -> tokenizers.Tokenizer:
+        """Returns the encoder with these options and the current parts of ``source``.
+
+        ``splits`` is whether names of special tokens in a text are split.
+        """
+        # A program can replace the parts, or add tokens, at any time.
+        key = (
+            truncation and tuple(truncation.values()),
+            padding and tuple(padding.values()),
+            splits,
+            id(source),
+            source.get_vocab_size(),
+            *(_state(getattr(source, name)) for name in _PARTS),
+        )
+        encoder = self.get(key)
+        if encoder is None:
+            encoder = copy_unbounded(source)
+            encoder.encode_special_tokens = splits
+            if truncation is not None:
+                encoder.enable_truncation(**truncation)
+            if padding is not None:
+                encoder.enable_padding(**padding)
+            if len(self) >= _MAX_ENCODERS:
+                self.clear()
+            self[key] = encoder
+        return encoder
+
+    def __reduce__(self) -> Any:
+        return Encoders, ()
+
+
+def copy_unbounded(source: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Copies a tokenizer without truncation and padding; the copy shares the vocabulary."""
+    copied = tokenizers.Tokenizer(source.model)
+    for name in (*_PARTS, "decoder"):
+        setattr(copied, name, getattr(source, name))
+    added = source.get_added_tokens_decoder()
+    copied.add_tokens([added[token_id] for token_id in sorted(added)])
+    return copied
+
+
+def _state(part: Any) -> Any:
+    """Returns a value that changes with a part of a tokenizer."""
+    try:
+        return part.__getstate__()
+    except Exception:  # parts written in Python have no state, so each call makes a new encoder
+        return object()
+
+
+def apply_bert_rules(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Replaces everything except the pieces of a tokenizer by BERT's rules."""
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+        lowercase=settings.get("do_lower_case", True),
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    if isinstance(tokenizer.model, tokenizers.models.WordPiece):
+        tokenizer.model.max_input_chars_per_word = BERT_RULES.max_word_length

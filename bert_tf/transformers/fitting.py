@@ -8,7 +8,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -56,7 +56,7 @@ def _with_checked_inputs(method: str) -> Any:
 class LabelledModel(keras.Model):
     """Keras model that outputs a ``ModelOutput``; ``label_logits`` maps labels to logits."""
 
-    label_logits: Mapping[str, str]
+    label_logits: ClassVar[Mapping[str, str]]
     _computes_loss = _names_loss = False
 
     def compile(
@@ -308,15 +308,11 @@ def _concatenate_batches(batches: Sequence[Any]) -> Any:
 
 def _concatenate(*batches: Any) -> np.ndarray:
     """Concatenates batches of one array, padding shorter rows with -100."""
-    arrays = [np.asarray(batch) for batch in batches]
-    if arrays[0].ndim > 1:
-        length = max(array.shape[1] for array in arrays)
-        arrays = [
-            np.pad(
-                array,
-                [(0, 0), (0, length - array.shape[1]), *[(0, 0)] * (array.ndim - 2)],
-                constant_values=_PADDING_VALUE,
-            )
-            for array in arrays
-        ]
-    return np.concatenate(arrays)
+    shapes = np.array([np.shape(batch) for batch in batches])
+    missing = shapes.max(0) - shapes
+    missing[:, 0] = 0
+    padded = [
+        np.pad(batch, [(0, count) for count in counts], constant_values=_PADDING_VALUE)
+        for batch, counts in zip(batches, missing, strict=True)
+    ]
+    return np.concatenate(padded)

@@ -5,8 +5,7 @@ Letters: B batch, S sequence, H hidden.
 
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -164,7 +163,7 @@ class TransformersLayer(keras.layers.Layer):
     native: Any = None
     run: Callable[..., ModelOutput]
     # Names of labels among the inputs, and of the logits that belong to them.
-    label_logits: Mapping[str, str] = MappingProxyType({})
+    label_logits: ClassVar[Mapping[str, str]] = {}
 
     def set_native(self, model: Any) -> None:
         """Sets ``native`` without tracking, because Keras would save its layers twice."""

@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import keras
@@ -72,7 +71,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
     config_class: ClassVar[type[PretrainedConfig]] = PretrainedConfig
     base_model_prefix: ClassVar[str] = ""
     head: ClassVar[Any] = None
-    label_logits: Mapping[str, str] = MappingProxyType({"labels": "logits"})
+    label_logits: ClassVar[Mapping[str, str]] = {"labels": "logits"}
 
     def __init__(self, config: PretrainedConfig, *inputs: Any, **kwargs: Any) -> None:
         if not isinstance(config, PretrainedConfig):
@@ -437,8 +436,18 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
             f"{type(model).__name__}: custom classes have no config format. Use save_weights."
         )
     os.makedirs(directory, exist_ok=True)
-    for native_name, name in LAYERS.items():
-        _copy_layer(model, getattr(model.native, native_name, None), getattr(model, name, None))
+    for native_name, name in LAYERS.items():  # a script may have replaced a layer
+        native, layer = getattr(model.native, native_name, None), getattr(model, name, None)
+        if native is None or layer is native:
+            continue
+        if [weight.shape for weight in layer.weights] != [
+            weight.shape for weight in native.weights
+        ]:
+            raise ValueError(
+                f"{model.name}: the sizes of layer {layer.name} do not match its class. Use "
+                "save_weights."
+            )
+        native.set_weights(layer.get_weights())
     config = model.config
     checkpoint = to_checkpoint(model.native)
     if model.head.has_classes:
@@ -452,18 +461,6 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
     values = {**config.to_dict(), "architectures": written["architectures"]}
     values.pop("torch_dtype", None)  # the former name of dtype
     write_json(file, values)
-
-
-def _copy_layer(model: Any, native: Any, layer: Any) -> None:
-    """Copies the weights of a layer that a script may have replaced."""
-    if native is None or layer is native:
-        return
-    if [weight.shape for weight in layer.weights] != [weight.shape for weight in native.weights]:
-        raise ValueError(
-            f"{model.name}: the sizes of layer {layer.name} do not match its class. Use "
-            "save_weights."
-        )
-    native.set_weights(layer.get_weights())
 
 
 def _flatten_choices(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:

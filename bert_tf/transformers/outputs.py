@@ -63,7 +63,7 @@ class ModelOutput(tuple[Any, ...]):
         return self._fields
 
     def values(self) -> tuple[Any, ...]:
-        """Returns the outputs in order."""
+        """Returns the outputs as a plain tuple."""
         return tuple(self)
 
     def items(self) -> Iterator[tuple[str, Any]]:
@@ -74,9 +74,7 @@ class ModelOutput(tuple[Any, ...]):
         """Returns the output of a name, or the default."""
         return getattr(self, name) if name in self._fields else default
 
-    def to_tuple(self) -> tuple[Any, ...]:
-        """Returns the outputs as a plain tuple."""
-        return tuple(self)
+    to_tuple = values
 
 
 @functools.cache

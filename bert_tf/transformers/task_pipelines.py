@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -173,14 +173,6 @@ _FUNCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
 }
 
 
-class _Group(NamedTuple):
-    """Words of one entity."""
-
-    label: str
-    scores: list[Any]
-    tokens: list[int]
-
-
 class TokenClassificationPipeline(Pipeline):
     """Finds the entities of a text, per token or grouped."""
 
@@ -215,18 +207,17 @@ class TokenClassificationPipeline(Pipeline):
         def postprocess(logits: list[np.ndarray]) -> list[dict[str, Any]]:
             names, row = self.model.config.id2label, rows.encodings[0]
             probabilities = classes.probabilities(logits[0]).numpy()
-            groups: list[_Group] = []
             joins_pieces = aggregation_strategy not in ("none", "simple")
+            # The first label, and the scores and tokens of the words of each entity.
+            groups: list[tuple[str, list[Any], list[int]]] = []
             for word in self._split_words(row, joins_pieces):
                 scores = aggregate(probabilities[word])
-                label, score = names[int(scores.argmax())], scores.max()
-                continues = bool(groups) and aggregation_strategy != "none"
-                continues &= not label.startswith("B-")
-                if continues and _entity_type(label) == _entity_type(groups[-1].label):
-                    groups[-1].scores.append(score)
-                    groups[-1].tokens.extend(word)
-                else:
-                    groups.append(_Group(label, [score], word))
+                label = names[int(scores.argmax())]
+                begins = aggregation_strategy == "none" or label.startswith("B-") or not groups
+                if begins or _entity_type(label) != _entity_type(groups[-1][0]):
+                    groups.append((label, [], []))
+                groups[-1][1].append(scores.max())
+                groups[-1][2].extend(word)
             entities = []
             for label, scores, tokens in groups:
                 entity: dict[str, Any] = {"entity": label, "index": tokens[0]}

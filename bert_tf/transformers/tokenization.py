@@ -31,14 +31,17 @@ from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
 
 from . import missing_attribute_error
 from .configuration import AutoConfig, location_options, resolve_directory
-from .encoders import Encoders, Options, apply_bert_rules, copy_unbounded
 from .encoding import (
     PADDINGS,
     TRUNCATIONS,
     BatchEncoding,
+    Encoders,
+    Options,
+    apply_bert_rules,
     as_batch,
     as_list,
     check_strategy,
+    copy_unbounded,
     is_one_text,
 )
 
@@ -315,11 +318,18 @@ class PreTrainedTokenizerFast:
             padding = "longest" if max_length is None else "max_length"
         if return_attention_masks is not None:
             warn(["return_attention_masks is ignored. Pass return_attention_mask."])
-        bounds = self._truncation_and_padding(
-            padding, truncation, max_length, stride, pad_to_multiple_of, padding_side
-        )
+        limit = self.model_max_length if max_length is None else max_length
+        multiple, side = pad_to_multiple_of, padding_side or self.padding_side
+        cut = self._truncation(truncation, limit, stride)
+        if cut and multiple and padding and limit % multiple:
+            raise ValueError(
+                f"max_length={limit}: expected a multiple of pad_to_multiple_of={multiple}."
+            )
         splits = self.split_special_tokens if split_special_tokens is None else split_special_tokens
-        rows = self._encoders.get(self.backend_tokenizer, *bounds, splits).encode_batch(
+        encoder = self._encoders.find(
+            self.backend_tokenizer, cut, self._padding(padding, limit, multiple, side), splits
+        )
+        rows = encoder.encode_batch(
             batch, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words
         )
         if return_overflowing_tokens:
@@ -428,36 +438,26 @@ class PreTrainedTokenizerFast:
             data = {key: values[0] for key, values in data.items()}
         return BatchEncoding(data, tensor_type=return_tensors)
 
-    def _truncation_and_padding(
-        self,
-        padding: Any,
-        truncation: Any,
-        limit: int | None,
-        stride: int,
-        multiple: int | None,
-        side: str | None,
-    ) -> tuple[Options, Options]:
-        """Returns the options of ``enable_truncation`` and ``enable_padding``."""
-        limit = self.model_max_length if limit is None else limit
-        truncation_options = padding_options = None
+    def _truncation(self, truncation: Any, limit: int, stride: int) -> Options:
+        """Returns the arguments of ``enable_truncation``."""
         strategy = check_strategy("truncation", truncation, TRUNCATIONS)
-        if strategy != "do_not_truncate" and limit < _NO_LIMIT:
-            if multiple and padding and limit % multiple:
-                raise ValueError(
-                    f"max_length={limit}: expected a multiple of pad_to_multiple_of={multiple}."
-                )
-            truncation_options = {"max_length": limit, "stride": stride, "strategy": strategy}
-            truncation_options["direction"] = self.truncation_side
+        if strategy == "do_not_truncate" or limit >= _NO_LIMIT:
+            return None
+        direction = self.truncation_side
+        return {"max_length": limit, "stride": stride, "strategy": strategy, "direction": direction}
+
+    def _padding(self, padding: Any, limit: int, multiple: int | None, side: str) -> Options:
+        """Returns the arguments of ``enable_padding``."""
         strategy = check_strategy("padding", padding, PADDINGS)
-        if strategy != "do_not_pad":
-            padding_options = {
-                "direction": side or self.padding_side,
-                "pad_id": self.pad_token_id,
-                "pad_token": self._roles["pad"],
-                "length": limit if strategy == "max_length" and limit < _NO_LIMIT else None,
-                "pad_to_multiple_of": multiple,
-            }
-        return truncation_options, padding_options
+        if strategy == "do_not_pad":
+            return None
+        return {
+            "direction": side,
+            "pad_id": self.pad_token_id,
+            "pad_token": self._roles["pad"],
+            "length": limit if strategy == "max_length" and limit < _NO_LIMIT else None,
+            "pad_to_multiple_of": multiple,
+        }
 
     # === Detokenization ===
 
