@@ -437,7 +437,8 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
         )
     os.makedirs(directory, exist_ok=True)
     for native_name, name in LAYERS.items():  # a script may have replaced a layer
-        native, layer = getattr(model.native, native_name, None), getattr(model, name, None)
+        native: Any = getattr(model.native, native_name, None)
+        layer: Any = getattr(model, name, None)
         if native is None or layer is native:
             continue
         if [weight.shape for weight in layer.weights] != [

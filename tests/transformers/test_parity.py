@@ -146,37 +146,3 @@ def test_inputs_embeds_and_position_ids(tmp_path):
         ).logits
     found = model(inputs_embeds=vectors, position_ids=positions, token_type_ids=types).logits
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=2e-6)
-
-
-TEXTS = ["The cats sat!", "A dog ran on the mat. Zebra", ""]
-CALLS = [
-    {},
-    {"padding": True},
-    {"padding": "max_length", "max_length": 12},
-    {"truncation": True, "max_length": 5},
-    {"text_pair": ["the mat", "a cat", "dogs ran"], "padding": True},
-    {"text_pair": ["the mat", "a cat", "dogs ran"], "truncation": "only_first", "max_length": 7},
-    {"add_special_tokens": False},
-    {"return_offsets_mapping": True, "return_special_tokens_mask": True, "return_length": True},
-    {
-        **{"truncation": True, "max_length": 5, "stride": 1, "padding": True},
-        **{"return_overflowing_tokens": True, "return_offsets_mapping": True},
-    },
-    {"padding": True, "pad_to_multiple_of": 8, "return_tensors": "np"},
-]
-
-
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: " ".join(call) or "plain")
-def test_tokenizer_equals_transformers(tmp_path, call):
-    transformers = pytest.importorskip("transformers")
-    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat ##s ! . a dog ran"
-    file = tmp_path / "vocab.txt"
-    file.write_text(pieces.replace(" ", "\n") + "\n")
-    found = successor.BertTokenizerFast(str(file))(TEXTS, **call)
-    expected = transformers.BertTokenizerFast(str(file))(TEXTS, **call)
-    assert list(found) == list(expected)
-    for name, values in expected.items():
-        assert np.asarray(found[name], object).tolist() == np.asarray(values, object).tolist(), name
-    for row in range(len(found["input_ids"])):
-        assert found.word_ids(row) == expected.word_ids(row)
-        assert found.sequence_ids(row) == expected.sequence_ids(row)

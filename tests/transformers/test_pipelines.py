@@ -105,14 +105,9 @@ def test_batched_results_equal_single_results(ours, name):
         assert _greatest_difference(answer(case.texts, batch_size=size), alone) < 2e-6
 
 
-def test_dict_with_single_text(ours):
-    answer = ours(CASES["classes"])
-    assert [answer({"text": TEXTS[0]})] == answer([TEXTS[0]])
-
-
-def test_empty_second_text_is_ignored(ours):
+def test_dict_with_missing_or_empty_second_text(ours):
     answer, text = ours(CASES["classes"]), {"text": TEXTS[0]}
-    assert answer([{**text, "text_pair": ""}]) == answer([text])
+    assert [answer(text)] == answer([{**text, "text_pair": ""}]) == answer([TEXTS[0]])
 
 
 def test_unknown_targets_warn(ours):

@@ -300,7 +300,8 @@ def test_encoder_without_pooler_is_saved(tmp_path):
 
 def test_older_tokenizer_members(file):
     tokenizer = successor.BertTokenizer(file, max_len=9)
-    tokenizer.add_tokens(["covid"])
+    assert tokenizer.add_tokens(["covid"]) == 1
+    assert (tokenizer.vocab_size, len(tokenizer)) == (len(PIECES), len(PIECES) + 1)
     assert (tokenizer.max_len, tokenizer.max_len_single_sentence) == (9, 7)
     assert tokenizer.max_len_sentences_pair == 6 and tokenizer.pad_token_type_id == 0
     assert tokenizer.ids_to_tokens[5] == "the" and tokenizer.vocab["the"] == 5
@@ -492,6 +493,8 @@ def test_special_tokens_and_normalization_are_saved(file, tmp_path):
         assert found.tokenize("[E1] é covid") == ["[E1]", "é", "covid"]
         assert found.all_special_tokens[-2:] == ["<mask>", "[E1]"]
         assert found.padding_side == "left"
+        row = found("so covid", return_tensors="np")["input_ids"]
+        np.testing.assert_array_equal(row, [[2, 8, len(PIECES) + 1, 3]])
 
 
 def test_added_tokens_file_and_unsupported_model(file, tmp_path):
@@ -519,8 +522,10 @@ def test_tokenizer_class_decides_on_token_types(file, tmp_path, named, has_types
     values = {**json.loads(config.read_text()), "tokenizer_class": named}
     values.pop("model_input_names", None)
     config.write_text(json.dumps(values))
-    found = successor.AutoTokenizer.from_pretrained(tmp_path)("so", "no")
-    assert ("token_type_ids" in found) is has_types
+    found = successor.AutoTokenizer.from_pretrained(tmp_path)
+    types = ["token_type_ids"] if has_types else []
+    assert list(found("so", "no")) == ["input_ids", *types, "attention_mask"]
+    assert "token_type_ids" in found("so", return_token_type_ids=True)
 
 
 def test_pipeline_result_shapes(file):

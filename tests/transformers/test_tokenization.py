@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.pipelines.wordpiece import BertTokenizer as InGraph
-from bert_tf.transformers.tokenization import BertTokenizerFast, DistilBertTokenizerFast
+from bert_tf.transformers.tokenization import BertTokenizerFast
 
 PIECES = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat"),
@@ -42,12 +42,6 @@ def test_numpy_strings_and_arrays(file):
         assert tokenizer.tokenize(one) == ["the", "cat"]
         assert tokenizer.encode("a", one) == [2, 13, 3, 5, 6, 3]
     assert tokenizer(np.array(["the cat", "a"]))["input_ids"] == [[2, 5, 6, 3], [2, 13, 3]]
-
-
-def test_distilbert_token_types_on_request(file):
-    tokenizer = DistilBertTokenizerFast(file)
-    assert list(tokenizer("the cat")) == ["input_ids", "attention_mask"]
-    assert "token_type_ids" in tokenizer("the cat", return_token_type_ids=True)
 
 
 def test_ids_equal_graph_tokenizer(file):
@@ -93,16 +87,6 @@ def test_casing_of_directory(file, tmp_path, lower):
         assert tokenizer.do_lower_case is lower
         assert tokenizer.tokenize("The") == (["the"] if lower else ["[UNK]"])
         tokenizer.save_pretrained(tmp_path)
-
-
-def test_added_tokens_extend_vocabulary_and_are_saved(file, tmp_path):
-    tokenizer = BertTokenizerFast(file)
-    assert tokenizer.add_tokens(["covid"]) == 1
-    assert (tokenizer.vocab_size, len(tokenizer)) == (14, 15)
-    tokenizer.save_pretrained(tmp_path / "saved")
-    again = BertTokenizerFast.from_pretrained(tmp_path / "saved")
-    ids = again("the covid", return_tensors="np")["input_ids"]
-    np.testing.assert_array_equal(ids, [[2, 5, 14, 3]])
 
 
 def test_added_tokens_decoder(file, tmp_path):
