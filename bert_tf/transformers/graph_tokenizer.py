@@ -138,11 +138,7 @@ class TFBertTokenizer(keras.layers.Layer):
         return TFBertTokenizer(**{**arguments, **changes}) if changes else self
 
     def _output_names(self) -> list[str]:
-        is_returned = {
-            "attention_mask": self.return_attention_mask,
-            "token_type_ids": self.return_token_type_ids,
-        }
-        return [name for name in _NAMES if is_returned.get(name, True)]
+        return [name for name in _NAMES if getattr(self, f"return_{name}", True)]
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments for serialization."""

@@ -105,7 +105,7 @@ def _has_tokens(value: Any) -> bool:
 
 
 def _is_text(tensor: Any) -> bool:
-    return bool(tf.as_dtype(tensor.dtype) == tf.string) or str(tensor.dtype).startswith("<U")
+    return bool(tf.as_dtype(tensor.dtype) == tf.string)
 
 
 def check_ids(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:

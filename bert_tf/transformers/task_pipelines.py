@@ -155,13 +155,13 @@ class TextClassificationPipeline(Pipeline):
 
         def postprocess(rows: list[np.ndarray]) -> Any:
             scores = enumerate(np.asarray(apply(rows[0])))
-            classes = [
+            results = [
                 {"label": config.id2label[index], "score": float(score)} for index, score in scores
             ]
             if return_all_scores:
-                return classes
-            classes.sort(key=lambda result: result["score"], reverse=True)
-            return classes[0] if top_k == "best" else classes[:top_k]
+                return results
+            results.sort(key=lambda one: one["score"], reverse=True)
+            return results[0] if top_k == "best" else results[:top_k]
 
         return self.tokenizer([text], [pair] if pair else None, **options), postprocess
 
