@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +26,6 @@ from .calibration import Calibration, calibrate_classes, fit_temperature
 from .scores import Comparison, Confusion
 
 Thresholds = Mapping[str, float]
-T = TypeVar("T")
 _MAX_MISTAKES = 50
 
 
@@ -47,15 +46,6 @@ class Inference:
     max_seq_length: int
     batch_size: int
     cache: dict[str, Any] | None = None
-
-    def cached(self, set_name: str, compute: Callable[[], T]) -> T:
-        """Returns the outputs on a set, from the cache if possible."""
-        if self.cache is None:
-            return compute()
-        if set_name not in self.cache:
-            self.cache[set_name] = compute()
-        outputs: T = self.cache[set_name]
-        return outputs
 
     def outputs(self, examples: Examples) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:
         """Runs the model without dropout on every example, the longest first.

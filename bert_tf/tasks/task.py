@@ -510,8 +510,11 @@ def tokenized(task: Task, inference: Inference, set_name: str) -> Any:
 
 
 def outputs(task: Task, inference: Inference, set_name: str) -> Any:
-    """Returns the model's outputs on a set, in the order of the examples."""
-    return inference.cached(set_name, lambda: task._outputs(inference, set_name))
+    """Returns the model's outputs on a set, in the order of the examples, cached if possible."""
+    cache = {} if inference.cache is None else inference.cache
+    if set_name not in cache:
+        cache[set_name] = task._outputs(inference, set_name)
+    return cache[set_name]
 
 
 def evaluate(

@@ -25,16 +25,12 @@ if TYPE_CHECKING:
 _FORMAT_VERSION = 1
 
 
-@dataclasses.dataclass
-class _Columns:
-    """Columns common to all tables."""
-
-    text_columns: Sequence[str] | None = flag_fields.words(None, "")
-    label_column: str | None = flag_fields.string(None, "")
-    id_column: str | None = flag_fields.string(None, "")
-
-
-_COLUMNS = {field.name: field for field in dataclasses.fields(_Columns)}
+# Columns common to all tables.
+_COLUMNS = {
+    "text_columns": flag_fields.words(None, ""),
+    "label_column": flag_fields.string(None, ""),
+    "id_column": flag_fields.string(None, ""),
+}
 
 
 @dataclasses.dataclass(frozen=True)
