@@ -181,19 +181,17 @@ def read_activation(
     name = name or values.get("sbert_ce_default_activation_function")
     is_regressor = spec.model_class is BertRegressor
     supported = [*ACTIVATIONS.values()] if is_regressor else [ACTIVATIONS[""]]
-    notes = [f"{source}: activation_fn={quote(name)} is not supported and not applied."]
-    notes = [] if name is None or name in supported else notes
-    if not is_regressor:
-        return "", notes
+    if name is not None and name not in supported:
+        return "", [f"{source}: activation_fn={quote(name)} is not supported and not applied."]
+    if not is_regressor or name == ACTIVATIONS[""]:
+        return "", []
     if name is None and values.get("problem_type") == REGRESSION:
         note = (
             f"{source}: problem_type={REGRESSION!r}: predictions are logits; CrossEncoder of "
             "sentence-transformers applies a sigmoid. Set sentence_transformers.activation_fn."
         )
-        return "", [*notes, note]
-    if name is None:
-        return SIGMOID, notes
-    return SIGMOID if name == ACTIVATIONS[SIGMOID] else "", notes
+        return "", [note]
+    return SIGMOID, []
 
 
 # === Writing ===

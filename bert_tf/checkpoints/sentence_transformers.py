@@ -179,8 +179,8 @@ def _read_modules(source: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
     modules: list[tuple[str, str]] = []
     notes: tuple[str, ...] = ()
     for value in values:
-        kind = value.get("type") if isinstance(value, Mapping) else None
-        folder = value.get("path", "") if isinstance(value, Mapping) else None
+        fields = value if isinstance(value, Mapping) else {}
+        kind, folder = fields.get("type"), fields.get("path", "")
         if not isinstance(kind, str) or not isinstance(folder, str):
             raise ValueError(f"{source}: expected modules with type and path, got {quote(value)}.")
         if folder and not is_plain_name(folder):
