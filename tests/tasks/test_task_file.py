@@ -42,15 +42,10 @@ TEXT_COLUMNS = "expected a list of 1 to 2 column names."
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"format_version": 2},
-            "format_version is not 1, so another version of bert_tf wrote the file.",
-        ),
-        (
-            {"more": 1},
-            "expected the keys columns, kind, max_seq_length, name, options, "
-            "got columns, kind, max_seq_length, more, name, options.",
-        ),
+        ({"format_version": 2},
+         "format_version is not 1, so another version of bert_tf wrote the file."),
+        ({"more": 1}, "expected the keys columns, kind, max_seq_length, name, options, "
+         "got columns, kind, max_seq_length, more, name, options."),
         ({"kind": "ranking"}, f"kind is 'ranking', {A_KIND}"),
         ({"name": 3}, "name is 3, expected a string."),
         ({"max_seq_length": 0}, f"max_seq_length is 0, {A_COUNT}"),
@@ -60,17 +55,12 @@ TEXT_COLUMNS = "expected a list of 1 to 2 column names."
         ({"kind": ["squad"]}, f"kind is ['squad'], {A_KIND}"),
         ({"columns": {"text_columns": "text"}}, f"text_columns is 'text', {TEXT_COLUMNS}"),
         ({"columns": {"text_columns": ["a", 1]}}, f"text_columns is ['a', 1], {TEXT_COLUMNS}"),
-        (
-            {"columns": {"text_columns": ["a"] * 3}},
-            f"text_columns is ['a', 'a', 'a'], {TEXT_COLUMNS}",
-        ),
+        ({"columns": {"text_columns": ["a"] * 3}},
+         f"text_columns is ['a', 'a', 'a'], {TEXT_COLUMNS}"),
         ({"columns": {"label_separator": 1}}, "label_separator is 1, expected a "),
         ({"columns": {"id_column": 5}}, "id_column is 5, expected a "),
-        (
-            {"columns": {"words_column": "a"}},
-            "'words_column' is unknown, "
-            "expected text_columns, label_column, id_column, label_separator.",
-        ),
+        ({"columns": {"words_column": "a"}}, "'words_column' is unknown, "
+         "expected text_columns, label_column, id_column, label_separator."),
         ({"options": {"option": True}}, "'option' is unknown, expected long_text."),
         (options(doc_stride="abc"), f"doc_stride is 'abc', {A_COUNT}"),
         (options(doc_stride=0), f"doc_stride is 0, {A_COUNT}"),
@@ -81,7 +71,7 @@ TEXT_COLUMNS = "expected a list of 1 to 2 column names."
         (options(max_answer_length=10**99), f"max_answer_length is {10**99}, {A_COUNT}"),
         (options(with_null="false"), "with_null is 'false', expected true or false or null."),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_file_is_refused_with_its_path(tmp_path, change, message):
     path = tmp_path / "task.json"
     path.write_text(json.dumps({**to_json(TASK), **change}))

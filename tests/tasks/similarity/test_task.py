@@ -230,19 +230,13 @@ def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
 @pytest.mark.parametrize(
     ("scored", "options", "sentence"),
     [
-        (
-            True,
-            {"similarity_loss": "one_way"},
-            r"expected one of cosent, cosine for texts with scores \(--label_column\)",
-        ),
-        (
-            False,
-            {"similarity_loss": "cosine"},
-            r"expected one of one_way, both_ways for texts without scores \(--label",
-        ),
+        (True, {"similarity_loss": "one_way"},
+         r"expected one of cosent, cosine for texts with scores \(--label_column\)"),
+        (False, {"similarity_loss": "cosine"},
+         r"expected one of one_way, both_ways for texts without scores \(--label"),
         (False, {"metric": "spearman"}, "--metric=spearman is not available for made up"),
     ],
-)
+)  # fmt: skip
 def test_options_that_do_not_fit_the_pairs_are_refused(scored, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         make_task("similarity", "made up", pairs(4, scored=scored), **options)
@@ -300,15 +294,13 @@ def test_similarity(path, others, label, texts, labels):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (
-            {"text_columns": ["a", "b", "c"], "label_column": "score"},
-            "The column 'score' contains scores, which require two text columns, but there are "
-            "more: a, b, c. Use two text columns or remove the label column",
-        ),
+        ({"text_columns": ["a", "b", "c"], "label_column": "score"},
+         "The column 'score' contains scores, which require two text columns, but there are "
+         "more: a, b, c. Use two text columns or remove the label column"),
         ({"label_column": "c"}, "line 2: expected a finite number in column 'c', got 'A dog.'"),
         ({"text_columns": ["a", "d"]}, "line 1: expected one column 'd', got none"),
     ],
-)
+)  # fmt: skip
 def test_columns_that_are_not_those_of_similar_texts(path, changes, sentence):
     with pytest.raises(ValueError, match=sentence):
         read_similarity(path, **{"text_columns": ["a", "b"], **changes})

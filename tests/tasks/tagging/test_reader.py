@@ -49,11 +49,8 @@ def test_texts_in_brackets_are_texts(write, text, words):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (
-            "['a' 'b' ... 'c']",
-            "expected a list in column 'words', got \"['a' 'b' ... 'c']\", which cannot be parsed "
-            "(use .jsonl or .parquet for lists)",
-        ),
+        ("['a' 'b' ... 'c']", "expected a list in column 'words', got \"['a' 'b' ... 'c']\", "
+         "which cannot be parsed (use .jsonl or .parquet for lists)"),
         ("[['a'], ['b']]", "which cannot be parsed"),
         ('["Hi" he said]', "which cannot be parsed"),
         ("['a''b']", "which cannot be parsed"),
@@ -63,7 +60,7 @@ def test_texts_in_brackets_are_texts(write, text, words):
         ("['a', __import__('os')]", "which cannot be parsed"),
         ("[" + "'a\\" * 50_000 + "]", "which cannot be parsed"),
     ],
-)
+)  # fmt: skip
 def test_spellings_that_are_not_read(write, words, sentence):
     path = write("a.jsonl", [{"words": words, "tags": "O"}])
     with pytest.raises(ValueError, match=re.escape(sentence)):
