@@ -11,13 +11,16 @@
 | pipeline            | gzip files to batches of pre-training rows                               |
 | tokenizer           | lines to ids                                                             |
 | embed               | requests of 32 sentences to the export of a bert-mini                    |
+| embed_sorted        | the same with sentences sorted by length, requests of 64                 |
 | answer              | requests of a question about 700 characters to the export of a bert-mini |
+| predict_sst2        | ``Predictor`` of a bert-mini on the dev set of SST-2                     |
+| predict_squad       | ``Predictor`` of a bert-mini on 200 questions of SQuAD's dev set         |
 | finetune            | ``python -m bert_tf.finetune``, two epochs of some rows of MRPC          |
 
-Each version is a process that imports its own checkout, its ``benchmarks`` too. The two are asked
-in turn, one at a time. The ratio is old time over new time, more than 1 where this version is
-faster: the geometric mean of the rounds' ratios with its 95% interval, of wall time and of
-processor time.
+Each version is a process that imports its own checkout, including its ``benchmarks``. The two
+processes make their rounds in turn, never at the same time. The ratio is the old time divided by
+the new time, above 1 if this version is faster: the geometric mean of the rounds' ratios with its
+95% interval, for wall time and for processor time.
 """
 
 import argparse
@@ -27,6 +30,7 @@ import glob
 import gzip
 import importlib
 import itertools
+import json
 import math
 import os
 import runpy
@@ -35,6 +39,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -43,11 +48,11 @@ _T_95 = {5: 2.78, 7: 2.45, 9: 2.31, 11: 2.23, 15: 2.14, 21: 2.09, 31: 2.04}
 _MRPC_ROWS = 1280
 _FINETUNE = "finetune"
 
-# What was done in a round, by which its time is divided: the versions may differ in that.
+# Runs a round and returns its amount of work, which may differ between the versions.
 Round = Callable[[], float]
 
 
-# === What a process does in a round ===
+# === Rounds ===
 
 
 def _train_step(size: str, precision: str, folder: str, scratch: str) -> Round:
@@ -108,16 +113,18 @@ def _signature(model_class: str, folder: str, scratch: str) -> Callable[..., Any
     path = os.path.join(scratch, model_class, "1")
     export(model, path, tokenizer=BertTokenizer(vocabulary))
     loaded = tf.saved_model.load(path)
-    # Not the signature itself, which would not keep its variables.
+    # A signature alone does not keep the variables of its export.
     return lambda **request: loaded.signatures["serving_default"](**request)
 
 
-def _embed(folder: str, scratch: str) -> Round:
+def _embed(is_sorted: bool, folder: str, scratch: str) -> Round:
     import tensorflow as tf
 
     signature = _signature("BertEncoder", folder, scratch)
-    sentences = _sentences(folder)
-    requests = [tf.constant(sentences[begin : begin + 32]) for begin in range(0, 320, 32)]
+    sentences, size = _sentences(folder)[:640], 64 if is_sorted else 32
+    if is_sorted:
+        sentences.sort(key=len)
+    requests = [tf.constant(sentences[begin : begin + size]) for begin in range(0, 640, size)]
 
     def one_round() -> float:
         for request in requests:
@@ -143,19 +150,55 @@ def _answer(folder: str, scratch: str) -> Round:
     return one_round
 
 
+def _predictor(model_class: str, folder: str, **arguments: Any) -> Any:
+    import keras
+
+    import bert_tf
+    from bert_tf.pipelines.vocabulary import load_vocabulary
+
+    keras.utils.set_random_seed(1)
+    model = getattr(bert_tf, model_class)(bert_tf.BertConfig.from_preset("bert-mini"), **arguments)
+    vocabulary = load_vocabulary(os.path.join(folder, "vocab", "bert-base-uncased.txt"))
+    model.preprocessor = bert_tf.BertPreprocessor(vocabulary)
+    return bert_tf.Predictor(model)
+
+
+def _predict_sst2(folder: str, scratch: str) -> Round:
+    predictor = _predictor("BertClassifier", folder, num_classes=2)
+    with open(os.path.join(folder, "glue", "SST-2", "dev.tsv"), encoding="utf-8") as file:
+        texts = [line.split("\t")[0] for line in itertools.islice(file, 1, None)]
+    return lambda: float(len(predictor(texts)))
+
+
+def _predict_squad(folder: str, scratch: str) -> Round:
+    predictor = _predictor("BertSpanPredictor", folder)
+    with zipfile.ZipFile(os.path.join(folder, "squad", "dev-v1.1.json.zip")) as file:
+        squad = json.loads(file.read(file.namelist()[0]))
+    paragraphs = [paragraph for article in squad["data"] for paragraph in article["paragraphs"]]
+    rows = [
+        {"question": question["question"], "context": paragraph["context"]}
+        for paragraph in paragraphs
+        for question in paragraph["qas"]
+    ][:200]
+    return lambda: float(len(predictor(rows)))
+
+
 _IN_PROCESS = {
     "train_step": functools.partial(_train_step, "tiny", "float32"),
     "train_step_base": functools.partial(_train_step, "base", "float32"),
     "train_step_bfloat16": functools.partial(_train_step, "base", "bfloat16"),
     "pipeline": _pipeline,
     "tokenizer": _tokenizer,
-    "embed": _embed,
+    "embed": functools.partial(_embed, False),
+    "embed_sorted": functools.partial(_embed, True),
     "answer": _answer,
+    "predict_sst2": _predict_sst2,
+    "predict_squad": _predict_squad,
 }
 
 
 def _serve(work: str, folder: str) -> None:
-    """Prepares, then makes a round for each line of the input; prints its two times."""
+    """Prepares the work, then runs a round for each line of the input and prints its two times."""
     with tempfile.TemporaryDirectory() as scratch:
         one_round = _IN_PROCESS[work](folder, scratch)
         one_round()
@@ -172,14 +215,14 @@ def _serve(work: str, folder: str) -> None:
 
 
 class _Version:
-    """A checkout's process, which makes rounds of one work."""
+    """Process of a checkout that runs rounds of one kind of work."""
 
     def __init__(self, root: str, work: str, folder: str) -> None:
         self._process = _start(root, ["--serve", work], folder, stdin=subprocess.PIPE)
         self._read("READY")
 
     def round(self) -> tuple[float, float]:
-        """Seconds of a unit of the work, and seconds of processor time."""
+        """Returns the wall time and the processor time of a unit of work, in seconds."""
         print(file=self._process.stdin, flush=True)
         wall, cpu = self._read("TIMES")
         return float(wall), float(cpu)
@@ -191,30 +234,30 @@ class _Version:
         for line in self._process.stdout or ():
             if line.startswith(word):
                 return line.split()[1:]
-        raise ValueError("The process ended: see its messages above.")
+        raise ValueError("The process ended early. See its messages above.")
 
 
 class _FineTuning:
-    """A checkout's command, which is started anew for each round."""
+    """Command of a checkout, which is started again for each round."""
 
     def __init__(self, root: str, folder: str, scratch: str) -> None:
         self._root, self._folder, self._scratch = root, folder, scratch
 
     def round(self) -> tuple[float, float]:
-        """Seconds of the whole command: versions save beside the steps, or between them."""
-        # Each in a folder of its own: another's finished run would only print its results.
+        """Returns the wall time and the processor time of the whole command, in seconds."""
+        # Each run has its own folder, because a finished run would only print its results.
         run = os.path.join(tempfile.mkdtemp(dir=self._scratch), "run")
         before = os.times()
         _start(self._root, ["--finetune", self._scratch, "--run", run], self._folder).communicate()
         after = os.times()
         if not os.path.exists(os.path.join(run, "results.json")):
-            raise ValueError("The fine-tuning failed: see its messages above.")
+            raise ValueError("The fine-tuning failed. See its messages above.")
         cpu = after.children_user + after.children_system
         before_cpu = before.children_user + before.children_system
         return after.elapsed - before.elapsed, cpu - before_cpu
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Does nothing, because no process is left."""
 
 
 def _start(root: str, arguments: list[str], folder: str, **options: Any) -> "subprocess.Popen[str]":
@@ -229,7 +272,7 @@ def _start(root: str, arguments: list[str], folder: str, **options: Any) -> "sub
 
 
 def _prepare_finetuning(folder: str, scratch: str) -> None:
-    """Writes a small checkpoint with its vocabulary, and some rows of MRPC as a table."""
+    """Writes a small checkpoint with a vocabulary, and some rows of MRPC as a table."""
     import keras
 
     import bert_tf
@@ -275,7 +318,7 @@ def _finetune(scratch: str, run: str) -> None:
 
 
 def _interval(ratios: list[float]) -> tuple[float, float, float]:
-    """The geometric mean and the ends of its 95% interval, by Student's t of the logarithms."""
+    """Returns the geometric mean and its 95% interval, from Student's t of the logarithms."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)
     half = _T_95[len(ratios)] * statistics.stdev(logs) / math.sqrt(len(ratios))
@@ -307,9 +350,9 @@ def _compare(old: str, work: str, folder: str, rounds: int) -> None:
 
 
 def main() -> None:
-    """Compares, and prints two lines for each work."""
+    """Compares two versions and prints two lines per kind of work."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--old", help="the earlier version's checkout")
+    parser.add_argument("--old", help="Path to a checkout of the earlier version.")
     parser.add_argument("--work", default=",".join((*_IN_PROCESS, _FINETUNE)))
     parser.add_argument("--rounds", type=int, default=11, choices=sorted(_T_95))
     for hidden in ("--root", "--serve", "--finetune", "--run"):
@@ -317,7 +360,9 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
-        sys.exit("Set BERT_TF_DATA to the folder that holds corpora/, glue/ and vocab/.")
+        sys.exit(
+            "BERT_TF_DATA is not set: expected a folder with corpora/, glue/, squad/ and vocab/."
+        )
     if arguments.root:
         _import_from(arguments.root)
         if arguments.serve:
@@ -326,14 +371,14 @@ def main() -> None:
             _finetune(arguments.finetune, arguments.run)
         return
     if not arguments.old:
-        sys.exit("--old is missing: name the earlier version's checkout.")
+        sys.exit("--old is required: pass the path to a checkout of the earlier version.")
     _import_from(_ROOT)
     for work in arguments.work.split(","):
         _compare(os.path.abspath(arguments.old), work, folder, arguments.rounds)
 
 
 def _import_from(root: str) -> None:
-    """Makes a checkout the one that is imported, whichever is installed."""
+    """Imports the library from a checkout instead of the installed one."""
     sys.path.insert(0, root)
     import bert_tf
 
@@ -341,7 +386,7 @@ def _import_from(root: str) -> None:
     for name in ("bert_tf", "bert_tf.pipelines", "benchmarks"):
         found = importlib.import_module(name).__file__ or ""
         if not found.startswith(root + os.sep):
-            sys.exit(f"Expected {name} of {root}, got {found}.")
+            sys.exit(f"{name}: expected the one in {root}, got {found}.")
 
 
 if __name__ == "__main__":

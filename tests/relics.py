@@ -1,17 +1,18 @@
-"""What an earlier version of the library wrote, written anew by that version.
+"""Files that an earlier version of the library writes, to be read by this version.
 
-``make`` builds a wheel of ``COMMIT`` out of the repository's history, installs it in an environment
-that has the packages of this one besides, and runs this file there: so it imports nothing of the
-tests, and calls what the library has in both versions.
+``make`` builds a wheel of a commit from the repository's history, installs it in an environment
+with the packages of this one, and runs this file there. It therefore imports nothing from the
+tests, and calls only functions that exist in all versions.
 
-| path          | what                                                                        |
+| path          | content                                                                     |
 |---------------|-----------------------------------------------------------------------------|
 | data/         | the tables and the corpus                                                   |
-| stopped/NAME  | a run that Ctrl-C ended half-way                                            |
-| runs/NAME     | a copy of it, gone on with to its end                                       |
+| stopped/NAME  | a run that was interrupted in the middle                                    |
+| runs/NAME     | a copy of it, resumed and finished                                          |
 | exports/NAME  | its SavedModel                                                              |
-| models/FORM   | a classifier of bert_tf.save, of Keras, converted; a pre-training converted |
-| answers.json  | what each of these runs and models answers, and every run's results         |
+| models/FORM   | a classifier in the formats of bert_tf, Keras and Hugging Face, and a       |
+|               | pre-training model in Google's format                                       |
+| answers.json  | answers of all runs and models, and results of all runs                     |
 """
 
 import contextlib
@@ -25,7 +26,11 @@ import subprocess
 import sys
 import venv
 
-COMMIT = "97594add5bac1585e06518ff48fb3625c9afc334"
+# Versions by a short name: the first two whose files users may have.
+COMMITS = {
+    "97594add": "97594add5bac1585e06518ff48fb3625c9afc334",
+    "a2a6c31a": "a2a6c31a0d38e71ce52ee14ee553cc2b256681a4",
+}
 ROOT = pathlib.Path(__file__).parents[1]
 
 # === The runs ===
@@ -161,7 +166,7 @@ _SIZES = {
 }  # fmt: skip
 PRETRAININGS = {
     "pretraining": {"max_seq_length": 32, **_SIZES},
-    # What its name alone sets is part of the run.
+    # The settings that the recipe implies are part of the run.
     "recipe": {"recipe": "five_minutes", "phases": "12:0.5,32:0.5", **_SIZES},
 }
 # One of each head.
@@ -173,7 +178,7 @@ FORMS = ("saved", "model.keras", "huggingface", "google_tf1")
 
 
 def train(folder, name, model_dir, callbacks=()):
-    """Begins a run, or goes on with it: its results."""
+    """Starts or resumes a run and returns its results."""
     from bert_tf import api
 
     given = {"model_dir": model_dir, "callbacks": callbacks, "verbose": False, "export": False}
@@ -187,7 +192,7 @@ def train(folder, name, model_dir, callbacks=()):
 
 
 def answers(model, name):
-    """What a run, its export or its model answers, as JSON has it."""
+    """Returns the answers of a run, its export or its model as JSON values."""
     import bert_tf
 
     if name in PRETRAININGS:
@@ -223,7 +228,7 @@ def _fit_a_step(model):
 
 
 def logits(path):
-    """What the model in a file of some form says of some ids; of Keras' also a step later."""
+    """Returns the logits of a model file; for a .keras file also those after a training step."""
     import keras
     import numpy as np
 
@@ -239,7 +244,7 @@ def logits(path):
     return [np.array(each).tolist() for each in found]
 
 
-# === Written by the earlier version ===
+# === Writing with the earlier version ===
 
 
 def _interrupt_after(steps):
@@ -255,7 +260,7 @@ def _interrupt_after(steps):
 
 
 def _write_run(folder, name):
-    """Writes a run that was stopped, the same gone on with, and its export: its results."""
+    """Writes an interrupted run, its resumed copy and an export; returns the results."""
     from bert_tf import api
 
     stopped, run = folder / "stopped" / name, folder / "runs" / name
@@ -270,7 +275,7 @@ def _write_run(folder, name):
 
 
 def _write_models(folder):
-    """Writes the classifier, and the pre-training in the one form that is of those alone."""
+    """Writes the classifier in three formats and the pre-training model in Google's."""
     import keras
 
     import bert_tf
@@ -289,10 +294,10 @@ def _write_models(folder):
 
 
 def write(folder):
-    """Writes all of it with the version that is installed."""
+    """Writes everything with the installed version."""
     from bert_tf.training import loop
 
-    loop._CALL_SECONDS = 0.0  # each step is reported, and can be the last
+    loop._CALL_SECONDS = 0.0  # each step is reported and can be the last
     (folder / "data").mkdir()
     for name, content in DATA.items():
         (folder / "data" / name).write_text(content)
@@ -307,36 +312,36 @@ def write(folder):
 # === The earlier version ===
 
 
-def is_in_history():
-    """Whether the repository has the commit: a shallow clone has not."""
-    asked = ["git", "-C", str(ROOT), "cat-file", "-e", COMMIT + "^{commit}"]
-    return shutil.which("git") and subprocess.run(asked, capture_output=True).returncode == 0
+def is_in_history(commit):
+    """Returns whether the repository contains a commit; a shallow clone does not."""
+    command = ["git", "-C", str(ROOT), "cat-file", "-e", commit + "^{commit}"]
+    return shutil.which("git") and subprocess.run(command, capture_output=True).returncode == 0
 
 
-def _installed(folder):
-    """A Python that has the library of ``COMMIT`` and for the rest what this one has."""
+def _installed(folder, commit):
+    """Returns a Python with the library of a commit and the packages of this environment."""
     source, python = folder / "source", folder / "environment" / "bin" / "python"
     source.mkdir(parents=True)
     archive = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", COMMIT], stdout=subprocess.PIPE, check=True
+        ["git", "-C", str(ROOT), "archive", commit], stdout=subprocess.PIPE, check=True
     )
     subprocess.run(["tar", "-x", "-C", str(source)], input=archive.stdout, check=True)
     venv.create(folder / "environment", with_pip=False, symlinks=True)
-    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    own = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    command = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    own = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     others = [path for path in sys.path if path.endswith("-packages")]
     pathlib.Path(own, "others.pth").write_text("\n".join(others) + "\n")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     subprocess.run([*pip, "--no-deps", "--ignore-installed", str(source)], check=True)
-    # What that version admits, and cannot fine-tune with, is replaced where it is there.
+    # The earlier versions accept Keras 3.16 but cannot fine-tune with it.
     subprocess.run([*pip, "keras<3.16"], check=True)
     return python, own
 
 
-def make(folder):
-    """Writes everything into a folder that is there, by the library of ``COMMIT``."""
-    python, own = _installed(folder / "earlier")
-    # Isolated, so that neither this folder nor a checkout comes before what is installed.
+def make(folder, commit):
+    """Writes everything to an existing folder with the library of a commit."""
+    python, own = _installed(folder / "earlier", commit)
+    # Isolated mode, so that the installed library is imported, not a checkout.
     done = subprocess.run([python, "-I", __file__, own, folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-5000:]
 

@@ -1,8 +1,8 @@
-"""What an earlier version wrote opens for ever, and says the same.
+"""Files of earlier versions can be opened, resumed and exported, with the same answers.
 
-Answers are compared to 1e-6, results and weights bit for bit: float32 sums of a graph that is
-arranged otherwise may differ in their last bit, and a run that goes on is promised to end as one
-that was not stopped. Adam makes steps of the rate out of such a bit, so no tolerance would do.
+Answers are compared to 1e-6, because the last bit of a float32 sum depends on the layout of the
+graph. Results and weights of resumed runs are compared bit for bit: Adam turns a difference in the
+last bit into steps of the size of the learning rate, so that no tolerance would be small enough.
 """
 
 import json
@@ -20,18 +20,19 @@ pytestmark = pytest.mark.slow
 NAMES = (*relics.RUNS, *relics.PRETRAININGS)
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """The folder of all that the earlier version wrote, and what it said of it."""
-    if not relics.is_in_history():
-        pytest.skip(f"commit {relics.COMMIT[:8]} is not in the history of this checkout")
+@pytest.fixture(scope="module", params=relics.COMMITS)
+def written(tmp_path_factory, request):
+    """Folder of the files that an earlier version wrote, and the answers that it recorded."""
+    commit = relics.COMMITS[request.param]
+    if not relics.is_in_history(commit):
+        pytest.skip(f"commit {request.param} is not in the history of this checkout")
     folder = tmp_path_factory.mktemp("relics")
-    relics.make(folder)
+    relics.make(folder, commit)
     return folder, json.loads((folder / "answers.json").read_text())
 
 
 def about(said, expected):
-    """Whether JSON is as expected, its numbers to 1e-6."""
+    """Returns whether JSON values are equal, numbers to 1e-6."""
     if isinstance(expected, dict):
         return said.keys() == expected.keys() and all(about(said[k], expected[k]) for k in said)
     if isinstance(expected, list):
@@ -42,7 +43,7 @@ def about(said, expected):
 
 
 def weights(run):
-    """The tensors of every checkpoint of a run, by the checkpoint and the name."""
+    """Returns the tensors of all checkpoints of a run by checkpoint and name."""
     found = {}
     for index in sorted(run.rglob("variables.index")):
         reader = tf.train.load_checkpoint(str(index.with_suffix("")))
@@ -53,9 +54,9 @@ def weights(run):
 
 
 def results(values):
-    """Results without what depends on the time and the place."""
+    """Returns results without times and paths."""
 
-    def kept(values):  # of each run in a search, too
+    def kept(values):  # also for each run of a search
         left_out = ("seconds", "examples_per_second", "files", "export")
         return {k: v for k, v in values.items() if k not in left_out}
 
@@ -63,7 +64,7 @@ def results(values):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_finished_run_is_found_and_answers(written, name):
+def test_a_finished_run_opens_and_answers(written, name):
     folder, kept = written
     run = folder / "runs" / name
     files = [run / "results.json", *run.rglob("checkpoints/*/*")]
@@ -74,7 +75,7 @@ def test_a_finished_run_is_found_and_answers(written, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stopped_run_goes_on_to_the_same_end(written, name):
+def test_a_stopped_run_resumes_to_the_same_end(written, name):
     folder, kept = written
     run = folder / "stopped" / name
     assert results(relics.train(folder, name, run)) == results(kept["results"][name])
@@ -82,8 +83,8 @@ def test_a_stopped_run_goes_on_to_the_same_end(written, name):
 
 
 @pytest.mark.parametrize("name", relics.EXPORTED)
-def test_an_export_answers_and_so_does_the_run_exported_anew(written, name, tmp_path):
-    """The new export is asked what the earlier version recorded."""
+def test_an_export_and_a_new_export_of_the_run_answer(written, name, tmp_path):
+    """The new export must reproduce the samples that the earlier version recorded."""
     folder, kept = written
     export = folder / "exports" / name / "1"
     assert verification.check_hashes(str(export))
@@ -92,14 +93,14 @@ def test_an_export_answers_and_so_does_the_run_exported_anew(written, name, tmp_
     shutil.rmtree(tmp_path / "1" / samples)
     shutil.copytree(export / samples, tmp_path / "1" / samples)
     for asked in (export, anew):
-        # The new one adds in another order, in two chains, and rows of one length without a mask.
-        # A number of 80, as the regressor answers, has a neighbour at 8e-6.
+        # A new export adds in another order: in two chains, and without a mask for equal lengths.
+        # The regressor predicts about 80, where adjacent float32 numbers differ by 8e-6.
         for row in replay.replay(str(asked), 1e-5 if name == "regression" else 5e-6):
             assert row["samples"] and not row["problems"], (asked, row)
     assert about(relics.answers(export, name), kept["answers"][name])
 
 
 @pytest.mark.parametrize("form", relics.FORMS)
-def test_a_file_of_every_form_opens(written, form):
+def test_a_file_of_every_format_opens(written, form):
     folder, kept = written
     assert about(relics.logits(folder / "models" / form), kept["logits"][form])
