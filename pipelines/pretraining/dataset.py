@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import numpy as np
@@ -179,19 +180,50 @@ def make_row_batches(
     **batching: Unpack[Batching],
 ) -> tf.data.Dataset:
     """Creates the ``pretraining_dataset`` with these row options."""
-    plan, seed = _plan_pools(corpus, blocks_per_pool, rows), rows.seed
+    plan = _plan_pools(corpus, blocks_per_pool, rows)
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor, order: tf.Tensor) -> dict[str, tf.Tensor]:
-        tokens = read_tokens(corpus, tokenizer, plan.pool_blocks(order, pool))
-        tokens = _check_not_empty(tokens, epoch, pool)
-        return _make_rows(tokens, tokenizer, rows, fold(seed, Operation.POOL, epoch, pool))
+        return _make_pool(corpus, tokenizer, rows, plan, epoch, pool, order)
 
     return pool_batches(
         make_rows,
-        lambda epoch: plan.order(seed, epoch),
+        lambda epoch: plan.order(rows.seed, epoch),
         num_pools=plan.num_pools,
         **batching,
     )
+
+
+def trace_pools(
+    corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions
+) -> tuple[int, Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]]:
+    """Traces the function from an epoch and a pool, scalar int64, to all rows of the pool.
+
+    Also returns the number of pools per epoch. A new dataset for some pools takes a second.
+    """
+    plan = _plan_pools(corpus, None, rows)
+    scalar = tf.TensorSpec([], tf.int64)
+
+    @tf.function(input_signature=[scalar, scalar], autograph=False)
+    def make_pool(epoch: tf.Tensor, pool: tf.Tensor) -> dict[str, tf.Tensor]:
+        order = plan.order(rows.seed, epoch)
+        return _make_pool(corpus, tokenizer, rows, plan, epoch, pool, order)
+
+    return plan.num_pools, make_pool
+
+
+def _make_pool(
+    corpus: Corpus,
+    tokenizer: BertTokenizer,
+    rows: RowOptions,
+    plan: PoolPlan,
+    epoch: tf.Tensor,
+    pool: tf.Tensor,
+    order: tf.Tensor,
+) -> dict[str, tf.Tensor]:
+    """Creates the rows of a pool, given the order of the epoch's blocks."""
+    tokens = read_tokens(corpus, tokenizer, plan.pool_blocks(order, pool))
+    tokens = _check_not_empty(tokens, epoch, pool)
+    return _make_rows(tokens, tokenizer, rows, fold(rows.seed, Operation.POOL, epoch, pool))
 
 
 def measure_coverage(

@@ -11,7 +11,7 @@ import functools
 import multiprocessing
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -24,7 +24,7 @@ from bert_tf.pipelines.corpora.sources import Corpus, open_corpus
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from . import tfrecords
-from .dataset import RowOptions, make_row_batches
+from .dataset import RowOptions, make_row_batches, trace_pools
 
 _BATCH = 256
 
@@ -49,24 +49,32 @@ def open_source(source: Source) -> tuple[Corpus, BertTokenizer]:
     return corpus, tokenizer
 
 
-def examples(
-    source: Source, rows: RowOptions, shard: int = 0, num_shards: int = 1
-) -> tf.data.Dataset:
-    """Creates the batches of a shard, or of all examples."""
+def examples(source: Source, rows: RowOptions) -> tf.data.Dataset:
+    """Creates the batches of all examples."""
     return make_row_batches(
         *open_source(source),
         rows,
         batch_size=_BATCH,
         num_epochs=source.num_epochs,
-        shard_index=shard,
-        num_shards=num_shards,
         drop_remainder=False,
     )
 
 
+@functools.lru_cache(maxsize=1)
+def _traced_pools(source: Source, rows: RowOptions) -> tuple[int, Callable[..., Any]]:
+    """Traces the function that creates pools once for all shards that a process writes."""
+    return trace_pools(*open_source(source), rows)
+
+
 def write_shard(source: Source, rows: RowOptions, paths: Sequence[str], shard: int) -> int:
     """Writes one shard in a separate process; returns the number of its rows."""
-    return tfrecords.write_tfrecords(examples(source, rows, shard, len(paths)), paths[shard])
+    num_pools, make_pool = _traced_pools(source, rows)
+    numbers = range(shard, source.num_epochs * num_pools, len(paths))
+    pools = (
+        make_pool(*(tf.constant(part, tf.int64) for part in divmod(number, num_pools)))
+        for number in numbers
+    )
+    return tfrecords.write_tfrecords(pools, paths[shard])
 
 
 def write_shards(

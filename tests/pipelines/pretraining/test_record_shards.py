@@ -60,6 +60,7 @@ def test_the_shards_have_the_rows_of_one_file(world, shards, tmp_path):
     expected = records(tmp_path / "all")
     found = [records(path) for path in shards]
     assert sorted(found[0] + found[1]) == sorted(expected)
+    assert record_shards._traced_pools.cache_info().misses == 1  # once for both shards
     # With this little text, a pool is an epoch: the first shard has the first and the third.
     assert len(found[0]) > len(found[1]) > 0
     assert found[0][:10] == expected[:10] and found[0][-10:] == expected[-10:]
