@@ -11,10 +11,13 @@ ids are equal.
 """
 
 import collections
+import os
 import re
 import sys
+import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO
 
 import numpy as np
 import tensorflow as tf
@@ -180,8 +183,7 @@ def learn_vocabulary(
     always results in the same vocabulary.
 
     Args:
-        lines: Text, which is read twice; an iterator is copied to memory. Words do not extend over
-            line ends.
+        lines: Text, which is copied to a temporary file. Words do not extend over line ends.
         vocab_size: Maximum number of pieces.
         do_lower_case: Whether the tokenizer will lower-case texts and strip accents.
         min_frequency: Minimum number of occurrences of a pair to merge, or a character to keep.
@@ -204,8 +206,6 @@ def learn_vocabulary(
         )
     if min_frequency < 1:
         raise ValueError(f"min_frequency={min_frequency}: expected at least 1.")
-    if isinstance(lines, Iterator):
-        lines = list(lines)
 
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNK_TOKEN))
     normalizer = tokenizers.normalizers.BertNormalizer(lowercase=do_lower_case)
@@ -213,35 +213,44 @@ def learn_vocabulary(
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
 
     def split(text: str) -> list[str]:
-        # Accessing attributes of the tokenizer would deadlock while it is trained.
         return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text))]
 
-    def read() -> Iterator[list[str]]:
-        for batch in group_items(lines, len, _LINES_PER_BATCH, _CHARACTERS_PER_BATCH):
-            yield [_without_long_words(line, split) for line in batch]
-
-    characters = _count_characters(read(), split)
-    if not characters:
-        raise ValueError("Cannot learn a vocabulary: every line of the text is empty.")
-    alphabet, single_pieces = _choose_alphabet(
-        characters, vocab_size - len(SPECIAL_TOKENS), min_frequency
-    )
-    # The trainer assigns ids to ## characters in the order of a randomly seeded hash map, and
-    # resolves ties between pairs by id. Declaring all single characters as special fixes both.
-    trainer = tokenizers.trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=[*SPECIAL_TOKENS, *single_pieces],
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        continuing_subword_prefix=CONTINUATION_PREFIX,
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(read(), trainer)
+    # The trainer reads a file without Python, and faster than lines from Python.
+    with tempfile.TemporaryDirectory(prefix="bert_tf-") as folder:
+        path = os.path.join(folder, "text.txt")
+        with open(path, "wb") as file:
+            characters = _count_characters(_write_lines(file, lines, split), split)
+        if not characters:
+            raise ValueError("Cannot learn a vocabulary: every line of the text is empty.")
+        alphabet, single_pieces = _choose_alphabet(
+            characters, vocab_size - len(SPECIAL_TOKENS), min_frequency
+        )
+        # The trainer assigns ids to ## characters in the order of a randomly seeded hash map, and
+        # resolves ties between pairs by id. Declaring all single characters as special fixes both.
+        trainer = tokenizers.trainers.WordPieceTrainer(
+            vocab_size=vocab_size,
+            min_frequency=min_frequency,
+            special_tokens=[*SPECIAL_TOKENS, *single_pieces],
+            initial_alphabet=alphabet,
+            limit_alphabet=len(alphabet),
+            continuing_subword_prefix=CONTINUATION_PREFIX,
+            show_progress=False,
+        )
+        tokenizer.train([path], trainer)
     ids = tokenizer.get_vocab()
     vocab = sorted(ids, key=ids.__getitem__)[:vocab_size]
     validate_vocabulary(vocab, "just learned")
     return vocab
+
+
+def _write_lines(
+    file: IO[bytes], lines: Iterable[str], split: Callable[[str], list[str]]
+) -> Iterator[str]:
+    """Writes the lines without long words; yields what it writes in batches."""
+    for batch in group_items(lines, len, _LINES_PER_BATCH, _CHARACTERS_PER_BATCH):
+        text = "".join(f"{_without_long_words(line, split)}\n" for line in batch)
+        file.write(text.encode())
+        yield text
 
 
 def _without_long_words(line: str, split: Callable[[str], list[str]]) -> str:
@@ -255,13 +264,11 @@ def _without_long_words(line: str, split: Callable[[str], list[str]]) -> str:
     return " ".join(word for word in split(line) if len(word) <= MAX_WORD_LENGTH)
 
 
-def _count_characters(
-    batches: Iterable[list[str]], split: Callable[[str], list[str]]
-) -> dict[str, int]:
+def _count_characters(texts: Iterable[str], split: Callable[[str], list[str]]) -> dict[str, int]:
     """Counts the characters of normalized words, normalizing each distinct code point once."""
     totals = np.zeros(sys.maxunicode + 1, np.int64)
-    for batch in batches:
-        points = np.frombuffer("".join(batch).encode("utf-32-le", "surrogatepass"), np.uint32)
+    for text in texts:
+        points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         counts = np.bincount(points)
         totals[: counts.size] += counts
     characters: collections.Counter[str] = collections.Counter()
