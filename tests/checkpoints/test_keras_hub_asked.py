@@ -56,13 +56,14 @@ CHANGED = [  # of the tokenizer, of the preprocessor, what is told or refused
     ({**ORDINARY, "sequence_length": 4}, {}, "sequence_length=4"),
     ({**ORDINARY, "special_tokens_in_strings": True}, {}, "special_tokens_in_strings=True"),
     ({**ORDINARY, "split": False}, {}, "split=False"),
-    ({"lowercase": False, "strip_accents": True}, {}, "True is not supported without lowercase"),
+    ({"lowercase": False, "strip_accents": True}, {},
+     "strip_accents=True is not supported without lowercase"),
     ({"lowercase": True}, {}, "strip_accents=False with lowercase"),
     (ORDINARY, {"truncate": "waterfall"}, "truncate='waterfall'"),
     ({**ORDINARY, "special_tokens": ["[CLS]"]}, {}, ""),
     ({"lowercase": False}, {}, ""),
     ({**ORDINARY, "dtype": "int64"}, {}, ""),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("tokenizer", "options", "told"), CHANGED)

@@ -392,7 +392,10 @@ def test_what_numpy_cannot_hold_is_refused(torch, path):
         (torch.zeros(2).to(torch.float8_e4m3fn), r"expected a dense .*, got float8_e4m3fn, .*\.$"),
         (torch.zeros(2).to_sparse(), r"expected a dense .*, got float32, torch\.sparse_coo, "),
         (torch.zeros(2, device="meta"), r"expected a dense tensor of .*, got float32, .*, meta\."),
-        (torch.zeros(1).expand(1 << 40), r"the shape \(1099511627776,\) is larger than the stored"),
+        (
+            torch.zeros(1).expand(1 << 40),
+            r"the shape \(1099511627776,\) is larger than the stored data",
+        ),
     ):
         torch.save({"a": tensor}, path)
         with pytest.raises(ValueError, match=f"'a': {sentence}"):

@@ -84,6 +84,10 @@ def test_what_says_the_casing_of_a_vocabulary(tmp_path, lower):
     assert notes == (f"{tmp_path} does not specify do_lower_case; the vocabulary is {casing}.",)
 
 
+SWITCHES = "strip_accents and split_ideographs"
+EMPTY = "expected 1 to 256 characters without U+0001 to U+0004, got 0"
+
+
 def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
     _write(tmp_path, vocab=_lines(PIECES))
     token = AddedToken("cat", PIECES.index("cat"), normalized=True, single_word=True)
@@ -96,10 +100,10 @@ def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
         ({"characters": "mine"}, "characters='mine'"),
         ({"max_word_length": True}, "invalid value max_word_length=True"),
         ({"max_word_length": 0}, "max_input_chars_per_word=0: expected 1 to 10,000"),
-        ({"strip_accents": True}, "and split_ideographs need characters='tokenizers'"),
+        ({"strip_accents": True}, f"{SWITCHES} need characters='tokenizers'"),
         ({"other": 1}, f"expected an object with {keys}, got {{'other': 1}}"),
         ({"added_tokens": [{"content": "cat", "id": 2}]}, "piece 2 is not 'cat'"),
-        ({"added_tokens": [{"content": "", "id": 2}]}, "expected 1 to 256 characters without U+"),
+        ({"added_tokens": [{"content": "", "id": 2}]}, EMPTY),
         ({"added_tokens": [{"content": "cat", "id": "2"}]}, "invalid value id='2'"),
         ({"added_tokens": [{"id": 2}]}, "missing 1 required positional argument"),
         ({"added_tokens": {"cat": 2}}, "added_tokens: expected a list, got {'cat': 2}"),
