@@ -1,5 +1,6 @@
 """Model of a fine-tuning: its initial weights, its construction and its inference."""
 
+import contextlib
 import dataclasses
 import functools
 import random
@@ -7,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from bert_tf.checkpoints import model_directory, weights
+from bert_tf.checkpoints import model_card, model_directory, weights
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 from bert_tf.checkpoints.load import open_checkpoint, select
 from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
 from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
-from bert_tf.evaluation.evaluation import Inference
 from bert_tf.io.messages import warn
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import BertModel, SentenceEmbedding
@@ -47,7 +47,7 @@ class InitialModel(NamedTuple):
 class RunSource:
     """Source of a run's model: the run itself if it has progress, else ``--init_checkpoint``.
 
-    The source is opened once, on first access. A run with progress does not require
+    Each checkpoint is opened once, on first access. A run with progress does not require
     ``--init_checkpoint``, which may have been deleted.
     """
 
@@ -60,22 +60,31 @@ class RunSource:
         return self._directory.has_state() or self._directory.is_finished()
 
     @functools.cached_property
+    def _initial(self) -> Checkpoint:
+        return open_checkpoint(self._init_checkpoint)
+
+    @functools.cached_property
     def checkpoint(self) -> Checkpoint:
         """Description of the run, without weights, or the initial checkpoint."""
         if self.is_run:
             return model_directory.read_description(self._directory.path)
-        return open_checkpoint(self._init_checkpoint)
+        return self._initial
+
+    @property
+    def differences(self) -> str:
+        """Section of the model card on differences between ``--init_checkpoint`` and its source."""
+        with contextlib.suppress(ValueError, ImportError):  # It may have been deleted.
+            return model_card.differences(self._initial.notes, self._initial.path)
+        return ""
 
     def fingerprint(self, moved: Sequence[str]) -> dict[str, str]:
         """Returns the fingerprint of the initial checkpoint by its flag; {} if it is not needed.
 
         ``moved`` contains the flags whose paths have changed since the start.
         """
-        flag = "init_checkpoint"
-        if self.is_run and flag not in moved:
+        if self.is_run and "init_checkpoint" not in moved:
             return {}
-        initial = open_checkpoint(self._init_checkpoint) if self.is_run else self.checkpoint
-        return {f"--{flag}": initial.fingerprint()}
+        return {"--init_checkpoint": self._initial.fingerprint()}
 
 
 def with_default_schedule(
@@ -260,14 +269,3 @@ def _pooling_notes(
         source = f"as in {checkpoint.path}; use --pooling=cls for [CLS]"
         source = "default of --few_shot" if settings.option("few_shot") else source
     return [f"Pooling: {pooling} ({source})."]
-
-
-def make_inference(
-    settings: FineTuningSettings,
-    tokenizer: BertTokenizer,
-    model: BertModel,
-    outputs: Mapping[str, Any] | None = None,
-) -> Inference:
-    """Creates the inference of a model; ``outputs`` are cached outputs for some of the sets."""
-    length, batch_size = settings.max_seq_length, settings.eval_batch_size
-    return Inference(model, tokenizer, length, batch_size, cache=dict(outputs or {}))

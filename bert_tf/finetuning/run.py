@@ -20,9 +20,8 @@ from bert_tf.training.run_directory import FineTuningDirectory
 
 from .data import read_splits, read_task
 from .model import RunSource, initial_model, with_default_schedule
-from .run_card import run_card
 from .settings import MAY_CHANGE, FineTuningSettings
-from .summary import show, training_summary, write_outputs
+from .summary import run_card, show, training_summary, write_outputs
 from .sweep import run_sweep
 from .training import FineTuningInputs, train
 
@@ -58,36 +57,34 @@ def run(
             directory.create()
             stack.enter_context(directory.locked())
         moved = directory.check_settings(settings.to_dict(), MAY_CHANGE)
-        if directory.is_finished():
+        is_finished = directory.is_finished()
+        if is_finished:
             # Rows in memory have no path, so that their contents are compared.
             if moved or any(is_in_memory(str(path)) for path in settings.files.values()):
                 fingerprints = read_splits(settings).fingerprints()
                 directory.check_inputs({**fingerprints, **source.fingerprint(moved)})
-            print_progress(f"{directory.path} contains this run, which has finished.\n")
+            print_progress(f"{directory.path} contains this run, which has finished.")
             results = read_json(directory.results)
-            if _is_export_left(settings, results):
-                export_best(directory, settings.task)
-                results["export"] = directory.export
-                write_json(directory.results, results)
-            show(results, directory)
-            return results
-        inputs = open_inputs(settings, directory, devices, source, moved, callbacks)
-        if message:
-            print_progress(message)
-        if settings.sweep or settings.restarts > 1 or settings.variants:
-            results = run_sweep(inputs)
         else:
-            outcome = train(inputs)
-            results = {**outcome.results, "files": write_outputs(inputs, outcome)}
+            inputs = open_inputs(settings, directory, devices, source, moved, callbacks)
+            if message:
+                print_progress(message)
+            has_runs = settings.sweep or settings.restarts > 1 or settings.variants
+            outcome = run_sweep(inputs) if has_runs else train(inputs)
+            files = write_outputs(outcome, directory)
+            results = {**outcome.results, "files": files, "export": None}
             del outcome  # Frees the model before the export.
-        results["export"] = None
-        if _is_export_left(settings, results):
+        exports = _is_export_left(settings, results)
+        if exports:
             export_best(directory, settings.task)
             results["export"] = directory.export
-        model_card.write(directory.card, run_card(settings, results, directory.path))
-        # The results are written last and mark the run as finished.
-        write_json(directory.results, results)
-        directory.delete_state()
+        if not is_finished:
+            card = run_card(settings, results, directory.path, source.differences)
+            model_card.write(directory.card, card)
+        if exports or not is_finished:
+            # The results are written last and mark the run as finished.
+            write_json(directory.results, results)
+            directory.delete_state()
         print_progress()
         show(results, directory)
         return results

@@ -1,29 +1,41 @@
-"""Summary of the data before the training, and of the results after it."""
+"""Summary of the data before the training; results, files and model card after it."""
 
-from collections.abc import Mapping
+import math
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+import bert_tf
+from bert_tf.checkpoints import model_card
+from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.calibration import FEW
 from bert_tf.evaluation.report import write_report
 from bert_tf.evaluation.scores import score_text
 from bert_tf.features import TEMPERATURE
-from bert_tf.io.messages import listed, one_line, quote
+from bert_tf.io.messages import listed, markdown_code, one_line, quote
+from bert_tf.io.paths import HUB_SCHEME
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.pipelines.vocabulary_warnings import unknown_note
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import label_of, texts_of
-from bert_tf.tasks.task import Task, label_counts
+from bert_tf.tasks.task import TEST, Task, label_counts
 from bert_tf.training.progress import duration, print_progress
 from bert_tf.training.run_directory import FineTuningDirectory
 
-from .training import FineTuningInputs, TrainingOutcome, scores_line
+from .settings import MAY_CHANGE, FineTuningSettings, flag_defaults
+from .training import TrainingOutcome, scores_line
 
 _SAMPLE = 200  # number of examples for estimating the rate of unknown words
 # Settings that a sweep varies, and the columns of its table.
 VARIED = ("train_batch_size", "learning_rate", "num_train_epochs")
 _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
+# Settings that every card contains; others are listed if they differ from the default.
+_ALWAYS_LISTED = (
+    *("max_seq_length", "train_batch_size", "learning_rate", "num_train_epochs"),
+    *("warmup_proportion", "optimizer", "precision", "metric", "seed"),
+)
 
 
 def training_summary(task: Task, examples: Examples, tokenizer: BertTokenizer) -> list[str]:
@@ -94,19 +106,16 @@ def _constant_label_notes(task: Task) -> list[str]:
     ]
 
 
-def write_outputs(inputs: FineTuningInputs, outcome: TrainingOutcome) -> dict[str, list[str]]:
+def write_outputs(outcome: TrainingOutcome, directory: FineTuningDirectory) -> dict[str, list[str]]:
     """Writes predictions and reports; returns the paths of the files by set."""
-    task = inputs.task
+    task, results = outcome.task, outcome.results
     files: dict[str, list[str]] = {}
     for name in (*task.dev_sets, *task.test_sets):
-        folder = inputs.directory.join(name)
+        folder = directory.join(name)
         tf.io.gfile.makedirs(folder)
-        files[name] = task.write_predictions(
-            outcome.inference, name, folder, outcome.results["thresholds"]
-        )
-        if name in outcome.evaluations:
-            evaluation, title = outcome.evaluations[name], f"{task.name}, {name}"
-            collapsed = outcome.results["collapsed"]
+        files[name] = task.write_predictions(outcome.inference, name, folder, results["thresholds"])
+        if evaluation := outcome.evaluations.get(name):
+            title, collapsed = f"{task.name}, {name}", results["collapsed"]
             files[name] += write_report(folder, evaluation, task.labels, title, collapsed)
         if outcome.inference.cache is not None:
             outcome.inference.cache.pop(name, None)
@@ -222,3 +231,98 @@ def sweep_table(results: Mapping[str, Any]) -> str:
         lines.append("Collapsed:")
         lines += [f"  {run['name']}: {run['collapsed']}" for run in collapsed]
     return "\n".join(lines)
+
+
+# === The model card ===
+
+
+def run_card(
+    settings: FineTuningSettings, results: Mapping[str, Any], path: str, differences: str
+) -> str:
+    """Returns the model card; it contains file names, but not paths, which may be private.
+
+    ``differences`` is the section on the initial checkpoint and its source.
+    """
+    checkpoint, start = open_checkpoint(path), settings.init_checkpoint
+    is_from_hub = start.startswith(HUB_SCHEME)
+    start = start.split("@")[0] if is_from_hub else os.path.basename(start.rstrip("/"))
+    published = f"GLUE {settings.glue}" if settings.glue else None
+    paths = {"train": published or settings.train_file, TEST: published or settings.test_file}
+    other = published or settings.dev_file or settings.train_file
+    files = {name: os.path.basename(str(paths.get(name) or other)) for name in results["rows"]}
+    name = os.path.basename(os.path.abspath(settings.model_dir))
+    scores, pipeline_tag = results["scores"], model_card.pipeline_tag(checkpoint)
+    deciding = next((set_name for set_name in scores if set_name != TEST), None)
+    uses = dict.fromkeys(scores, "evaluation")
+    uses |= {"train": "training", deciding: "evaluation, and selection of the weights"}
+    data = [
+        (name, markdown_code(file), f"{results['rows'][name]:,}", uses.get(name, "prediction"))
+        for name, file in files.items()
+    ]
+    index = {"name": name, "results": _hub_results(scores, files, pipeline_tag)}
+    return model_card.fill(
+        "run.md",
+        base_model=is_from_hub and model_card.header_value(start.removeprefix(HUB_SCHEME)),
+        pipeline_tag=pipeline_tag,
+        model_index=scores and model_card.header_value([index]),
+        title=one_line(name),
+        model_class=checkpoint.model.class_name,
+        version=bert_tf.__version__,
+        start=markdown_code(start),
+        train=markdown_code(files["train"]),
+        facts=model_card.bullets(model_card.facts(checkpoint)),
+        data=model_card.table(("set", "from", "examples", "use"), data),
+        scores=_scores_table(results),
+        settings=model_card.table(("setting", "value"), _setting_rows(settings, results)),
+        collapsed=results["collapsed"],
+        too_good=deciding and "Scores on the set that selected the weights are optimistic.",
+        always_answers=checkpoint.labels
+        and not checkpoint.multi_label
+        and "It always predicts one of its classes, even if none applies.",
+        differences=differences,
+        use=model_card.use(checkpoint),
+    )
+
+
+def _hub_results(
+    scores: Mapping[str, Mapping[str, float | None]], files: Mapping[str, str], pipeline_tag: str
+) -> list[dict[str, Any]]:
+    """Returns the scores in the format of model hubs."""
+    return [
+        {
+            "task": {"type": pipeline_tag},
+            "dataset": {"name": files[set_name], "type": files[set_name], "split": set_name},
+            "metrics": [
+                {"type": key, "value": value}
+                for key, value in metrics.items()
+                if value is not None and math.isfinite(value)
+            ],
+        }
+        for set_name, metrics in scores.items()
+    ]
+
+
+def _scores_table(results: Mapping[str, Any]) -> str:
+    """Returns the table of the scores, with the main metric of each set first."""
+    rows = [
+        (set_name, markdown_code(metric), "undefined" if value is None else f"{value:.4g}")
+        for set_name, scores in results["scores"].items()
+        for metric, value in sorted(scores.items(), key=lambda item: item[0] != results["headline"])
+    ]
+    return model_card.table(("set", "score", "value"), rows) if rows else "None."
+
+
+def _setting_rows(
+    settings: FineTuningSettings, results: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yields the settings of the best run, and the thresholds."""
+    chosen, defaults = settings.to_dict() | {"metric": results["headline"]}, flag_defaults()
+    may_change = set().union(*MAY_CHANGE.values())
+    for name, value in chosen.items():
+        is_other = value != defaults[name] and name not in may_change
+        if name == "num_train_epochs" and settings.max_steps:
+            continue
+        if name in _ALWAYS_LISTED or is_other:
+            yield f"`{name}`", markdown_code(str(results.get(name, value)))
+    for name, value in results["thresholds"].items():
+        yield f"threshold {markdown_code(name)}", f"{value:g}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.checkpoints.load import load_with_report
+from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.scores import rank, score_text
 from bert_tf.io.files import atomic_write, read_json, write_json
 from bert_tf.modeling import MODEL_CLASSES
@@ -18,9 +19,8 @@ from bert_tf.training import saved_states
 from bert_tf.training.progress import print_progress
 from bert_tf.training.run_directory import FineTuningDirectory
 
-from .model import make_inference
 from .settings import MAY_CHANGE, FineTuningSettings
-from .summary import VARIED, table_rows, write_outputs
+from .summary import VARIED, table_rows
 from .training import (
     DivergedError,
     FineTuningInputs,
@@ -35,8 +35,11 @@ _PAPER = dict(zip(VARIED, ((16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4)), strict=True
 _CONFIGURATION = ("feature_based", *_PAPER)
 
 
-def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
-    """Returns the settings of all runs by name; the seeds of a configuration are consecutive."""
+def plan_runs(settings: FineTuningSettings, folder: str) -> dict[str, FineTuningSettings]:
+    """Returns the settings of all runs by name, with directories in ``folder``.
+
+    The seeds of a configuration are consecutive.
+    """
     grid: Mapping[str, Sequence[Any]] = _PAPER
     if not settings.sweep:
         grid = {name: (getattr(settings, name),) for name in _PAPER}
@@ -55,17 +58,18 @@ def plan_runs(settings: FineTuningSettings) -> dict[str, FineTuningSettings]:
             seed=seed,
             sweep=None,
             restarts=1,
-            model_dir=os.path.join(FineTuningDirectory(settings.model_dir).runs, name),
+            model_dir=os.path.join(folder, name),
         )
     return runs
 
 
-def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
-    """Executes the remaining runs, and moves the files of the best one to the model directory."""
-    directory, planned = inputs.directory, plan_runs(inputs.settings)
+def run_sweep(inputs: FineTuningInputs) -> TrainingOutcome:
+    """Executes the remaining runs, and moves the weights of the best one to the model directory."""
+    directory = inputs.directory
+    planned = plan_runs(inputs.settings, directory.runs)
     dev_set = str(inputs.task.deciding_set)  # The rules of the flags require a dev set.
     ended: list[dict[str, Any]] = []
-    best: dict[str, Any] | None = None
+    best_inputs: FineTuningInputs | None = None
     outputs: dict[str, Any] = {}
     for number, (name, run) in enumerate(planned.items(), start=1):
         print_progress(f"\nRun {number} of {len(planned)}: {name}", flush=True)
@@ -85,11 +89,13 @@ def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
         configuration = {key: values.get(key) for key in (*_CONFIGURATION, "seed")}
         ended.append({**results, "name": name, **configuration})
         _print_end(ended[-1], dev_set)
-        best = _best(ended, dev_set)
+        best, beaten = _best(ended, dev_set), run_inputs
         if best is ended[-1]:
-            outputs = run_outputs
-        _delete_other_weights(best, ended, directory)
-    if best is None:
+            beaten, best_inputs, outputs = best_inputs, run_inputs, run_outputs
+        saved_states.delete_all(run_directory.states)
+        if beaten is not None:
+            saved_states.delete_all(beaten.directory.best_weights)
+    if best is None or best_inputs is None:
         raise ValueError(
             f"Every run diverged. The last: {ended[-1]['collapsed']}. Lower --learning_rate, and "
             "use another --model_dir."
@@ -103,9 +109,7 @@ def run_sweep(inputs: FineTuningInputs) -> dict[str, Any]:
     }
     with atomic_write(directory.table) as file:
         file.write("".join("\t".join(row) + "\n" for row in table_rows(results)).encode())
-    best_inputs = _inputs_of(planned[best["name"]], inputs)
-    results["files"] = _move_best(best_inputs, directory, best, outputs)
-    return results
+    return _move_best(best_inputs, directory, results, outputs)
 
 
 def _inputs_of(run: FineTuningSettings, inputs: FineTuningInputs) -> FineTuningInputs:
@@ -151,44 +155,33 @@ def _print_end(run: dict[str, Any], dev_set: str) -> None:
     print_progress(f"{run['name']}: {score}{collapsed}", flush=True)
 
 
-def _delete_other_weights(
-    best: dict[str, Any] | None, runs: Sequence[dict[str, Any]], directory: FineTuningDirectory
-) -> None:
-    for run in runs:
-        folder = FineTuningDirectory(os.path.join(directory.runs, run["name"]))
-        saved_states.delete_all(folder.states)
-        if run is not best:
-            saved_states.delete_all(folder.best_weights)
-
-
 def _move_best(
     inputs: FineTuningInputs,
     directory: FineTuningDirectory,
-    best: dict[str, Any],
-    outputs: Mapping[str, Any],
-) -> dict[str, list[str]]:
-    """Moves the weights of the best run, which has these inputs, and writes its outputs."""
-    run_directory = inputs.directory
+    results: dict[str, Any],
+    outputs: dict[str, Any],
+) -> TrainingOutcome:
+    """Moves the weights of the best run, which has these inputs; returns its outcome."""
+    run_directory, task, settings = inputs.directory, inputs.task, inputs.settings
     # If the process was interrupted after the move, the weights of the run no longer exist. Weights
     # in the model directory may also be those of an earlier best run.
     source = run_directory if saved_states.find_latest(run_directory.best_weights) else directory
     with inputs.devices.strategy.scope():
         model, _ = load_with_report(
             source.path,
-            MODEL_CLASSES[inputs.task.model],
-            max_seq_length=inputs.settings.max_seq_length,
-            **inputs.task.model_arguments,
+            MODEL_CLASSES[task.model],
+            max_seq_length=settings.max_seq_length,
+            **task.model_arguments,
         )
-    inputs = dataclasses.replace(inputs, directory=directory)
-    describe(inputs, best["thresholds"])
+    describe(dataclasses.replace(inputs, directory=directory), results["thresholds"])
     weights = {f"model/{weight.path}": weight for weight in model.weights}
     if source is run_directory:
         saved_states.delete_all(directory.best_weights)
-    saved_states.save(directory.best_weights, best["best"]["step"], weights, {}, keep=1)
+    saved_states.save(directory.best_weights, results["best"]["step"], weights, {}, keep=1)
     saved_states.delete_all(run_directory.best_weights)
-    inference = make_inference(inputs.settings, inputs.start.tokenizer, model, outputs)
-    outcome = TrainingOutcome(inference, evaluate_all(inputs.task, inference), best)
-    return write_outputs(inputs, outcome)
+    length, batch_size = settings.max_seq_length, settings.eval_batch_size
+    inference = Inference(model, inputs.start.tokenizer, length, batch_size, cache=outputs)
+    return TrainingOutcome(task, inference, evaluate_all(task, inference), results)
 
 
 def summarize(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.trainer import Callbacks, Inputs, Trainer
 
 from .few_shot import few_shot_training
-from .model import InitialModel, build_model, make_inference, model_spec
+from .model import InitialModel, build_model, model_spec
 from .objective import FewShotTraining, TaskObjective, training_batches
 from .settings import FineTuningSettings
 
@@ -292,8 +292,9 @@ class FineTuningTrainer(Trainer):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOutcome:
-    """Inference with the best weights, evaluations by set, and the results."""
+    """Task, inference with the best weights, evaluations by set, and the results."""
 
+    task: Task
     inference: Inference
     evaluations: Mapping[str, Evaluation]
     results: dict[str, Any]
@@ -307,7 +308,8 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
         model, messages = build_model(settings, task, inputs.start)
     for message in messages:
         print_progress(message, flush=True)
-    inference = make_inference(settings, inputs.start.tokenizer, model)
+    length, batch_size = settings.max_seq_length, settings.eval_batch_size
+    inference = Inference(model, inputs.start.tokenizer, length, batch_size, cache={})
     few_shot = None
     if settings.option("few_shot"):
         pairs = settings.option("few_shot_pairs")
@@ -351,7 +353,7 @@ def train(inputs: FineTuningInputs) -> TrainingOutcome:
         "seconds": state.seconds,
         "examples_per_second": state.examples / state.seconds if state.seconds else None,
     }
-    return TrainingOutcome(inference, evaluations, results)
+    return TrainingOutcome(task, inference, evaluations, results)
 
 
 def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:

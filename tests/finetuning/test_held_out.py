@@ -3,7 +3,7 @@ import operator
 
 import pytest
 
-from bert_tf.finetuning import held_out as drawing
+from bert_tf.finetuning import data as drawing
 from bert_tf.readers.examples import (
     ChoiceExample,
     QuestionExample,

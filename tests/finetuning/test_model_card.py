@@ -9,8 +9,10 @@ import yaml
 
 from bert_tf.checkpoints import conversion, hub
 from bert_tf.finetuning import run as run_module
+from bert_tf.finetuning.model import RunSource
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.run_card import run_card
+from bert_tf.finetuning.summary import run_card
+from bert_tf.training.run_directory import FineTuningDirectory
 
 from .small_runs import settings
 
@@ -23,6 +25,12 @@ def header_of(text):
 
 def results_of(folder):
     return json.loads((folder / "results.json").read_text())
+
+
+def card_of(given, results, path):
+    """The card of a run that begins."""
+    source = RunSource(given.init_checkpoint, FineTuningDirectory("none"))
+    return run_card(given, results, str(path), source.differences)
 
 
 def test_a_finished_run_has_a_card_with_its_scores(finished):
@@ -57,7 +65,7 @@ def test_a_card_has_what_the_best_of_a_search_had(finished, tmp_path, inputs):
     """And of so many steps no epochs."""
     longer = settings(inputs, tmp_path, max_steps=7)
     results = {**results_of(finished), "train_batch_size": 8, "learning_rate": 1e-5}
-    text = run_card(longer, results, str(finished))
+    text = card_of(longer, results, finished)
     assert "| `learning_rate` | `1e-05` |" in text
     assert "| `max_steps` | `7` |" in text and "num_train_epochs" not in text
 
@@ -67,9 +75,8 @@ def test_what_was_told_of_the_start_stands_in_the_card(finished, tmp_path, input
     conversion.convert("tiny", str(start), "huggingface")
     config = start / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "feed_forward_type": "geglu"}))
-    text = run_card(
-        settings(inputs, finished, init_checkpoint=str(start)), results_of(finished), str(finished)
-    )
+    given = settings(inputs, finished, init_checkpoint=str(start))
+    text = card_of(given, results_of(finished), finished)
     assert "\n- config.json: unknown keys are ignored: 'feed_forward_type'." in text
 
 
@@ -86,7 +93,7 @@ def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs,
     results = results_of(finished)
     results["scores"]["dev"] |= {"loss": math.nan, "small": 1e-05}
     results |= {"collapsed": "the loss is not finite", "train_batch_size": 48}
-    text = run_card(given, results, str(finished))
+    text = card_of(given, results, finished)
     header = header_of(text)
     assert header["base_model"] == "someone/bert"
     (result,) = header["model-index"][0]["results"]

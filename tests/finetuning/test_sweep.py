@@ -23,7 +23,7 @@ from .small_tasks import make_task, random_sentences
 def test_the_papers_grid(inputs, tmp_path):
     swept = {"learning_rate": None, "train_batch_size": None, "sweep": "paper"}
     flags = settings(inputs, tmp_path, **swept, restarts=2, seed=2**32 - 1)
-    runs = sweep.plan_runs(flags)
+    runs = sweep.plan_runs(flags, "runs")
     assert len(runs) == 36
     grid = {
         (run.train_batch_size, run.learning_rate, run.num_train_epochs, run.seed)
@@ -33,14 +33,14 @@ def test_the_papers_grid(inputs, tmp_path):
     assert grid == set(itertools.product((16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4), seeds))
     name, first = next(iter(runs.items()))
     assert name == "batch16_rate5e-05_epochs2_seed4294967295"
-    assert first.model_dir == f"{tmp_path}/runs/{name}"
+    assert first.model_dir == f"runs/{name}"
     assert (first.sweep, first.restarts) == (None, 1)
 
 
 def test_each_choice_of_layers_is_a_run_that_reads_them(inputs, tmp_path):
     given = {"feature_based": "last,weighted_sum_all", "lstm_units": 4}
     columns = {"text_columns": None, "label_column": None}
-    runs = sweep.plan_runs(settings(inputs, tmp_path, task="ner", **columns, **given))
+    runs = sweep.plan_runs(settings(inputs, tmp_path, task="ner", **columns, **given), "runs")
     variants = ["last", "weighted_sum_all"]
     assert [*runs] == [f"{name}_batch8_rate0.001_epochs3_seed12345" for name in variants]
     task = make_task("tagging", "ner", random_sentences(4), **given)
