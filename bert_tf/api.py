@@ -154,6 +154,7 @@ def _initial_path(init: Any, stack: contextlib.ExitStack) -> Any:
 # === Fine-tuning ===
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class FineTuned:
     """Result of ``fine_tune``.
 
@@ -162,21 +163,15 @@ class FineTuned:
             ``thresholds`` and ``task``, as returned by ``bert_tf.load``.
         results: Contents of ``results.json``.
         directory: The run's ``model_dir``, or ``None``.
+        settings: Settings of the run.
+        tables: Data in memory by their names in the settings.
     """
 
-    def __init__(
-        self,
-        model: "BertModel",
-        results: Mapping[str, Any],
-        directory: str | None,
-        settings: fine_tuning_settings.FineTuningSettings,
-        tables: "Mapping[str, Rows]",
-    ) -> None:
-        self.model = model
-        self.results = results
-        self.directory = directory
-        self._settings = settings
-        self._tables = tables
+    model: "BertModel"
+    results: Mapping[str, Any]
+    directory: str | None
+    settings: fine_tuning_settings.FineTuningSettings
+    tables: "Mapping[str, Rows]"
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:
@@ -200,9 +195,9 @@ class FineTuned:
         from bert_tf.predicting.predictor import Predictor
         from bert_tf.readers.table_formats import in_memory_tables
 
-        with in_memory_tables(self._tables):
-            splits = read_splits(self._settings)
-        predictor = Predictor(self.model, batch_size=self._settings.eval_batch_size)
+        with in_memory_tables(self.tables):
+            splits = read_splits(self.settings)
+        predictor = Predictor(self.model, batch_size=self.settings.eval_batch_size)
         return {
             name: list(map(dict, predictor.records(Inputs.from_items(examples.items))))
             for name, examples in {**splits.dev, **splits.test}.items()

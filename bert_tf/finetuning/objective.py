@@ -10,7 +10,6 @@ from bert_tf.evaluation.evaluation import run_model
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.replicas import ReplicaShard
 from bert_tf.pipelines.tokenized_examples import Examples
-from bert_tf.tasks.target_scale import TargetScale
 from bert_tf.tasks.task import Task
 from bert_tf.training.step import Batch, Objective
 
@@ -85,28 +84,10 @@ class FewShotTraining(NamedTuple):
     fit: Callable[[], None] = lambda: None
 
 
-def training_batches(
-    examples: Examples,
-    scale: TargetScale,
-    batch_size: int,
-    *,
-    epochs: int,
-    seed: int,
-    first_step: int,
-    length_multiple: int,
-    few_shapes: bool,
+def with_cursors(
+    batches: tf.data.Dataset, examples: Examples, batch_size: int, first_step: int
 ) -> tf.data.Dataset:
-    """Returns the batches from a step on, each with the position of its last example."""
-    batches = scale.scaled(
-        examples.training_batches(
-            batch_size,
-            epochs=epochs,
-            seed=seed,
-            first_step=first_step,
-            length_multiple=length_multiple,
-            few_shapes=few_shapes,
-        )
-    )
+    """Adds the position of its last example to each batch; the first one is of ``first_step``."""
     each_epoch, num_examples = examples.num_batches(batch_size), len(examples)
 
     def with_cursor(step: tf.Tensor, parts: tuple[Any, ...]) -> dict[str, Any]:

@@ -89,7 +89,8 @@ def run_sweep(inputs: FineTuningInputs) -> TrainingOutcome:
         configuration = {key: values.get(key) for key in (*_CONFIGURATION, "seed")}
         ended.append({**results, "name": name, **configuration})
         _print_end(ended[-1], dev_set)
-        best, beaten = _best(ended, dev_set), run_inputs
+        best = _best(ended, dev_set)
+        beaten: FineTuningInputs | None = run_inputs
         if best is ended[-1]:
             beaten, best_inputs, outputs = best_inputs, run_inputs, run_outputs
         saved_states.delete_all(run_directory.states)

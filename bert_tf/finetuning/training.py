@@ -27,7 +27,7 @@ from bert_tf.training.trainer import Callbacks, Inputs, Trainer
 
 from .few_shot import few_shot_training
 from .model import InitialModel, build_model, model_spec
-from .objective import FewShotTraining, TaskObjective, training_batches
+from .objective import FewShotTraining, TaskObjective, with_cursors
 from .settings import FineTuningSettings
 
 _AVERAGED_STEPS = 20  # number of steps over which the displayed loss is averaged
@@ -86,6 +86,7 @@ class FineTuningTrainer(Trainer):
         self._recent: collections.deque[float] = collections.deque(maxlen=_AVERAGED_STEPS)
         # Weights by their names in checkpoints.
         self._weights = {f"model/{weight.path}": weight for weight in self.model.weights}
+        self._outputs: dict[str, Any] = {} if inference.cache is None else inference.cache
         self._best_outputs: dict[str, Any] = {}  # empty after a resumption
         self._evaluated_step = -1
         self.loop = self._make_loop(few_shot)
@@ -156,9 +157,8 @@ class FineTuningTrainer(Trainer):
                 self.callbacks.end()
         self.summaries.flush()
         saved_states.restore_latest(self.directory.best_weights, self._weights)
-        if self.inference.cache is not None:
-            self.inference.cache.clear()
-            self.inference.cache.update(self._best_outputs)
+        self._outputs.clear()
+        self._outputs.update(self._best_outputs)
 
     @property
     def last_step(self) -> int:
@@ -168,21 +168,22 @@ class FineTuningTrainer(Trainer):
 
     def batches(self) -> Iterator[Any]:
         """Returns the remaining batches; selects the attention for their shapes."""
-        settings, model = self.settings, self.model
-        batches = training_batches(
-            self.examples,
-            self.task.target_scale,
-            settings.train_batch_size,
+        settings, model, first_step = self.settings, self.model, self.state.step
+        size = settings.train_batch_size
+        batches = self.examples.training_batches(
+            size,
             epochs=self._num_epochs,
             seed=settings.seed,
-            first_step=self.state.step,
+            first_step=first_step,
             length_multiple=self.loop.compilation.length_multiple,
             few_shapes=self.loop.compilation.jit_compile,
         )
+        batches = self.task.target_scale.scaled(batches)
+        batches = with_cursors(batches, self.examples, size, first_step)
         mask = batches.element_spec["rows"].get(features.INPUT_MASK)
         if mask is not None and self.loop.compilation.groups_attention:
             # (B, S), or (B, K, S) for examples with K sequences
-            texts = settings.train_batch_size * math.prod(mask.shape[1:-1])
+            texts = size * math.prod(mask.shape[1:-1])
             heads = model.config.num_attention_heads
             attend = choose_attention(self.examples.lengths, texts, heads)
             model.encoder.training_attention = attend
@@ -232,8 +233,7 @@ class FineTuningTrainer(Trainer):
 
     def _evaluate(self, deciding: str) -> str:
         state = self.state
-        if self.inference.cache is not None:
-            self.inference.cache.clear()
+        self._outputs.clear()
         evaluation = evaluate(self.task, self.inference, deciding)
         scores = json_scores(evaluation.scores)
         headline = self.task.headline
@@ -247,7 +247,7 @@ class FineTuningTrainer(Trainer):
         )
         if is_best:
             self._keep_weights()
-            self._best_outputs = dict(self.inference.cache or {})
+            self._best_outputs = dict(self._outputs)
         self.summaries.write("eval", state.step, _defined(scores))
         epoch, best_so_far = state.step / self.steps_per_epoch, " (best so far)" if is_best else ""
         return f"Epoch {epoch:.3g}: {deciding} {scores_line(headline, scores)}{best_so_far}"

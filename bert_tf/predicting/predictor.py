@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -14,7 +14,6 @@ from bert_tf.evaluation.evaluation import Inference
 from bert_tf.evaluation.prediction_files import Record, with_columns
 from bert_tf.features import TEMPERATURE
 from bert_tf.io import runtime
-from bert_tf.io.runtime import check_backend
 from bert_tf.modeling.base import BertModel, default_max_length
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import RowOrError, in_memory_tables
@@ -23,11 +22,10 @@ from bert_tf.tasks.python_data import is_number, parse_rows
 from bert_tf.tasks.registry import KINDS
 from bert_tf.tasks.task import predict
 from bert_tf.tasks.task_file import TaskFile, default_kind, kinds_for_class, load_task_file
-from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import is_unfinished
 
 from .inputs import Inputs, read_inputs
-from .settings import PredictionSettings, settings_of_call
+from .settings import settings_of_call
 
 #: Name of rows in memory, used in place of a path.
 DATA = "<data>"
@@ -95,7 +93,7 @@ class Predictor:
         max_seq_length: int | None = None,
         batch_size: int = 64,
     ) -> None:
-        check_backend()
+        runtime.check_backend()
         settings = settings_of_call(
             threshold=threshold, top_k=top_k, max_seq_length=max_seq_length, batch_size=batch_size
         )
@@ -112,9 +110,9 @@ class Predictor:
         # Classes without names are numbered.
         count = self._checkpoint.model.arguments.get("num_classes", 0)
         self.labels = self._checkpoint.labels or tuple(map(str, range(count)))
-        self._settings = settings
+        self._batch_size, self._top_k = settings.batch_size, settings.top_k
         is_single_label = self.kind.classes == "classes" and not self.kind.multi_label
-        if settings.top_k is not None and not is_single_label:
+        if self._top_k is not None and not is_single_label:
             raise ValueError(
                 f"--top_k requires a single-label model, got {self.path} for {self.task.kind}. "
                 "Remove the flag."
@@ -150,15 +148,10 @@ class Predictor:
             ValueError: If a row is invalid, a column is missing, or ``data`` is empty.
         """
         rows, texts = self.rows_of(data, text_columns)
-        settings = dataclasses.replace(
-            self._settings,
-            text_columns=texts,
-            id_column=id_column,
-            skip_bad_rows=skip_bad_rows,
-            keep_columns=keep_columns,
-        )
+        table = TableFile(DATA)
         with in_memory_tables({DATA: rows}):
-            records = self.table_records(TableFile(DATA), settings)
+            inputs = read_inputs(self.task, table, texts, id_column, skip_bad_rows)
+            records = self.table_records(table, inputs, keep_columns)
         return records[0] if _is_example(data) else records
 
     def rows_of(
@@ -169,11 +162,12 @@ class Predictor:
         data = [data] if _is_example(data) else data
         return parse_rows(data, self.kind, columns, None, "data", is_label=self._is_label)
 
-    def table_records(self, table: TableFile, settings: PredictionSettings) -> list[dict[str, Any]]:
-        """Returns the records of a table."""
-        inputs = self.inputs(table, settings)
+    def table_records(
+        self, table: TableFile, inputs: Inputs, keep_columns: bool
+    ) -> list[dict[str, Any]]:
+        """Returns the records of a table, given its examples."""
         records = self.records(inputs)
-        if settings.keep_columns:
+        if keep_columns:
             inputs.check_keeps_columns(table.path)
             records = map(with_columns, read_rows(table), records)
         return [dict(record) for record in records]
@@ -189,14 +183,6 @@ class Predictor:
         """Returns whether the model belongs to a run in progress."""
         return self._model is None and is_unfinished(self.path)
 
-    def inputs(
-        self, table: TableFile, settings: PredictionSettings, output_suffix: str | None = None
-    ) -> Inputs:
-        """Reads and checks a table with ``read_inputs``."""
-        columns, id_column = settings.text_columns, settings.id_column
-        skip = settings.skip_bad_rows
-        return read_inputs(self.task, table, columns, id_column, skip, output_suffix)
-
     def columns(self, inputs: Inputs) -> Record:
         """Returns a record with the keys of all records."""
         items = inputs.valid()
@@ -205,17 +191,21 @@ class Predictor:
         )
         return {**columns, "error": None} if inputs.skipped else columns
 
-    def records(self, inputs: Inputs, progress: Progress | None = None) -> Iterator[Record]:
-        """Yields the record of each row, in order."""
+    def records(
+        self, inputs: Inputs, on_progress: Callable[[int], None] = lambda _: None
+    ) -> Iterator[Record]:
+        """Yields the record of each row, in order.
+
+        ``on_progress`` receives the number of predicted examples.
+        """
         model = self._loaded()
         num_predicted = 0
         tokenizer = model.preprocessor.tokenizer
-        inference = Inference(model, tokenizer, self.task.max_seq_length, self._settings.batch_size)
+        inference = Inference(model, tokenizer, self.task.max_seq_length, self._batch_size)
         for items in inputs.chunks():
             yield from map(self._select_top_classes, self._records(inference, items))
             num_predicted += sum(not isinstance(item, BadRow) for item in items)
-            if progress is not None:
-                progress.update(num_predicted)
+            on_progress(num_predicted)
 
     # === Internal ===
 
@@ -270,13 +260,13 @@ class Predictor:
     def _select_top_classes(self, record: Record) -> Record:
         """Replaces all probabilities by those of the ``top_k`` most probable classes."""
         probabilities = record.get("probabilities")
-        if not probabilities or self._settings.top_k is None:
+        if not probabilities or self._top_k is None:
             return record
         # The values are None in the record of ``columns``.
         ranked = sorted(probabilities, key=lambda name: -(probabilities[name] or 0.0))
         values = {name: value for name, value in record.items() if name != "probabilities"}
         values["probability"] = probabilities[ranked[0]]
-        for rank, name in enumerate(ranked[1 : self._settings.top_k], start=2):
+        for rank, name in enumerate(ranked[1 : self._top_k], start=2):
             values |= {f"prediction_{rank}": name, f"probability_{rank}": probabilities[name]}
         return values
 

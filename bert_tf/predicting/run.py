@@ -16,6 +16,7 @@ from bert_tf.readers.tables import TABLE_FORMATS, TableFile, check_delimiter, re
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress, print_progress, progress_to
 
+from .inputs import Inputs, read_inputs
 from .predictor import Predictor
 from .settings import STANDARD_INPUT, PredictionSettings
 
@@ -42,7 +43,8 @@ def open_predictor(model: Any, settings: PredictionSettings) -> Predictor:
 def predict_rows(settings: PredictionSettings, predictor: Predictor) -> list[dict[str, Any]]:
     """Returns the records that ``predict_file`` would write."""
     with _input_table(settings) as table:
-        return predictor.table_records(table, settings)
+        inputs = _read_inputs(predictor, table, settings)
+        return predictor.table_records(table, inputs, settings.keep_columns)
 
 
 def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
@@ -61,7 +63,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
                 "Rerun its command to resume it."
             )
         output_suffix = suffix if settings.keep_columns else None
-        inputs = predictor.inputs(table, settings, output_suffix)
+        inputs = _read_inputs(predictor, table, settings, output_suffix)
         rows = None
         if settings.keep_columns:
             inputs.check_keeps_columns(table.path, suffix)
@@ -71,7 +73,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
         for source, words in words_to_write(predictor.labels, inputs.valid()):
             check_words(suffix, words, f"{where}, {source}")
         progress = Progress("Predicting", inputs.count, "examples")
-        records = predictor.records(inputs, progress)
+        records = predictor.records(inputs, progress.update)
         with _open_output(output, sys.stdout) as file:
             write_records(file, records, suffix, predictor.columns(inputs), rows)
             progress.close()
@@ -104,6 +106,16 @@ def _input_table(settings: PredictionSettings) -> Iterator[TableFile]:
         with open(path, "wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         yield TableFile(path, *options)
+
+
+def _read_inputs(
+    predictor: Predictor,
+    table: TableFile,
+    settings: PredictionSettings,
+    output_suffix: str | None = None,
+) -> Inputs:
+    columns, id_column, skip = settings.text_columns, settings.id_column, settings.skip_bad_rows
+    return read_inputs(predictor.task, table, columns, id_column, skip, output_suffix)
 
 
 def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:
