@@ -58,7 +58,8 @@ def training_summary(task: Task, examples: Examples, tokenizer: BertTokenizer) -
 
 def label_summary(task: Task) -> list[str]:
     """Returns lines on label counts, the accuracy of the most common label and missing labels."""
-    counts = label_counts(task, None)
+    name = task.deciding_set
+    counts, dev_counts = label_counts(task, None), label_counts(task, name)
     if not counts:
         return _constant_label_notes(task)
     total = sum(counts.values())
@@ -69,10 +70,8 @@ def label_summary(task: Task) -> list[str]:
         + listed(f"{one_line(label)} {counts[label]:,}" for label in ranked)
         + f"{suffix}."
     ]
-    if task.deciding_set is None:
+    if name is None:
         return lines
-    name = task.deciding_set
-    dev_counts = label_counts(task, name)
     if not task.multi_label and dev_counts:
         baseline = dev_counts.get(ranked[0], 0) / sum(dev_counts.values())
         lines.append(

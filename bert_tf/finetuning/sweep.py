@@ -65,8 +65,7 @@ def plan_runs(settings: FineTuningSettings, folder: str) -> dict[str, FineTuning
 
 def run_sweep(inputs: FineTuningInputs) -> TrainingOutcome:
     """Executes the remaining runs, and moves the weights of the best one to the model directory."""
-    directory = inputs.directory
-    planned = plan_runs(inputs.settings, directory.runs)
+    directory, planned = inputs.directory, plan_runs(inputs.settings, inputs.directory.runs)
     dev_set = str(inputs.task.deciding_set)  # The rules of the flags require a dev set.
     ended: list[dict[str, Any]] = []
     best_inputs: FineTuningInputs | None = None
