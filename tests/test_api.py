@@ -163,9 +163,8 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
          "text_b, got review"),
         ({"train": {"text": ["a"], "label": []}}, ValueError,
          "have different lengths: text 1, label 0"),
-        ({"train": [("", "x")]}, ValueError, "<train>, row 0: expected non-empty text in column "
-            "'text', "
-         "got ''"),
+        ({"train": [("", "x")]}, ValueError,
+         "<train>, row 0: expected non-empty text in column 'text', got ''"),
         ({"callbacks": [print]}, ValueError, r"callbacks: expected keras\.callbacks\.Callback "
             "objects, got"),
     ],
@@ -239,9 +238,8 @@ def test_data_that_only_look_like_rows_are_refused_with_what_to_pass():
     ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([two, two]))
     in_bytes = np.array([b"a", b"b"], object)
     for good in ((two, two), [np.array(two), two], ragged, [in_bytes, in_bytes]):
-        assert (
-            parse_rows(good, KINDS["tagging"], None, None, "x", is_label=str.isdigit)[0] == expected
-        )
+        found = parse_rows(good, KINDS["tagging"], None, None, "x", is_label=str.isdigit)
+        assert found[0] == expected
     given = KINDS["classification"], None, None, "data"
     pairs = [{"text_a": "a", "text_b": "b"}, {"text_a": "c", "text_b": "d"}]
     in_pairs = [["a", "b"], ["c", "d"]]
@@ -365,10 +363,8 @@ def test_rows_train_as_files_do(inputs, tmp_path, tuned):
         line.split("\t")[1] for line in table
     ]
     assert len(found.predictions["dev"]) == 20
-    assert (
-        repr(found)
-        == f"FineTuned(classification, dev accuracy {found.scores['dev']['accuracy']:.4g})"
-    )
+    accuracy = found.scores["dev"]["accuracy"]
+    assert repr(found) == f"FineTuned(classification, dev accuracy {accuracy:.4g})"
 
 
 def test_callbacks_are_called_as_fit_calls_them(tuned):
@@ -392,9 +388,8 @@ def test_callbacks_are_called_as_fit_calls_them(tuned):
 def test_no_data_and_no_model_are_refused(tmp_path):
     with pytest.raises(ValueError, match="^model is missing: export needs model and output"):
         api.export(None, tmp_path / "1")
-    with pytest.raises(
-        ValueError, match="data=None: expected a path, or rows such as a list of texts"
-    ):
+    message = "data=None: expected a path, or rows such as a list of texts"
+    with pytest.raises(ValueError, match=message):
         api.predict(str(tmp_path), None)
 
 
@@ -433,10 +428,8 @@ def test_a_callback_ends_the_training_and_the_run_stays_ended(inputs, tmp_path, 
     again = api.fine_tune(rows, sentences(20, seed=1), **given)
     assert again.results["steps"] == 4
     assert api.fine_tune(rows, sentences(20, seed=1), **given).scores == found.scores
-    with pytest.raises(
-        ValueError,
-        match=r"The data of dev differ from those the run in .* started with",
-    ):
+    message = "The data of dev differ from those the run in .* started with"
+    with pytest.raises(ValueError, match=message):
         api.fine_tune(rows, sentences(20, seed=5), **given)
 
 
@@ -469,25 +462,15 @@ def test_a_pretraining_in_no_directory_gives_its_model(tmp_path):
 @pytest.mark.parametrize(
     ("given", "error", "sentence"),
     [
-        (
-            {"dry_run": True},
-            ValueError,
-            "^api.pretrain does not support dry_run. Run python -m bert_tf.pretrain",
-        ),
-        (
-            {"output_dir": "b"},
-            ValueError,
-            "model_dir and output_dir are aliases. Pass only one of them",
-        ),
-        (
-            {"callbacks": [print]},
-            ValueError,
-            r"callbacks: expected keras\.callbacks\.Callback objects, got",
-        ),
+        ({"dry_run": True}, ValueError,
+         "^api.pretrain does not support dry_run. Run python -m bert_tf.pretrain"),
+        ({"output_dir": "b"}, ValueError, "model_dir and output_dir are aliases. Pass only one of"),
+        ({"callbacks": [print]}, ValueError,
+         r"callbacks: expected keras\.callbacks\.Callback objects, got"),
         ({"input": "corpus.txt"}, ValueError, "input and texts both set the corpus"),
         ({"num_steps": 4}, TypeError, "Unknown keyword argument num_steps"),
     ],
-)
+)  # fmt: skip
 def test_wrong_uses_of_pretrain_get_one_sentence(tmp_path, given, error, sentence):
     with pytest.raises(error, match=sentence):
         api.pretrain(**{"texts": ["A text."], "model_dir": tmp_path / "run", **given})

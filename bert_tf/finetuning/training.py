@@ -220,15 +220,16 @@ class FineTuningTrainer(Trainer):
         self._fit()
         with self.task.target_scale.folded(self.model):
             deciding, line = self.task.deciding_set, None
+            scores: dict[str, float] = {}
             if deciding is not None:
                 self.callbacks.begin_evaluation()
                 line = self._evaluate(deciding)
-                self.callbacks.end_evaluation(_defined(self.state.evaluations[-1]["scores"]))
+                scores = _defined(self.state.evaluations[-1]["scores"])
+                self.callbacks.end_evaluation(scores)
             else:
                 self._keep_weights()
             if self.is_epochs_end() or self.callbacks.stops:
-                evaluated = self.state.evaluations[-1:] if deciding is not None else []
-                self.callbacks.end_epoch(_defined(evaluated[0]["scores"]) if evaluated else {})
+                self.callbacks.end_epoch(scores)
             return line
 
     def _evaluate(self, deciding: str) -> str:

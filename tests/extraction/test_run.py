@@ -148,33 +148,18 @@ def test_cls_pooling_of_causal_model_is_rejected(text, tmp_path):
         ({"model": "none"}, "No such checkpoint: none"),
         ({"input": ["*.none"]}, "No file matches '*.none'"),
         ({"input": ["empty.txt"]}, "All files of the input empty.txt are empty"),
-        (
-            {"max_seq_length": 99},
-            "max_seq_length=99: expected at most 16 (max_position_embeddings of MODEL).",
-        ),
-        (
-            {"max_seq_length": 4},
-            "max_seq_length=4: expected at least 5, for a pair of one token each with [CLS] and "
-            "two [SEP].",
-        ),
-        (
-            {"layers": ["4"]},
-            "--layers=4: expected -4 to 3, because MODEL has 4 blocks.",
-        ),
-        (
-            {"layers": ["-1", "-5"]},
-            "--layers=-5: expected -4 to 3, because MODEL has 4 blocks.",
-        ),
-        *(
-            (
-                {"input": ["text.txt", f"corpus{suffix}"]},
-                f"corpus{suffix}: expected plain text, got a {suffix.removesuffix('.gz').lower()} "
-                "file. Write its texts, one per line, to a .txt file.",
-            )
-            for suffix in (".jsonl", ".ndjson", ".json.gz", ".CSV", ".tsv")
-        ),
+        ({"max_seq_length": 99},
+         "max_seq_length=99: expected at most 16 (max_position_embeddings of MODEL)."),
+        ({"max_seq_length": 4}, "max_seq_length=4: expected at least 5, for a pair of one token "
+         "each with [CLS] and two [SEP]."),
+        ({"layers": ["4"]}, "--layers=4: expected -4 to 3, because MODEL has 4 blocks."),
+        ({"layers": ["-1", "-5"]}, "--layers=-5: expected -4 to 3, because MODEL has 4 blocks."),
+        *(({"input": ["text.txt", f"corpus{suffix}"]},
+           f"corpus{suffix}: expected plain text, got a {suffix.removesuffix('.gz').lower()} "
+           "file. Write its texts, one per line, to a .txt file.")
+          for suffix in (".jsonl", ".ndjson", ".json.gz", ".CSV", ".tsv")),
     ],
-)
+)  # fmt: skip
 def test_invalid_input_is_rejected_before_writing(
     model_dir, tmp_path, monkeypatch, changes, message
 ):

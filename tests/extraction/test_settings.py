@@ -37,14 +37,12 @@ NUMBERS = "expected integers separated by commas, such as -1,-2."
         ({"input": []}, f"--input {NEEDED}"),
         ({"model": None}, f"--model {NEEDED}"),
         ({"output": ""}, f"--output {NEEDED}"),
-        (
-            {"normalize": True},
-            "--normalize requires one vector per line. Set --pooling to mean, cls, max or last.",
-        ),
+        ({"normalize": True},
+         "--normalize requires one vector per line. Set --pooling to mean, cls, max or last."),
         ({"layers": ["-1", "top"]}, f"--layers=['-1', 'top']: {NUMBERS}"),
         ({"layers": []}, f"--layers=[]: {NUMBERS}"),
     ],
-)
+)  # fmt: skip
 def test_invalid_values_are_rejected(changes, message):
     with pytest.raises(ValueError) as error:
         resolve(**{**GIVEN, **changes})

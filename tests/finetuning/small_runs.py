@@ -10,10 +10,13 @@ from absl import flags
 
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, Tokenization
-from bert_tf.checkpoints.weights import build_model
+from bert_tf.checkpoints.load import open_checkpoint
+from bert_tf.checkpoints.weights import build_model as build_with_weights
 from bert_tf.cli import flag_fields
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import training
+from bert_tf.finetuning.data import read_task
+from bert_tf.finetuning.model import build_model, initial_model
 from bert_tf.finetuning.settings import declarations, settings_from_flags
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
@@ -40,7 +43,7 @@ def write_model(
     """A directory of this library, as a fine-tuning leaves it, of random weights; its model."""
     spec = ModelSpec(MODEL_CLASSES[class_name], arguments or {})
     random.seed(seed)
-    model = build_model(config, spec)
+    model = build_with_weights(config, spec)
     parts = {"tokenization": vocabulary and Tokenization(vocabulary, True), "labels": labels}
     described = Checkpoint(str(folder), "bert_tf", config, spec, **parts, **more)
     model_directory.write_description(described, str(folder))
@@ -131,6 +134,12 @@ def settings(inputs, model_dir, **changes):
 def finetune(inputs, model_dir, **changes):
     """Runs the command in a process of its own."""
     return run_command("bert_tf.finetune", arguments(inputs, model_dir, **changes))
+
+
+def started(given, task=None):
+    """The model that a run would train, and what is said of it."""
+    start = initial_model(given, open_checkpoint(given.init_checkpoint))
+    return build_model(given, task or read_task(given)[0], start)
 
 
 def saved(folder):

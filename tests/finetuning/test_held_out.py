@@ -143,12 +143,10 @@ def test_one_of_a_few_is_held_out_and_never_all():
     [
         (texts(1), "there is only one"),
         (3 * texts(1), "all 3 have the same text, context or article"),
-        (
-            [SimilarityExample(str(n), ("question", f"answer {n}"), None) for n in range(4)],
-            "all 4 have the same text, context or article",
-        ),
+        ([SimilarityExample(str(n), ("question", f"answer {n}"), None) for n in range(4)],
+         "all 4 have the same text, context or article"),
     ],
-)
+)  # fmt: skip
 def test_nothing_can_be_held_out(items, what):
     message = (
         f"^Cannot hold out examples: {what}. Add examples, or pass --dev_file or --dev_fraction=0"

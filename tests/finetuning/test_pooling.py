@@ -8,28 +8,19 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import BertClassifier, api
-from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.model import build_model, initial_model
 from bert_tf.finetuning.run import run
 
-from .small_runs import settings, write_model
+from .small_runs import settings, started, write_model
 
 TEXTS = ["good film", "the plot was so poor and bad", "fine"]
 
 
-def started(inputs, tmp_path, **changes):
-    """The model that a run would train, and what is said of it."""
-    given = settings(inputs, tmp_path / "run", **changes)
-    start = initial_model(given, open_checkpoint(given.init_checkpoint))
-    return build_model(given, read_task(given)[0], start)
-
-
 def test_a_head_reads_what_its_checkpoint_says_or_the_flag(inputs, sentence_model, tmp_path):
-    model, notes = started(inputs, tmp_path, init_checkpoint=sentence_model)
+    model, notes = started(settings(inputs, tmp_path, init_checkpoint=sentence_model))
     assert (model.pooling, model.encoder.pooler) == ("mean", None)
     assert notes[-1] == (f"Pooling: mean (as in {sentence_model}; use --pooling=cls for [CLS]).")
-    model, notes = started(inputs, tmp_path, init_checkpoint=sentence_model, pooling="cls")
+    given = settings(inputs, tmp_path, init_checkpoint=sentence_model, pooling="cls")
+    model, notes = started(given)
     assert model.pooling == "cls" and model.encoder.pooler is not None
     assert notes[-1] == "Pooling: cls (--pooling)."
 
@@ -47,9 +38,10 @@ def test_a_run_says_what_its_head_reads(unusual, inputs, tmp_path):
     with pytest.raises(ValueError, match=r"--pooling=max \(was None\)"):
         run(settings(inputs, unusual.path, **unusual.flags, pooling="max"))
     # A head of its kind is gone on with; one vector of the wrong kind is no start for a head.
-    model, notes = started(inputs, tmp_path, init_checkpoint=unusual.path)
+    model, notes = started(settings(inputs, tmp_path, init_checkpoint=unusual.path))
     assert model.pooling == "mean" and not any("(train before use)" in one for one in notes)
-    model, notes = started(inputs, tmp_path, init_checkpoint=unusual.path, pooling="max")
+    given = settings(inputs, tmp_path, init_checkpoint=unusual.path, pooling="max")
+    model, notes = started(given)
     assert any("classifier/kernel" in one.split("(train before use)")[-1] for one in notes)
     assert model.encoder.pooler is None
 

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.evaluation import Evaluation
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning import training
-from bert_tf.finetuning.model import RunSource, build_model, initial_model, with_default_schedule
+from bert_tf.finetuning.model import RunSource, initial_model, with_default_schedule
 from bert_tf.finetuning.run import run
 from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.saved_models import ExportOptions
@@ -27,6 +27,7 @@ from .small_runs import (
     saved,
     sentences,
     settings,
+    started,
     write_checkpoint,
     write_model,
     write_table,
@@ -89,11 +90,8 @@ def test_a_finished_run_shows_its_results_again(finished, inputs, capsys, monkey
     printed = capsys.readouterr().out
     assert printed.startswith(f"{finished} contains this run, which has finished.")
     assert "dev             accuracy" in printed and "python -m bert_tf.predict" in printed
-    with pytest.raises(
-        ValueError,
-        match=r"contains a run with different settings: "
-        r"--learning_rate=0\.1",
-    ):
+    message = r"contains a run with different settings: --learning_rate=0\.1"
+    with pytest.raises(ValueError, match=message):
         run(settings(inputs, finished, **flags, learning_rate=0.1))
 
 
@@ -193,14 +191,19 @@ def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_
     items = [TaggedExample(str(n), ("good", "film"), ("A", "B"), n) for n in range(3)]
     task = TaggingTask("own", ExampleSet(items, ("A", "B"), []), {}, {})
     flags = settings(inputs, tmp_path / "run", init_checkpoint=tmp_path)
-    start = initial_model(flags, open_checkpoint(flags.init_checkpoint))
-    model, sentences = build_model(flags, task, start)
+    model, sentences = started(flags, task)
     kept = {weight.path: weight for weight in model.weights}
     assert {path for path in weights if "pooler" not in path} == {f"model/{path}" for path in kept}
     for path, weight in kept.items():
         np.testing.assert_array_equal(weight, weights[f"model/{path}"], path)
     assert model.get_config()["dropout"] == TINY.hidden_dropout_prob
     assert ["pooler" in sentence for sentence in sentences] == [True]
+
+
+def with_defaults(*given, **flags):
+    flags_alone = settings(*given, **flags)
+    source = RunSource(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
+    return with_default_schedule(flags_alone, source)
 
 
 @pytest.mark.parametrize(
@@ -217,9 +220,7 @@ def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_
 def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expected):
     start = write_checkpoint(tmp_path / "tiny", dataclasses.replace(TINY, hidden_size=units))
     given = dict.fromkeys(("learning_rate", "num_train_epochs")) | flags
-    flags_alone = settings(inputs, tmp_path / "run", init_checkpoint=start, **given)
-    source = RunSource(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
-    resolved, sentence = with_default_schedule(flags_alone, source)
+    resolved, sentence = with_defaults(inputs, tmp_path / "run", init_checkpoint=start, **given)
     assert (resolved.learning_rate, resolved.num_train_epochs) == expected
     for name in ("learning_rate", "num_train_epochs"):
         assert (f"--{name}={getattr(resolved, name):g}" in sentence) == (name not in flags)
@@ -238,9 +239,7 @@ def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys, 
 
 def test_a_run_keeps_its_default_rate_when_its_start_is_gone(finished, inputs):
     given = dict.fromkeys(("learning_rate", "num_train_epochs"))
-    flags_alone = settings(inputs, finished, init_checkpoint="gone", **given)
-    source = RunSource(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
-    resolved, _ = with_default_schedule(flags_alone, source)
+    resolved, _ = with_defaults(inputs, finished, init_checkpoint="gone", **given)
     assert (resolved.learning_rate, resolved.num_train_epochs) == (1e-3, 10)
 
 
@@ -285,9 +284,8 @@ def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monke
 
     monkeypatch.setattr(run_module, "export", export)
     (left / "mine.txt").write_text("mine")
-    with pytest.raises(
-        ValueError, match=r"export/1 contains a file that is not part of an export: mine\.txt"
-    ):
+    message = r"export/1 contains a file that is not part of an export: mine\.txt"
+    with pytest.raises(ValueError, match=message):
         run_module.export_best(directory, "sst2")
     assert (left / "mine.txt").read_text() == "mine"
     (left / "mine.txt").unlink()

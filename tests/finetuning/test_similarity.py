@@ -11,15 +11,12 @@ import bert_tf
 from bert_tf import api
 from bert_tf.answering.served import serve
 from bert_tf.checkpoints import conversion
-from bert_tf.checkpoints.load import open_checkpoint
-from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.model import build_model, initial_model
 from bert_tf.finetuning.run import run
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.signatures import model_signatures
 
-from .small_runs import WORDS, settings, write_model
+from .small_runs import WORDS, settings, started, write_model
 
 QUERY, DOCUMENT = "film ", "plot "
 
@@ -45,12 +42,8 @@ def run_dir(flags, inputs, tmp_path_factory):
     """A run whose start has prefixes and a layer."""
     folder = tmp_path_factory.mktemp("similar")
     embedding = SentenceEmbedding("mean", True, 16, QUERY, DOCUMENT)
-    write_model(
-        folder / "start",
-        "BertEncoder",
-        {"pooler": False, "dense_size": 8},
-        sentence_embedding=embedding,
-    )
+    arguments = {"pooler": False, "dense_size": 8}
+    write_model(folder / "start", "BertEncoder", arguments, sentence_embedding=embedding)
     own = {"init_checkpoint": folder / "start", "learning_rate": 2e-2, "train_batch_size": 16}
     run(settings(inputs, folder / "run", **flags, **own, num_train_epochs=5))
     return folder / "run"
@@ -92,33 +85,25 @@ def test_predictions_and_the_served_comparison_are_cosines_behind_prefixes(run_d
     cosines = queries @ vectors_of(model, [DOCUMENT + text for text in CORPUS]).T
     pairs = [(text, other) for text in QUERIES for other in CORPUS]
     records = api.predict(str(run_dir), pairs, verbose=False)
-    np.testing.assert_allclose(
-        [record["prediction"] for record in records], cosines.ravel(), atol=1e-5
-    )
+    found = [record["prediction"] for record in records]
+    np.testing.assert_allclose(found, cosines.ravel(), atol=1e-5)
     served = serve(model, model.preprocessor.tokenizer, ExportOptions())
     compare = model_signatures(served)["similarity"].function
     texts = tf.constant(QUERIES)
     answers = compare(text=texts, others=tf.constant([CORPUS]))
     np.testing.assert_allclose(answers["similarity"], cosines, atol=1e-5)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match="one row of others per text, or one row for all texts",
-    ):
+    message = "one row of others per text, or one row for all texts"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         compare(text=texts, others=tf.constant([["a"], ["b"], ["c"]]))
 
 
 def test_a_run_begins_with_its_starts_layer_and_prefixes_or_the_usual_ones(
     run_dir, flags, inputs, tmp_path
 ):
-
-    def started(**changes):
-        given = settings(inputs, tmp_path / "run", **flags, **changes)
-        task = read_task(given)[0]
-        start = initial_model(given, open_checkpoint(given.init_checkpoint))
-        return build_model(given, task, start)[0]
-
-    second = started(init_checkpoint=run_dir, pooling="max")
+    own = {"init_checkpoint": run_dir, "pooling": "max"}
+    second, _ = started(settings(inputs, tmp_path, **flags, **own))
     assert second.sentence_embedding == SentenceEmbedding("max", True, 16, QUERY, DOCUMENT)
     kernel = bert_tf.load(str(run_dir)).sentence_dense.kernel
     np.testing.assert_array_equal(second.sentence_dense.kernel, kernel)
-    assert started().sentence_embedding == SentenceEmbedding("mean", True, max_seq_length=16)
+    first, _ = started(settings(inputs, tmp_path, **flags))
+    assert first.sentence_embedding == SentenceEmbedding("mean", True, max_seq_length=16)

@@ -104,6 +104,9 @@ SHARED = {
                    [{"text": "A", "b": "b"}, {"text": "A", "b": "d"}]),
     "multiple_choice": ("text,b", [labeled("a", 0, b=["x", "y"]), labeled("b", 1, b=["x", "y"])],
                         [labeled("a", 1, b=["y", "x"]), labeled("a", 1, b=["y", "z"])]),
+    "squad": ("question,context",
+              [answered("Who?", "Ann ran.", "Ann"), answered("Where?", "In Rome.", "Rome")],
+              [answered("What did Ann?", "Ann  ran.", "ran"), answered("Who?", "Bob sat.", "Bob")]),
 }  # fmt: skip
 
 
@@ -111,16 +114,11 @@ SHARED = {
 def test_shared_examples_of_every_task_are_counted(kind, tmp_path):
     columns, train, dev = SHARED[kind]
     task = "classification" if kind == "pairs" else kind
-    label = "label" if "label" in train[0] else None
-    assert notes_of(tmp_path, task, train, dev, columns, label) == [shared(1, len(dev), "dev")]
+    label = next((name for name in ("label", "answers") if name in train[0]), None)
+    also = "have a context that also occurs" if kind == "squad" else "also occur"
+    found = notes_of(tmp_path, task, train, dev, columns, label)
+    assert found == [shared(1, len(dev), "dev", also=also)]
     assert notes_of(tmp_path, task, train, dev[1:] or train[:0], columns, label) == []
-
-
-def test_shared_contexts_of_questions_are_counted(tmp_path):
-    train = [answered("Who?", "Ann ran.", "Ann"), answered("Where?", "In Rome.", "Rome")]
-    dev = [answered("What did Ann?", "Ann  ran.", "ran"), answered("Who?", "Bob sat.", "Bob")]
-    also = "have a context that also occurs"
-    assert notes_of(tmp_path, "squad", train, dev) == [shared(1, 2, "dev", also=also)]
 
 
 def notes_of(folder, task, train, dev, columns="question,context", label="answers"):
@@ -148,34 +146,23 @@ REMEDY = ". Correct the labels."
         ("multilabel", [("a", ["x", "y"]), ("a", ["y", "x"])], None),
         ("regression", [("a", 1), ("a", 2.5), ("b", 1)], "'a' (1.0, 2.5)"),
         ("tagging", [(["A", "b"], ["X", "O"]), (["A", "b"], ["O", "O"])], "'A b'"),
+        ("squad", [("Who?", "Ann ran.", "Ann"), ("Who?", "Ann ran.", "Ann ran")], None),
+        ("squad", [("Who?", "Ann ran.", "Ann"), ("Who?", "Ann ran.")],
+         "'Who? ||| Ann ran.' ('answer', 'no answer')"),
     ],
 )  # fmt: skip
 def test_texts_with_different_labels_are_counted(task, rows, example, tmp_path):
-    train = [labeled(*row) for row in rows]
+    make, *columns = (answered,) if task == "squad" else (labeled, "text", "label")
     expected = [f"Texts with different labels: 1, such as {example}{REMEDY}"] if example else []
-    assert notes_of(tmp_path, task, train, [], "text", "label") == expected
+    assert notes_of(tmp_path, task, [make(*row) for row in rows], [], *columns) == expected
 
 
-def test_labels_that_differ_between_sets_and_between_questions(tmp_path):
-    notes = notes_of(
-        tmp_path,
-        "multiple_choice",
-        [labeled("a", 0, b=["x", "y"])],
-        [labeled("a", 1, b=["x", "y"])],
-        "text,b",
-        "label",
-    )
-    assert notes == [
+def test_labels_that_differ_between_sets(tmp_path):
+    sets = ([labeled("a", label, b=["x", "y"])] for label in (0, 1))
+    assert notes_of(tmp_path, "multiple_choice", *sets, "text,b", "label") == [
         f"Texts with different labels: 1, such as 'a' (0, 1){REMEDY}",
         shared(1, 1, "dev"),
     ]
-    rows = [answered("Who?", "Ann ran.", "Ann"), answered("Who?", "Ann ran.", "Ann ran")]
-    assert notes_of(tmp_path, "squad", rows, []) == []
-    (note,) = notes_of(tmp_path, "squad", [*rows, answered("Who?", "Ann ran.")], [])
-    assert note == (
-        "Texts with different labels: 1, such as 'Who? ||| Ann ran.' ('answer', 'no answer')"
-        f"{REMEDY}"
-    )
 
 
 def test_a_text_of_pairs_on_both_sides_is_told(inputs, tmp_path):
@@ -206,10 +193,7 @@ def test_a_table_without_a_column_is_refused_before_all_is_read(flag, inputs, tm
     check_tables(settings(inputs, tmp_path, **flags))
     check_tables(settings(inputs, new, test_file=lacking))
     lacking.write_text("")
-    with pytest.raises(
-        ValueError,
-        match=r"a\.tsv is empty: expected a header with text, label",
-    ):
+    with pytest.raises(ValueError, match=r"a\.tsv is empty: expected a header with text, label"):
         check_tables(settings(inputs, new, **flags))
 
 
@@ -220,9 +204,8 @@ def test_a_table_need_not_have_what_is_not_read_of_it(inputs, tmp_path):
     own.write_text("id\ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n")
     flags = {"train_file": own, "dev_file": own, "id_column": "id"}
     check_tables(settings(inputs, tmp_path / "new", **flags))
-    with pytest.raises(
-        ValueError, match=r"unlabelled\.tsv, line 1: expected one column 'id', got none"
-    ):
+    message = r"unlabelled\.tsv, line 1: expected one column 'id', got none"
+    with pytest.raises(ValueError, match=message):
         check_tables(settings(inputs, tmp_path / "new", **flags, test_file=unlabelled))
     asked = tmp_path / "asked.tsv"
     asked.write_text("question\tcontext\nWho?\tAnn did.\n")
@@ -233,9 +216,8 @@ def test_a_table_need_not_have_what_is_not_read_of_it(inputs, tmp_path):
         *(f"--train_file={answered}", "--answer_start_column=at"),
     )
     check_tables(parse(*given, f"--test_file={asked}"))
-    with pytest.raises(
-        ValueError, match=r"asked\.tsv, line 1: expected one column 'answers', got none"
-    ):
+    message = r"asked\.tsv, line 1: expected one column 'answers', got none"
+    with pytest.raises(ValueError, match=message):
         check_tables(parse(*given, f"--dev_file={asked}"))
 
 
@@ -284,7 +266,7 @@ def jsonl(path, rows):
 def source_of(task, path, *more):
     given = [f"--task={task}", f"--train_file={path}", "--init_checkpoint=c", *more]
     task, splits = read_task(parse(*given))
-    return task, splits, splits.columns
+    return task, splits.notes, splits.columns
 
 
 def test_multilabel_and_regression(tmp_path):
@@ -345,45 +327,33 @@ def questions(version, impossible):
 def test_squads_files_and_tables(tmp_path):
     path = tmp_path / "train.json"
     path.write_text(json.dumps(questions("1.1", impossible=False)))
-    task, sets, named = source_of("squad", path, "--doc_stride=16")
+    task, notes, named = source_of("squad", path, "--doc_stride=16")
     assert (task.options.with_null, task.options.doc_stride, named) == (False, 16, {})
-    assert "1 of 2 examples" in sets.notes[0] and "whole articles" in sets.notes[0]
+    assert "1 of 2 examples" in notes[0] and "whole articles" in notes[0]
     zipped = tmp_path / "train.JSON.gz"
     zipped.write_bytes(gzip.compress(path.read_bytes()))
     again, _, named = source_of("squad", zipped)
     assert again.training_items() == task.training_items() and named == {}
     rows = [{"question": "Who?", "context": f"Ann {n}.", "answers": []} for n in range(3)]
-    task, sets, named = source_of("squad", jsonl(tmp_path / "a.jsonl", rows))
+    task, _, named = source_of("squad", jsonl(tmp_path / "a.jsonl", rows))
     assert task.options.with_null is True
     assert (named["text_columns"], named["label_column"]) == (["question", "context"], "answers")
 
 
 @pytest.mark.parametrize(
-    ("train", "dev", "flag", "found"),
-    [
-        (True, None, None, True),
-        (False, True, None, True),
-        (False, False, None, False),
-        (
-            False,
-            None,
-            "--null_score_diff_threshold=0",
-            "threshold=0 requires unanswerable questions, but every labeled question has an answer",
-        ),
-    ],
+    ("train", "dev", "found"), [(True, None, True), (False, True, True), (False, False, False)]
 )
-def test_whether_a_question_may_have_no_answer(tmp_path, train, dev, flag, found):
-    given = flag.split() if flag else []
+def test_whether_a_question_may_have_no_answer(tmp_path, train, dev, found):
+    path, *given = tmp_path / "train.json", f"--dev_file={tmp_path}/dev.json"
     for name, impossible in (("train", train), ("dev", dev)):
         (tmp_path / f"{name}.json").write_text(json.dumps(questions("v2.0", impossible)))
-    if dev is not None:
-        given.append(f"--dev_file={tmp_path}/dev.json")
-    if isinstance(found, bool):
-        task, _, _ = source_of("squad", tmp_path / "train.json", *given)
-        assert task.options.with_null is found
-    else:
-        with pytest.raises(ValueError, match=found):
-            source_of("squad", tmp_path / "train.json", *given)
+    task, _, _ = source_of("squad", path, *(given if dev is not None else ()))
+    assert task.options.with_null is found
+    if not found:
+        threshold = "--null_score_diff_threshold=0"
+        message = "threshold=0 requires unanswerable questions, but every labeled question has an"
+        with pytest.raises(ValueError, match=message):
+            source_of("squad", path, threshold)
 
 
 # === GLUE ===

@@ -91,18 +91,12 @@ def test_threads_share_one_load(choices, monkeypatch):
     ("arguments", "columns", "sentence"),
     [
         ({}, {"text": ["a"]}, "expected choices among the columns, got text"),
-        (
-            {"signature": "x"},
-            {},
-            "signature x: expected x among the signatures, got serving_default",
-        ),
-        (
-            {"outputs": ["count", "label"]},
-            {},
-            "expected label among the outputs, got count, joined",
-        ),
+        ({"signature": "x"}, {},
+         "signature x: expected x among the signatures, got serving_default"),
+        ({"outputs": ["count", "label"]}, {},
+         "expected label among the outputs, got count, joined"),
     ],
-)
+)  # fmt: skip
 def test_what_an_export_does_not_have_is_told(choices, arguments, columns, sentence):
     with pytest.raises(ValueError, match=sentence):
         BatchPredictor(choices.export, **arguments)(columns)

@@ -96,9 +96,6 @@ def test_choices_are_of_swags_form_or_of_named_columns(tmp_path):
 
 def test_what_is_no_table(tmp_path):
     path = write(tmp_path, "a.txt", ["text", "x"])
-    with pytest.raises(
-        ValueError,
-        match=r"a\.txt does not have the suffix of a table \(\.tsv, .*lines for one "
-        r"text per line",
-    ):
+    message = r"a\.txt does not have the suffix of a table \(\.tsv, .*lines for one text per line"
+    with pytest.raises(ValueError, match=message):
         read_inputs(TEXTS, path)

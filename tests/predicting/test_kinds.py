@@ -194,9 +194,8 @@ def test_a_model_with_a_threshold_was_trained_with_null(questions, tmp_path):
         columns = predictor.columns(read_inputs(predictor.task, str(questions)))
         assert ("null_odds" in columns) == (name == "with")
     write_answerer(tmp_path / "answered", with_null=False)
-    with pytest.raises(
-        ValueError, match="--threshold=1: .* was trained only on questions with answers"
-    ):
+    message = "--threshold=1: .* was trained only on questions with answers"
+    with pytest.raises(ValueError, match=message):
         predict(tmp_path / "answered", questions, tmp_path / "out.json", threshold=1.0)
 
 
@@ -210,8 +209,6 @@ def test_columns_of_another_number(tagger, table, tmp_path):
         write_model(tmp_path / class_name, class_name)
         with pytest.raises(ValueError, match=f"--text_columns=a: expected {kind}."):
             predict(tmp_path / class_name, table, tmp_path / "out.tsv", text_columns=["a"])
-    with pytest.raises(
-        ValueError,
-        match="does not define the columns of .* Pass --text_columns=QUESTION,CONTEXT",
-    ):
+    message = "does not define the columns of .* Pass --text_columns=QUESTION,CONTEXT"
+    with pytest.raises(ValueError, match=message):
         predict(tmp_path / class_name, table, tmp_path / "out.tsv")

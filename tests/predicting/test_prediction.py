@@ -134,12 +134,11 @@ def test_bad_rows_have_a_record_that_says_why(classifier, tmp_path, capsys):
     assert none[5] == f"{source}, line 1: expected a string in column 'text', got None."
     assert good[1] in LABELS and good[-1] == ""
     source.write_text('{"n": "", "text": ""}\n')
-    with pytest.raises(
-        ValueError,
-        match="line 1: expected non-empty text in column 'text', got ''. Correct the row, or skip "
-        "bad rows "
-        r"with --skip_bad_rows \(in Python skip_bad_rows=True\)",
-    ):
+    message = (
+        "line 1: expected non-empty text in column 'text', got ''. Correct the row, or skip bad "
+        r"rows with --skip_bad_rows \(in Python skip_bad_rows=True\)"
+    )
+    with pytest.raises(ValueError, match=message):
         predict(classifier[0], source, output)
 
 
@@ -169,21 +168,17 @@ def test_flags_that_do_not_fit_are_refused(classifier, table, tmp_path):
     for options, message in (
         ({"max_seq_length": 33}, f"--max_seq_length=33: {positions}"),
         ({"max_seq_length": 4}, f"--max_seq_length=4: {positions}"),
-        (
-            {"threshold": 0.5},
-            "--threshold=0.5 is not supported for classification, only for multilabel and squad",
-        ),
+        ({"threshold": 0.5},
+         "--threshold=0.5 is not supported for classification, only for multilabel and squad"),
         ({"threshold": float("nan")}, "--threshold=nan: expected a number."),
         ({"threshold": float("inf")}, "--threshold=inf: expected a finite number."),
-        (
-            {"text_columns": list("ab")},
-            "--text_columns=a,b: expected one column, because the model was trained on text.",
-        ),
+        ({"text_columns": list("ab")},
+         "--text_columns=a,b: expected one column, because the model was trained on text."),
         ({"text_columns": ["other"]}, f"{table}, line 1: expected one column 'other', got none"),
         ({"id_column": "other"}, f"{table}, line 1: expected one column 'other', got none"),
         ({"output": str(table)}, f"--output={table} is also the --input. Use another path."),
         *(({"output": name}, f"--output={name}: {endings}") for name in ("a.txt", "a.conll")),
-    ):
+    ):  # fmt: skip
         with pytest.raises(ValueError) as caught:
             predict(folder, table, **{"output": str(output), **options})
         assert str(caught.value).startswith(message)
@@ -193,25 +188,13 @@ def test_models_that_do_not_predict(table, tmp_path):
     pairs = TaskFile("regression", "own", 16, {"text_columns": ["first", "second"]})
     for name, class_name, task, sentence in (
         ("encoder", "BertEncoder", None, "encoder contains a BertEncoder, which has no task head"),
-        (
-            "odd",
-            "BertRegressor",
-            TaskFile("squad", "own", 16),
-            "odd was trained for squad but contains a BertRegressor",
-        ),
-        (
-            "pairs",
-            "BertRegressor",
-            pairs,
-            "expected two columns, because the model was trained on first, second.",
-        ),
-        (
-            "bare",
-            "BertRegressor",
-            text_task("regression"),
-            "bare has no tokenizer. Set model.preprocessor: ",
-        ),
-    ):
+        ("odd", "BertRegressor", TaskFile("squad", "own", 16),
+         "odd was trained for squad but contains a BertRegressor"),
+        ("pairs", "BertRegressor", pairs,
+         "expected two columns, because the model was trained on first, second."),
+        ("bare", "BertRegressor", text_task("regression"),
+         "bare has no tokenizer. Set model.preprocessor: "),
+    ):  # fmt: skip
         write_model(tmp_path / name, class_name, {"pooler": True} if task is None else {}, task)
         if name == "bare":
             (tmp_path / name / "vocab.txt").unlink()
@@ -266,9 +249,8 @@ def test_a_column_that_cannot_be_kept_is_named_before_the_first_prediction(
     ):
         with monkeypatch.context() as context:
             context.setattr(Predictor, "records", lambda *of: pytest.fail("it predicts"))
-            with pytest.raises(
-                ValueError, match=f"{source.name}, {where}, got {got}.*Correct the row"
-            ):
+            message = f"{source.name}, {where}, got {got}.*Correct the row"
+            with pytest.raises(ValueError, match=message):
                 predict(folder, source, output, keep_columns=True)
         predict(folder, source, output)  # no such column is written
         predict(folder, source, output, keep_columns=True, skip_bad_rows=True)
@@ -286,11 +268,8 @@ def test_standard_input_is_answered_line_by_line(classifier, tmp_path, monkeypat
     predict(folder, "-", tmp_path / "out.tsv", input_format="lines")
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
     assert [row[0] for row in rows] == ["id", "0", "1", "2"]
-    assert (
-        rows[2][1] == ""
-        and "standard_input.lines, line 2: expected non-empty text in column 'text', got ''"
-        in rows[2][-1]
-    )
+    error = "standard_input.lines, line 2: expected non-empty text in column 'text', got ''"
+    assert rows[2][1] == "" and error in rows[2][-1]
     assert {rows[1][1], rows[3][1]} <= set(LABELS)
     with pytest.raises(ValueError, match="--input=- requires --input_format"):
         predict(folder, "-", tmp_path / "out.tsv")
@@ -301,10 +280,8 @@ def test_another_delimiter_and_encoding_are_read(classifier, tmp_path):
     how = {"delimiter": ";", "encoding": "latin-1"}
     predict(classifier[0], tmp_path / "in.csv", tmp_path / "out.jsonl", **how)
     assert [record["id"] for record in read_lines(tmp_path / "out.jsonl")] == ["5"]
-    with pytest.raises(
-        ValueError,
-        match="--delimiter=;;: expected 'tab' or one character, such as ';', except quotes",
-    ):
+    message = "--delimiter=;;: expected 'tab' or one character, such as ';', except quotes"
+    with pytest.raises(ValueError, match=message):
         predict(classifier[0], tmp_path / "in.csv", tmp_path / "out.jsonl", delimiter=";;")
 
 
@@ -312,9 +289,8 @@ def test_columns_are_kept_of_tables_alone(tmp_path):
     labels = {"labels": ("O", "B-X"), "task": TaskFile("tagging", "ner", 16)}
     write_model(tmp_path, "BertTokenClassifier", {"num_classes": 2}, **labels)
     (tmp_path / "a.conll").write_text("good O\n")
-    with pytest.raises(
-        ValueError, match="--keep_columns requires a table with column names, got .*a.conll"
-    ):
+    message = "--keep_columns requires a table with column names, got .*a.conll"
+    with pytest.raises(ValueError, match=message):
         predict(tmp_path, tmp_path / "a.conll", tmp_path / "out.tsv", keep_columns=True)
     (tmp_path / "a.jsonl").write_text('{"words": ["good"]}\n')
     with pytest.raises(ValueError, match="--keep_columns writes tables, got .conll"):

@@ -38,9 +38,8 @@ def test_texts_of_every_form_are_answered_alike(classifier):
         ),
     ]  # fmt: skip
     (none,) = predictor([None])
-    assert none["error"].startswith(
-        "<data>, row 0: expected a string, a tuple of texts, or a mapping, got None"
-    )
+    expected_types = "expected a string, a tuple of texts, or a mapping"
+    assert none["error"].startswith(f"<data>, row 0: {expected_types}, got None")
     assert predictor([{"said": "so"}], text_columns="said") == predictor(["so"])
 
 
@@ -134,27 +133,20 @@ def test_arguments_are_within_the_bounds_of_flags(model, given, sentence):
 
 def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
     predictor = bert_tf.Predictor(classifier[0])
+    remedy = "Correct the row, or skip bad rows with --skip_bad_rows .in Python skip_bad_rows=True."
     for data, sentence in (
         ([], "data is empty: expected at least one example"),
         ([{"other": "so"}], "data has no text column: expected text, got other"),
         (7, "data has the type int: expected a path, a list of examples or a data frame"),
-        (
-            ["so", 3],
-            "<data>, row 1: expected a string, .*, got 3. Correct the row, or skip bad rows with "
-            r"--skip_bad_rows \(in Python skip_bad_rows=True\)",
-        ),
-        (
-            [("good", "film")],
-            r"<data>, row 0: expected \(text\), got \('good', 'film'\). Correct the row, or skip "
-            r"bad rows with --skip_bad_rows \(in Python skip_bad_rows=True\)",
-        ),
+        (["so", 3], f"<data>, row 1: expected a string, .*, got 3. {remedy}"),
+        ([("good", "film")],
+         rf"<data>, row 0: expected \(text\), got \('good', 'film'\). {remedy}"),
         ({"text": 3}, r"data\['text'\] is 3: expected a list of values"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=sentence):
             predictor(data)
     write_model(tmp_path, "BertClassifier", CLASSES, text_task("multilabel"), labels=LABELS,
                 multi_label=True)  # fmt: skip
-    with pytest.raises(
-        ValueError, match="--top_k requires a single-label model, got .* for multilabel"
-    ):
+    sentence = "--top_k requires a single-label model, got .* for multilabel"
+    with pytest.raises(ValueError, match=sentence):
         bert_tf.Predictor(tmp_path, top_k=1)
