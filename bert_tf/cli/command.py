@@ -19,6 +19,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from bert_tf.io import runtime
 from bert_tf.io.messages import (
     EscapedStream,
     did_you_mean,
@@ -26,13 +27,6 @@ from bert_tf.io.messages import (
     print_warnings_as_lines,
     quote,
     reason,
-)
-from bert_tf.io.runtime import (
-    check_versions,
-    exit_quietly_on_broken_pipe,
-    is_stdout_open,
-    load_quietly,
-    set_environment,
 )
 
 from . import flag_fields
@@ -175,7 +169,7 @@ def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
 def load_tensorflow() -> None:
     """Imports TensorFlow without its log messages; ``main`` calls it after checking the flags."""
     if "tensorflow" not in sys.modules and not flags.FLAGS.debug:
-        load_quietly()
+        runtime.load_quietly()
 
 
 def define_flags(*declarations: type) -> None:
@@ -214,12 +208,12 @@ def run(
             sys.unraisablehook = _interrupt_again
             if not flags.FLAGS.debug:
                 logging.set_verbosity(logging.WARNING)
-            check_versions()
+            runtime.check_versions()
             parsed = flags.FLAGS
             settings = read(parsed) if read else flag_fields.settings_of(parsed, *declarations)
             main(*settings, *argv[1:])
         except Exception as error:
-            if flags.FLAGS.debug or not _is_user_error(error) or not is_stdout_open():
+            if flags.FLAGS.debug or not _is_user_error(error) or not runtime.is_stdout_open():
                 raise
             message = reason(error)
             for sign, remedy in _REMEDIES.items():
@@ -234,7 +228,7 @@ def run(
             sys.exit(1)
 
     define_flags(*declarations)
-    set_environment()
+    runtime.set_environment()
     parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     is_stopped = False
@@ -242,7 +236,7 @@ def run(
     # interrupt arrived within an exec.
     atexit.register(lambda: os._exit(INTERRUPTED) if is_stopped else None)
     try:
-        with exit_quietly_on_broken_pipe():
+        with runtime.exit_quietly_on_broken_pipe():
             app.run(guarded, flags_parser=parse)
     except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

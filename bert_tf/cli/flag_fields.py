@@ -173,14 +173,9 @@ def _field(
         advanced: Whether only ``--help=all`` shows the flag.
     """
     metadata = {
-        **{"define": define, "check": (expected, is_valid), "help": help, "heading": heading},
-        **{
-            "rules": tuple(rules),
-            "other_name": other_name,
-            "only": only,
-            "saved_in_task_file": saved_in_task_file,
-        },
-        "advanced": advanced,
+        **{"define": define, "check": (expected, is_valid), "rules": tuple(rules)},
+        **{"help": help, "heading": heading, "other_name": other_name, "only": only},
+        **{"saved_in_task_file": saved_in_task_file, "advanced": advanced},
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -225,10 +220,8 @@ def choice(
         lambda value, _: value is not None and value not in choices,
         f"{{flag}} is {{value!r}}: expected {expected}.",
     )
-    define, rules = (
-        functools.partial(flags.DEFINE_enum, enum_values=list(choices)),
-        [*rules, is_choice],
-    )
+    define = functools.partial(flags.DEFINE_enum, enum_values=list(choices))
+    rules = [*rules, is_choice]
     return _field(define, expected, choices.__contains__, default, help, rules=rules, **more)
 
 

@@ -5,27 +5,16 @@ import re
 from typing import Any
 
 from bert_tf.choices import POOLINGS
-from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import (
-    check,
-    choice,
-    defaults,
-    integer,
-    required,
-    rule,
-    string,
-    switch,
-    words,
-)
+from bert_tf.cli import flag_fields as flag
 
 FORMATS = ("jsonl", "numpy", "parquet")
 _DEFAULT_LAYERS = (-1, -2, -3, -4)
-_REQUIRED = required("extract_features needs --model, --input and --output")
-_REQUIRES_POOLING = rule(
+_REQUIRED = flag.required("extract_features needs --model, --input and --output")
+_REQUIRES_POOLING = flag.rule(
     lambda normalize, values: normalize and values["pooling"] in (None, "none"),
     "--{flag} requires one vector per line. Set --pooling to mean, cls, max or last.",
 )
-_INTEGER_LAYERS = rule(
+_INTEGER_LAYERS = flag.rule(
     lambda layers, _: (
         layers is not None and not re.fullmatch(r"-?\d+(,-?\d+)*", ",".join(map(str, layers)))
     ),
@@ -37,52 +26,52 @@ _INTEGER_LAYERS = rule(
 class ExtractionSettings:
     """The flags. ``with_model_defaults`` replaces ``None`` in ``layers`` and ``pooling``."""
 
-    model: str = string(
+    model: str = flag.string(
         None,
-        f"Model that computes the vectors: {flag_fields.MODEL}.",
+        f"Model that computes the vectors: {flag.MODEL}.",
         rules=[_REQUIRED],
         other_name="init_checkpoint",
     )
-    input: tuple[str, ...] = words(
+    input: tuple[str, ...] = flag.words(
         (),
         "Text files to read, optionally gzip-compressed: paths and globs separated by commas, on "
         "any file system that TensorFlow supports.",
         rules=[_REQUIRED],
     )
-    output: str = string(
+    output: str = flag.string(
         None, "Output directory; an interrupted extraction resumes there.", rules=[_REQUIRED]
     )
-    format: str = choice(
+    format: str = flag.choice(
         "jsonl",
         FORMATS,
         "File format: jsonl (as Google's script writes), numpy (.npz) or parquet (requires "
         "pyarrow).",
     )
-    layers: tuple[int, ...] = words(
+    layers: tuple[int, ...] = flag.words(
         None,
         "Indices of the layers to write: 0 for the first, -1 for the last; by default the last "
         "four, or with --pooling the last one.",
         rules=[_INTEGER_LAYERS],
     )
-    pooling: str | None = choice(
+    pooling: str | None = flag.choice(
         None,
         POOLINGS,
         "Pooling to one vector per line: [CLS] (cls), the last token (last), or the mean or "
         "maximum over all tokens; with none, each token has a vector; by default none, or for "
         "sentence-transformers models their own pooling.",
     )
-    normalize: bool = switch(
+    normalize: bool = flag.switch(
         False, "Scale the pooled vectors to length 1.", rules=[_REQUIRES_POOLING]
     )
-    max_seq_length: int | None = integer(
+    max_seq_length: int | None = flag.integer(
         None,
         "Maximum number of tokens per line; further tokens are cut; by default the value of a "
         "sentence-transformers model, else 128 or the model's maximum if that is lower.",
     )
-    batch_size: int = integer(
+    batch_size: int = flag.integer(
         32, "Number of lines per batch, over all devices.", min_value=1, advanced=True
     )
-    precision: str = flag_fields.precision()
+    precision: str = flag.precision()
 
     @property
     def is_pooled(self) -> bool:
@@ -101,8 +90,8 @@ class ExtractionSettings:
 
 def resolve(**flags: Any) -> ExtractionSettings:
     """Checks the flags against each other, and fills in the defaults."""
-    values = {**defaults(ExtractionSettings), **flags}
-    check(ExtractionSettings, values, flags)
+    values = {**flag.defaults(ExtractionSettings), **flags}
+    flag.check(ExtractionSettings, values, flags)
     if values["layers"] is not None:
         values["layers"] = tuple(int(layer) for layer in values["layers"])
         # With --layers, the default is one vector per token for every model.

@@ -51,11 +51,8 @@ class TaskObjective(Objective):
         if self._compares_rows:
             outputs, counted, copies = share.all_gather(outputs), batch, share.num_replicas
         else:
-            outputs, counted, copies = (
-                share.without_padding(outputs),
-                share.without_padding(share.rows),
-                1,
-            )
+            outputs, counted = share.without_padding(outputs), share.without_padding(share.rows)
+            copies = 1
         rows, targets = counted["rows"], counted["targets"]
         loss = self._model.compute_loss(
             rows, targets, outputs, counted.get("weights"), training=True

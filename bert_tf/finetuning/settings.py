@@ -473,12 +473,8 @@ def _task(task: str | None, tfds: str | None) -> str:
 def _resolve_columns(values: dict[str, Any], given: Mapping[str, Any], kind: type[Task]) -> None:
     task = values["task"]
     if kind.reads_native_format and not kind.is_table_file(values["train_file"] or ""):
-        column_flags = {
-            "text_columns",
-            "label_column",
-            "id_column",
-            *kind.option_fields(only="tables"),
-        }
+        column_flags = {"text_columns", "label_column", "id_column"}
+        column_flags |= kind.option_fields(only="tables").keys()
         for name in sorted(column_flags & given.keys()):
             raise ValueError(
                 f"--{name} requires a table, got --train_file={values['train_file']}: expected the "

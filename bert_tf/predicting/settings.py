@@ -5,86 +5,85 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.choices import STRATEGIES
-from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import required
+from bert_tf.cli import flag_fields as flag
 from bert_tf.readers.tables import TABLE_FORMATS
 
 STANDARD_INPUT = "-"
-_REQUIRED = required("predict requires --model and --input")
+_REQUIRED = flag.required("predict requires --model and --input")
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictionSettings:
     """Settings of a prediction; each field is a flag."""
 
-    model: str = flag_fields.string(
+    model: str = flag.string(
         None,
         "Path to a run or another checkpoint with a task head, or hf://OWNER/NAME.",
         rules=[_REQUIRED],
         other_name="model_dir",
     )
-    input: str = flag_fields.string(
+    input: str = flag.string(
         None,
         "Path to the file to predict; - is standard input and requires --input_format.",
         rules=[_REQUIRED],
     )
-    output: str | None = flag_fields.string(
+    output: str | None = flag.string(
         None,
         "Path to the output file, which is overwritten: .tsv, .csv or .jsonl, also .conll for "
         "tagging and .json for squad; by default, a .tsv is written to standard output.",
     )
-    text_columns: Sequence[str] | None = flag_fields.words(
+    text_columns: Sequence[str] | None = flag.words(
         None,
         "Columns of the texts, by default those of the training data: one or two texts; tagging: "
         "the words; multiple_choice: the context and the choices; squad: question,context.",
     )
-    id_column: str | None = flag_fields.string(
+    id_column: str | None = flag.string(
         None,
         "Column of the ids, by default that of the training data if the file has it; otherwise, "
         "ids are row indices.",
         advanced=True,
     )
-    input_format: str | None = flag_fields.choice(
+    input_format: str | None = flag.choice(
         None,
         TABLE_FORMATS,
         "Format of --input, by default that of its suffix; lines means one text per line without "
         "a header.",
     )
-    delimiter: str | None = flag_fields.delimiter("a")
-    encoding: str = flag_fields.encoding("a .csv, .tsv or .jsonl, and a file in CoNLL's columns,")
-    keep_columns: bool = flag_fields.switch(
+    delimiter: str | None = flag.delimiter("a")
+    encoding: str = flag.encoding("a .csv, .tsv or .jsonl, and a file in CoNLL's columns,")
+    keep_columns: bool = flag.switch(
         False, "Write the columns of the input instead of the ids, before the predictions."
     )
-    skip_bad_rows: bool = flag_fields.switch(
+    skip_bad_rows: bool = flag.switch(
         False,
         "Write records with an error message for bad rows instead of stopping at the first one.",
     )
-    threshold: float | None = flag_fields.number(
+    threshold: float | None = flag.number(
         None,
         "Threshold that replaces that of the model; multilabel: minimum probability of a predicted "
         'class; squad: margin by which the score of "" must exceed that of the best answer.',
         advanced=True,
     )
-    top_k: int | None = flag_fields.integer(
+    top_k: int | None = flag.integer(
         None,
         "Number of most probable classes to write, with their probabilities, instead of all.",
         min_value=1,
     )
-    max_seq_length: int | None = flag_fields.integer(
+    max_seq_length: int | None = flag.integer(
         None,
         "Maximum number of tokens per sequence, by default that of the training, else the number "
         "of positions.",
     )
-    batch_size: int = flag_fields.integer(
+    batch_size: int = flag.integer(
         64, "Number of examples per batch, over all devices.", min_value=1, advanced=True
     )
-    precision: str = flag_fields.precision()
-    strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
+    precision: str = flag.precision()
+    strategy: str = flag.choice("auto", STRATEGIES, flag.STRATEGY)
 
 
 def settings_of_call(**values: Any) -> PredictionSettings:
     """Returns the settings of a Python call, which has its own model and data."""
     call = {"model": "memory", "input": "memory", **values}
-    parsed = flag_fields.flags_of_call(call, PredictionSettings)
-    (settings,) = flag_fields.settings_of(parsed, PredictionSettings)
+    parsed = flag.flags_of_call(call, PredictionSettings)
+    (settings,) = flag.settings_of(parsed, PredictionSettings)
     return settings
