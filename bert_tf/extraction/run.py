@@ -163,17 +163,23 @@ def fingerprint(files: Sequence[SourceFile]) -> str:
 
 def read_lines(files: Sequence[SourceFile]) -> Iterator[Line]:
     """Yields the lines of all files; like the tokenizer, drops bytes that are not UTF-8."""
-    index = bytes_before = 0
+    index = bytes_before = on_disk = 0
+
+    def count(size: int) -> None:
+        nonlocal on_disk
+        on_disk += size
+
     for file in files:
-        with open_text(file.path) as text:
-            # The offset in a gzip file counts its text, the file object counts bytes on disk.
-            on_disk = text.fileobj if isinstance(text, gzip.GzipFile) else None
+        on_disk = bytes_before
+        with open_text(file.path, count) as text:
+            is_gzip = isinstance(text, gzip.GzipFile)
             for _, end, raw in split_lines(text, file.path):
                 line = raw.decode("utf-8", "ignore")
                 # Google's regular expression is greedy: the last mark separates a pair.
                 first, mark, second = line.strip().rpartition(PAIR_MARK)
                 texts: tuple[str, str | None] = (first, second) if mark else (second, None)
-                bytes_read = bytes_before + (on_disk.tell() if on_disk else end)
+                # The offset in a gzip file counts its text.
+                bytes_read = on_disk if is_gzip else bytes_before + end
                 yield Line(*texts, line.encode() == raw, index, bytes_read)
                 index += 1
         bytes_before += file.size
