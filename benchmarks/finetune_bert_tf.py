@@ -16,8 +16,7 @@ from bert_tf.tasks.questions.rows import QuestionExamples, question_examples
 from bert_tf.training.attention import choose_attention
 from bert_tf.training.compilation import Compilation
 from bert_tf.training.optimizers import create_optimizer
-from bert_tf.training.precision import set_precision
-from bert_tf.training.process_guard import NOT_REWRITTEN
+from bert_tf.training.precision import NOT_REWRITTEN, set_precision
 from bert_tf.training.schedules import WarmupLinearDecay
 
 from .finetune_tasks import (

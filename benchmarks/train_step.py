@@ -84,8 +84,7 @@ def our_stepper(
     from bert_tf.modeling import BertPretrainer
     from bert_tf.pretraining.objective import PretrainingLoop
     from bert_tf.training import distribution, optimizers, schedules
-    from bert_tf.training.precision import set_precision
-    from bert_tf.training.process_guard import NOT_REWRITTEN
+    from bert_tf.training.precision import NOT_REWRITTEN, set_precision
 
     devices = distribution.choose_strategy("one_device")
     os.environ[NOT_REWRITTEN] = "AddN,BiasAddGrad"  # as in a training of the library

@@ -29,7 +29,7 @@ from tensorflow.python.framework import config as tf_config
 import bert_tf
 from bert_tf import api
 from bert_tf.__main__ import commands
-from bert_tf.training.process_guard import training_in_process
+from bert_tf.training.precision import training_in_process
 from tests.anew import run_python
 from tests.finetuning.small_runs import sentences, write_inputs
 

@@ -13,8 +13,7 @@ from bert_tf.readers.table_formats import is_in_memory
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.tasks.task_file import export_options, load_task_file
 from bert_tf.training.distribution import Distribution, open_distribution
-from bert_tf.training.precision import is_rewritten
-from bert_tf.training.process_guard import training_in_process
+from bert_tf.training.precision import is_rewritten, training_in_process
 from bert_tf.training.progress import print_progress
 from bert_tf.training.run_directory import FineTuningDirectory
 

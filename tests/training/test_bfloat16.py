@@ -24,8 +24,12 @@ from bert_tf.tasks.losses import (
 )
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.losses import predicted_sums
-from bert_tf.training.precision import is_rewritten, preserved_arithmetic, set_precision
-from bert_tf.training.process_guard import training_in_process
+from bert_tf.training.precision import (
+    is_rewritten,
+    preserved_arithmetic,
+    set_precision,
+    training_in_process,
+)
 
 ROWS, LENGTH = 40, 128
 CONFIG = BertConfig(

@@ -14,8 +14,14 @@ from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.layers import Dropout, StepPlan, draw_in_pairs, step_plan_scope
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import compilation, optimizers
-from bert_tf.training.compilation import Compilation
-from bert_tf.training.dropout_masks import COUNTED, DRAWN, HASHED, draw_by_counter, draw_by_hash
+from bert_tf.training.compilation import (
+    COUNTED,
+    DRAWN,
+    HASHED,
+    Compilation,
+    draw_by_counter,
+    draw_by_hash,
+)
 
 from .conftest import batches_dataset, bert, make_loop, random_batch
 

@@ -14,7 +14,7 @@ from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining import objective
 from bert_tf.pretraining.objective import PretrainingLoop, check_static_batches
 from bert_tf.training import attention, optimizers
-from bert_tf.training.dropout_masks import dropout_seeds
+from bert_tf.training.compilation import dropout_seeds
 from bert_tf.training.loop import BadStepError
 from bert_tf.training.schedules import WarmupLinearDecay
 
