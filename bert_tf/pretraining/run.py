@@ -17,13 +17,13 @@ from bert_tf.pipelines.pretraining.dataset import describe_rows
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
+from bert_tf.training.cluster import find_cluster, uncoordinated_processes
 from bert_tf.training.compilation import should_use_xla
 from bert_tf.training.precision import is_rewritten, training_in_process
 from bert_tf.training.progress import NOWHERE, print_progress, progress_to
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.trainer import check_callbacks
-from bert_tf.training.workers.agreement import Workers
-from bert_tf.training.workers.cluster import find_cluster, uncoordinated_processes
+from bert_tf.training.workers import Workers
 
 from .cost import parameter_count
 from .data import (

@@ -15,10 +15,10 @@ import tensorflow as tf
 from bert_tf import choices
 from bert_tf.io.runtime import usable_cores
 
+from .cluster import Cluster, check_one_worker
 from .precision import set_precision
 from .progress import print_progress
-from .workers.agreement import Workers, connect, run_in_thread
-from .workers.cluster import Cluster, check_one_worker
+from .workers import Workers, connect, run_in_thread
 
 STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 

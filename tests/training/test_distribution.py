@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training import distribution
-from bert_tf.training.workers.cluster import Cluster
+from bert_tf.training.cluster import Cluster
 
 NO_TPU = (
     r"^No TPU was found at '{}' \({}.*\)\. Check the name, install tensorflow-tpu on a TPU VM, or "

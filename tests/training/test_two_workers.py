@@ -17,7 +17,7 @@ from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.pretraining.objective import EvaluationResult
 from bert_tf.training import distribution
-from bert_tf.training.workers.cluster import find_cluster
+from bert_tf.training.cluster import find_cluster
 
 from .conftest import bert
 from .test_two_replicas import CLIP_NORM, make_loop

@@ -9,14 +9,14 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.cli import command
+from bert_tf.training import workers
+from bert_tf.training.cluster import Cluster
 from bert_tf.training.saved_states import BackgroundSaving
 from bert_tf.training.trainer import Trainer
-from bert_tf.training.workers import agreement
-from bert_tf.training.workers.cluster import Cluster
 
 
 def test_workers_that_differ():
-    mine = agreement.Workers(None, Cluster(("a:1", "b:1"), 0))
+    mine = workers.Workers(None, Cluster(("a:1", "b:1"), 0))
     mine.gather = lambda values: np.array([values, [4]], float)
     mine.check_same(4, "newest checkpoint")
     with pytest.raises(ValueError, match=r"workers differ in the newest checkpoint .\[3.0, 4.0\]"):
@@ -24,9 +24,9 @@ def test_workers_that_differ():
 
 
 def test_a_lost_worker_is_told_in_the_sentence_that_a_command_ends_with():
-    of_two = agreement.Workers(cluster=Cluster(("a:1", "b:1"), 0))
+    of_two = workers.Workers(cluster=Cluster(("a:1", "b:1"), 0))
     with pytest.raises(
-        agreement.LostWorkerError, match="^Another of the 2 workers ended or cannot be reached"
+        workers.LostWorkerError, match="^Another of the 2 workers ended or cannot be reached"
     ) as error:
         with of_two.connected():
             raise tf.errors.UnavailableError(None, None, "gone")
@@ -36,7 +36,7 @@ def test_a_lost_worker_is_told_in_the_sentence_that_a_command_ends_with():
 
 def test_a_worker_stops_where_a_signal_ended_another():
     partners = types.SimpleNamespace(reporting=contextlib.nullcontext, is_any_stopped=lambda: True)
-    of_two = agreement.Workers(cluster=Cluster(("a:1", "b:1"), 0), partners=partners)
+    of_two = workers.Workers(cluster=Cluster(("a:1", "b:1"), 0), partners=partners)
     with pytest.raises(KeyboardInterrupt), of_two.connected():
         raise tf.errors.UnavailableError(None, None, "gone")
 
@@ -51,7 +51,7 @@ class Pair:
 
     def worker(self, index):
         """A worker that sums with the other one."""
-        worker = agreement.Workers(cluster=Cluster(("a:1", "b:1"), index))
+        worker = workers.Workers(cluster=Cluster(("a:1", "b:1"), index))
         worker.gather = lambda values: self._gather(index, values)
         return worker
 
@@ -64,7 +64,7 @@ class Pair:
                 lambda: len(self._given[other]) > turn or self._has_ended[other].is_set(), 10
             )
         if index == 1 and self._has_ended[0].wait(0.3):
-            raise agreement.LostWorkerError("worker 0 has ended")
+            raise workers.LostWorkerError("worker 0 has ended")
         return np.array([of[turn] for of in self._given])
 
     def end(self, index, work):

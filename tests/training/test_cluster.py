@@ -6,7 +6,7 @@ import re
 import pytest
 
 from bert_tf.io.messages import DifferenceWarning
-from bert_tf.training.workers import cluster
+from bert_tf.training import cluster
 
 CHIEF_AND_WORKER = {"worker": ["b:2"], "chief": ["a:1"]}
 

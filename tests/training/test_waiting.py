@@ -10,14 +10,14 @@ import time
 
 import pytest
 
-from bert_tf.training.workers import waiting
+from bert_tf.training import waiting
 from tests.training.test_two_workers import free_addresses
 
 # What TensorFlow does in the block: it listens at the port, and holds Python's lock until all come.
 WORKER = """
 import ctypes, pathlib, socket, sys
 from bert_tf.cli import command
-from bert_tf.training.workers.waiting import Partners
+from bert_tf.training.waiting import Partners
 
 def main(addresses, own, folder, count):
     addresses, own = addresses.split(","), int(own)

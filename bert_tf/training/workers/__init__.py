@@ -1,1 +1,0 @@
-"""Training with several workers, which are processes on several machines."""
