@@ -154,7 +154,7 @@ class FineTuningTrainer(Trainer):
             if resumes:
                 self.callbacks.begin()
                 self.train("Training")
-                self.callbacks.end()
+                self.callbacks.hooks.on_train_end()
         self.summaries.flush()
         saved_states.restore_latest(self.directory.best_weights, self._weights)
         self._outputs.clear()
@@ -222,10 +222,10 @@ class FineTuningTrainer(Trainer):
             deciding, line = self.task.deciding_set, None
             scores: dict[str, float] = {}
             if deciding is not None:
-                self.callbacks.begin_evaluation()
+                self.callbacks.hooks.on_test_begin()
                 line = self._evaluate(deciding)
                 scores = _defined(self.state.evaluations[-1]["scores"])
-                self.callbacks.end_evaluation(scores)
+                self.callbacks.hooks.on_test_end(scores)
             else:
                 self._keep_weights()
             if self.is_epochs_end() or self.callbacks.stops:

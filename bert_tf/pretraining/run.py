@@ -236,7 +236,7 @@ def train(inputs: PretrainingInputs) -> None:
     training = PretrainingTrainer(inputs, loop)
     result = training.finish()
     if not training.workers.is_chief:
-        training.callbacks.end()
+        training.callbacks.hooks.on_train_end()
         return
     if settings.export:
         export_model(loop.model, inputs.tokenizer, training.phases, directory.export)
@@ -256,7 +256,7 @@ def train(inputs: PretrainingInputs) -> None:
     write_json(directory.results, results)
     remove(directory.progress)
     # Called last, because callbacks such as EarlyStopping may change the weights here.
-    training.callbacks.end()
+    training.callbacks.hooks.on_train_end()
     print_progress()
     print_results(results, directory)
 

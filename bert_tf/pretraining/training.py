@@ -230,12 +230,12 @@ class PretrainingTrainer(Trainer):
         """Evaluates on the batches of a phase; returns ``None`` without evaluation data."""
         if not self.inputs.data.evaluated:
             return None
-        self.callbacks.begin_evaluation()
+        self.callbacks.hooks.on_test_begin()
         result = self.loop.evaluate(self._batches.evaluation(phase), max_steps)
         if not self.inputs.data.evaluates_next_sentence:
             names = (name for name in result._fields if name.startswith("next_sentence"))
             result = result._replace(**dict.fromkeys(names, 0))
-        self.callbacks.end_evaluation(_scores(result))
+        self.callbacks.hooks.on_test_end(_scores(result))
         return result
 
     def keep_best(self, loss: float) -> None:

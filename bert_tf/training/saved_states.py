@@ -106,7 +106,8 @@ def save(
         raise ValueError(f"keep={keep}: expected at least 1.")
     path, values = os.path.join(directory, directory_name(step)), copy_values(variables)
     try:
-        if _is_intact(path):
+        with contextlib.suppress(_UnusableError):
+            _read_manifest(path)
             return path
         _delete(path)
         write(path, step, values, extra)
@@ -289,14 +290,6 @@ def _is_finished(path: str) -> bool:
     return bool(tf.io.gfile.exists(os.path.join(path, _MANIFEST)))
 
 
-def _is_intact(path: str) -> bool:
-    try:
-        _read_manifest(path)
-    except _UnusableError:
-        return False
-    return True
-
-
 def _assign(path: str, variables: Mapping[str, keras.Variable]) -> None:
     bundle = Bundle(os.path.join(path, BUNDLE))
     saved = {name: (bundle.dtypes[name], shape) for name, shape in bundle.shapes.items()}
@@ -423,7 +416,9 @@ class Bundle:
             )
         with self._readable(name):
             # Check before TensorFlow allocates memory.
-            size, stored = math.prod(self.shapes[name]) * dtype.size, self._data_size()
+            files = tf.io.gfile.glob(f"{self.prefix}.data-*")
+            stored = sum(tf.io.gfile.stat(file).length for file in files)
+            size = math.prod(self.shapes[name]) * dtype.size
             if size > stored:
                 raise IndexError(f"it has {size:,} bytes, and the data files {stored:,}")
             return np.asarray(self._reader.get_tensor(name))
@@ -435,10 +430,6 @@ class Bundle:
         if not isinstance(value, bytes):
             raise ValueError(f"{self.prefix}: {one_line(name)} is not a string.")
         return value
-
-    def _data_size(self) -> int:
-        files = tf.io.gfile.glob(f"{self.prefix}.data-*")
-        return sum(tf.io.gfile.stat(file).length for file in files)
 
     @contextlib.contextmanager
     def _readable(self, name: str) -> Iterator[None]:

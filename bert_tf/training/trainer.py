@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType, MappingProxyType
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import keras
 
@@ -69,7 +69,8 @@ class Callbacks:
     """Calls Keras callbacks as ``fit`` does.
 
     Steps and epochs count from 0 at the start of the training, also after a resumption. ``scores``
-    maps the names of scores to Keras' ``mode``, "min" or "max".
+    maps the names of scores to Keras' ``mode``, "min" or "max". ``hooks`` is called where the logs
+    need no preparation: for evaluations and at the end.
     """
 
     def __init__(
@@ -85,11 +86,11 @@ class Callbacks:
         self._steps = steps_per_epoch
         self._losses: list[float] = []
         self._epoch = -1
-        self._list = keras.callbacks.Callback()  # does nothing
+        self.hooks = keras.callbacks.Callback()  # does nothing
         if callbacks:
             check_callbacks(callbacks)
             _set_modes(callbacks, {"loss": "min", **{f"val_{n}": m for n, m in scores.items()}})
-            self._list = keras.callbacks.CallbackList(
+            self.hooks = keras.callbacks.CallbackList(
                 list(callbacks), model=model, epochs=epochs, steps=steps_per_epoch, verbose=0
             )
 
@@ -101,7 +102,7 @@ class Callbacks:
     def begin(self) -> None:
         """Starts the training."""
         self._model.stop_training = False
-        self._list.on_train_begin()
+        self.hooks.on_train_begin()
 
     def begin_step(self, step: int) -> None:
         """Starts a step, and its epoch if it is the first step of it in this process."""
@@ -109,8 +110,8 @@ class Callbacks:
         if epoch != self._epoch:
             self._epoch = epoch
             self._losses = []
-            self._list.on_epoch_begin(epoch)
-        self._list.on_train_batch_begin(batch_index)
+            self.hooks.on_epoch_begin(epoch)
+        self.hooks.on_train_batch_begin(batch_index)
 
     def end_step(
         self,
@@ -122,25 +123,13 @@ class Callbacks:
     ) -> None:
         """Ends one or more steps with their mean loss and other values for the logs."""
         self._losses += [loss] * steps
-        self._list.on_train_batch_end(step % self._steps, {**logs, "loss": loss})
-
-    def begin_evaluation(self) -> None:
-        """Starts an evaluation."""
-        self._list.on_test_begin()
-
-    def end_evaluation(self, scores: Mapping[str, float]) -> None:
-        """Ends an evaluation with its scores."""
-        self._list.on_test_end(dict(scores))
+        self.hooks.on_train_batch_end(step % self._steps, {**logs, "loss": loss})
 
     def end_epoch(self, scores: Mapping[str, float]) -> None:
         """Ends an epoch with the mean ``loss`` and the scores as ``val_SCORE``."""
         losses = {"loss": sum(self._losses) / len(self._losses)} if self._losses else {}
         logs = {**losses, **{f"val_{name}": value for name, value in scores.items()}}
-        self._list.on_epoch_end(self._epoch, logs)
-
-    def end(self) -> None:
-        """Ends the training."""
-        self._list.on_train_end()
+        self.hooks.on_epoch_end(self._epoch, logs)
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
@@ -171,7 +160,10 @@ def _set_modes(callbacks: Sequence[Any], modes: Mapping[str, str]) -> None:
         if isinstance(monitor, str) and monitor in modes:
             if mode == "auto":
                 callback.mode = modes[monitor]
-        elif isinstance(monitor, str) and not _is_unused(callback):
+        elif isinstance(monitor, str) and (
+            # A callback that saves each epoch does not use its default.
+            getattr(callback, "save_best_only", True) or monitor != "val_loss"
+        ):
             name = f"monitor={quote(monitor)} of {type(callback).__name__}"
             if not adds_logs and getattr(callback, "save_freq", "epoch") == "epoch":
                 raise ValueError(
@@ -183,11 +175,6 @@ def _set_modes(callbacks: Sequence[Any], modes: Mapping[str, str]) -> None:
         # Callbacks share the logs, and one of the user's own may add values for those after it.
         is_of_keras = type(callback).__module__.partition(".")[0] == "keras"
         adds_logs |= not is_of_keras or isinstance(callback, keras.callbacks.LambdaCallback)
-
-
-def _is_unused(callback: Any) -> bool:
-    """Whether a callback that saves each epoch has the default ``monitor``."""
-    return not getattr(callback, "save_best_only", True) and callback.monitor == "val_loss"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,23 +190,13 @@ class Inputs:
     callbacks: Sequence[Any]
 
 
-class State(Protocol):
-    """State of a training that is saved as JSON, in addition to variables."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the state for JSON."""
-
-    @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """Creates the state from the result of ``to_json``."""
-
-
 class Trainer(abc.ABC):
     """Base class of trainings. A resumed run gives bit-for-bit the result of an uninterrupted one.
 
-    Only the chief writes files. Subclasses create ``loop``, ``callbacks`` and ``state``, and define
-    evaluation and displayed values. Each epoch of ``steps_per_epoch`` steps ends with an evaluation
-    and a checkpoint.
+    Only the chief writes files. Subclasses create ``loop``, ``callbacks`` and ``state``, which is
+    saved as JSON by its methods ``to_json`` and ``from_json``, in addition to the variables of the
+    loop. They define evaluation and displayed values. Each epoch of ``steps_per_epoch`` steps ends
+    with an evaluation and a checkpoint.
 
     Args:
         inputs: Settings, directory and devices.
@@ -229,7 +206,7 @@ class Trainer(abc.ABC):
 
     loop: TrainingLoop
     callbacks: Callbacks
-    state: State
+    state: Any
     steps_per_epoch: int
     # Whether each call of the loop runs a single step.
     single_step_calls = False
