@@ -136,7 +136,10 @@ def _open(
             deterministic=settings.deterministic,
         )
     )
-    return open_inputs(settings, directory, devices, start, changed, callbacks)
+    read = read_inputs(settings, directory, start, changed)
+    inputs = PretrainingInputs(settings, directory, devices, callbacks, *read, start)
+    _describe(inputs)
+    return inputs
 
 
 def _change_schedule(
@@ -165,24 +168,15 @@ def _change_schedule(
     directory.record_changes(step, values)
 
 
-def open_inputs(
-    settings: PretrainingSettings,
-    directory: RunDirectory,
-    devices: distribution.Distribution,
-    start: Checkpoint | None,
-    moved: Sequence[str],
-    callbacks: Sequence[Any],
-) -> PretrainingInputs:
-    """Opens the inputs, writes the model's description, and prints a summary."""
-    read = read_inputs(settings, directory, start, moved)
-    data, tokenizer, config = read
-    inputs = PretrainingInputs(settings, directory, devices, callbacks, *read, start)
-    phase = make_phases(settings)[0]
-    if devices.workers.is_chief:
-        inputs.describe_model(directory.path, settings.nsp)
-    check_records(settings, data, len(tokenizer.vocab), config.type_vocab_size, phase)
-    if devices.workers.is_chief and isinstance(data.train, Corpus):
-        lines = describe_rows(data.train, tokenizer, make_row_options(settings, phase))
+def _describe(inputs: PretrainingInputs) -> None:
+    """Writes the model's description, checks records, and prints a summary."""
+    settings, data, config = inputs.settings, inputs.data, inputs.config
+    phase, is_chief = make_phases(settings)[0], inputs.devices.workers.is_chief
+    if is_chief:
+        inputs.describe_model(inputs.directory.path)
+    check_records(settings, data, len(inputs.tokenizer.vocab), config.type_vocab_size, phase)
+    if is_chief and isinstance(data.train, Corpus):
+        lines = describe_rows(data.train, inputs.tokenizer, make_row_options(settings, phase))
         print_progress(*lines, sep="\n", flush=True)
     if flags := format_recipe(settings.recipe, settings.to_dict()):
         print_progress(f"--recipe={settings.recipe}: {flags}", flush=True)
@@ -192,7 +186,6 @@ def open_inputs(
         f"{config.vocab_size:,}, {settings.precision}.",
         flush=True,
     )
-    return inputs
 
 
 def read_inputs(

@@ -38,10 +38,10 @@ class PretrainingInputs(Inputs):
     config: BertConfig
     start: Checkpoint | None = None
 
-    def describe_model(self, path: str, nsp: bool) -> None:
+    def describe_model(self, path: str) -> None:
         """Writes config, model class and tokenizer, which complete the weights in ``path``."""
         tokenization = Tokenization.from_tokenizer(self.tokenizer)
-        spec = pretrainer_spec(nsp)
+        spec = pretrainer_spec(self.settings.nsp)
         described = Checkpoint(path, "bert_tf", self.config, spec, tokenization=tokenization)
         model_directory.write_description(described, path)
 
@@ -107,7 +107,7 @@ class PretrainingTrainer(Trainer):
         if not restored and self.inputs.start is not None:
             for message in initialize_pretrainer(self.loop.model, self.inputs.start):
                 print_progress(message, flush=True)
-        self._begin_callbacks(self.inputs.callbacks)
+        self._begin_callbacks()
         done = self._done_at_this_step()
         with self.interruption, self.background:
             if restored and self.is_epochs_end() and "evaluated" not in done:
@@ -116,14 +116,14 @@ class PretrainingTrainer(Trainer):
                 self._train_phases()
         return self.evaluate(self.settings.max_eval_steps, self.phases[-1])
 
-    def _begin_callbacks(self, callbacks: Sequence[Any]) -> None:
-        if callbacks:
+    def _begin_callbacks(self) -> None:
+        if self.inputs.callbacks:
             with self.devices.strategy.scope():
                 # Compiled only so that callbacks can read the optimizer.
                 self.loop.model.compile(self.loop.optimizer, jit_compile=False)
         names = ("loss", *EvaluationResult._fields) if self.inputs.data.evaluated else ()
         self.callbacks = Callbacks(
-            callbacks,
+            self.inputs.callbacks,
             self.loop.model,
             steps_per_epoch=self.steps_per_epoch,
             epochs=-(-self.phases[-1].last_step // self.steps_per_epoch),
@@ -251,7 +251,7 @@ class PretrainingTrainer(Trainer):
             return
         self.best = {"step": step, "phase": phase, "loss": loss}
         tf.io.gfile.makedirs(self.directory.best)
-        self.inputs.describe_model(self.directory.best, self.settings.nsp)
+        self.inputs.describe_model(self.directory.best)
         weights = model_state(self.loop.model)
         folder = self.directory.best_weights
         self.background.save(folder, step, weights, self.best, keep=1, at_same_step=True)

@@ -101,7 +101,13 @@ def choose_strategy(
             own_device,
             "one device: " + ("the first GPU" if gpus else f"the CPU ({usable_cores()} cores)"),
         )
-    return _mirrored_distribution(len(gpus))
+    if gpus:
+        return Distribution(_mirrored(), "GPU", f"MirroredStrategy on {len(gpus)} GPUs")
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    description = f"MirroredStrategy on {len(devices)} logical CPU devices"
+    if len(devices) == 1:
+        description = "MirroredStrategy on the CPU, because TensorFlow finds no GPU"
+    return Distribution(_mirrored(*devices), "CPU", description)
 
 
 def device_type() -> str:
@@ -132,16 +138,6 @@ def open_distribution(strategy: str, precision: str, *, jit_compile: bool = Fals
         # Standard output may contain predictions.
         print(f"Devices: {devices.description}.", file=sys.stderr, flush=True)
     return devices
-
-
-def _mirrored_distribution(num_gpus: int) -> Distribution:
-    if num_gpus:
-        return Distribution(_mirrored(), "GPU", f"MirroredStrategy on {num_gpus} GPUs")
-    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
-    description = f"MirroredStrategy on {len(devices)} logical CPU devices"
-    if len(devices) == 1:
-        description = "MirroredStrategy on the CPU, because TensorFlow finds no GPU"
-    return Distribution(_mirrored(*devices), "CPU", description)
 
 
 @functools.cache
