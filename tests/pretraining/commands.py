@@ -1,7 +1,6 @@
 """The pretrain command on a small corpus, and helpers to inspect its output."""
 
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -47,11 +46,6 @@ def arguments(inputs, model_dir, **changes):
         **changes,
     }
     return [f"--{name}={value}" for name, value in values.items() if value is not None]
-
-
-def command(inputs, model_dir, **changes):
-    """Returns the command for a separate process, which is seconds slower than ``pretrain``."""
-    return [sys.executable, "-m", "bert_tf.pretrain", *arguments(inputs, model_dir, **changes)]
 
 
 def parse(*arguments):

@@ -1,37 +1,70 @@
-"""The command on two workers, in separate processes on this machine."""
+"""The command on two workers, in separate processes on this machine: stopped, killed, refused."""
 
 import pathlib
 import subprocess
+import sys
 import time
 
 import pytest
 
+from bert_tf.training import saved_states
 from tests.training.test_two_workers import free_addresses
 
-from .commands import assert_bit_equal, command, weights
+from .commands import arguments, assert_bit_equal, weights
 
 pytestmark = pytest.mark.slow  # processes of two workers
-STEPS = 160
+STEPS = {"killed": 160, "stopped": 8}
+
+# Arguments: MODULE:NAME of a function before which SIGTERM is sent; whether the signal interrupts,
+# as it does outside of the training; and the command's arguments.
+PROGRAM = """
+import importlib, os, runpy, signal, subprocess, sys, time
+place, interrupts, *sys.argv[1:] = sys.argv[1:]
+module, _, names = place.partition(":")
+if module:
+    owner = importlib.import_module(module)
+    *outer, name = names.split(".")
+    for each in outer:
+        owner = getattr(owner, each)
+    real = getattr(owner, name)
+
+    def stopped(*args, **kwargs):
+        is_default = signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+        if interrupts == "later":  # TensorFlow has Python's lock and the signal's handler by then
+            subprocess.Popen(f"sleep 2; kill -TERM {os.getpid()}", shell=True)
+        elif interrupts == "never":
+            time.sleep(4)
+        elif is_default == (interrupts == "yes"):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args, **kwargs)
+
+    setattr(owner, name, stopped)
+runpy.run_module("bert_tf.pretrain", run_name="__main__", alter_sys=True)
+"""
+NOWHERE = ("", "")
 
 
-def _start(inputs, model_dirs, **changes):
-    """Starts a worker per model directory; tuples in ``changes`` have one value per worker."""
+def _start(inputs, model_dir, places=(NOWHERE, NOWHERE), **changes):
+    """Starts two workers; tuples in ``changes`` have one value per worker."""
     addresses = ",".join(free_addresses(2))
-    flags = {"num_train_steps": STEPS, "save_checkpoints_steps": 40}
+    flags = {"num_train_steps": STEPS["killed"], "save_checkpoints_steps": 40}
     flags |= {"export": False, "worker_hosts": addresses, **changes}
     return [
         subprocess.Popen(
-            command(
-                inputs,
-                model_dir,
-                task_index=task,
-                **{k: v[task] if isinstance(v, tuple) else v for k, v in flags.items()},
-            ),
+            [
+                *(sys.executable, "-c", PROGRAM, *place),
+                *arguments(
+                    inputs,
+                    model_dir,
+                    task_index=task,
+                    **{k: v[task] if isinstance(v, tuple) else v for k, v in flags.items()},
+                ),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for task, model_dir in enumerate(model_dirs)
+        for task, place in enumerate(places)
     ]
 
 
@@ -39,6 +72,11 @@ def _end(workers):
     """Returns the output, errors and status of each worker."""
     said = [worker.communicate(timeout=400) for worker in workers]
     return [(*both, worker.returncode) for both, worker in zip(said, workers, strict=True)]
+
+
+def _assert_ended(workers, status=0):
+    for out, error, ended in _end(workers):
+        assert ended == status and "Traceback" not in error, out + error
 
 
 def _when_saved(model_dir, step):
@@ -53,11 +91,14 @@ def _when_saved(model_dir, step):
 
 @pytest.fixture(scope="module")
 def whole(inputs, tmp_path_factory):
-    """An uninterrupted run of two workers."""
-    model_dir = tmp_path_factory.mktemp("whole") / "run"
-    for out, error, status in _end(_start(inputs, (model_dir, model_dir))):
-        assert status == 0, out + error
-    return model_dir
+    """Returns the weights of an uninterrupted run of two workers."""
+
+    def run(kind):
+        model_dir, steps = tmp_path_factory.mktemp(kind) / "run", STEPS[kind]
+        _assert_ended(_start(inputs, model_dir, num_train_steps=steps))
+        return weights(model_dir, steps)
+
+    return run
 
 
 @pytest.mark.end_to_end
@@ -66,25 +107,60 @@ def test_workers_stop_together_and_are_killed_and_end_as_if_nothing_had_been(
 ):
     """A signal to one worker stops all at the same step; if one is killed, the other ends."""
     model_dir = tmp_path / "run"
-    workers = _start(inputs, [model_dir] * 2)
+    workers = _start(inputs, model_dir)
     _when_saved(model_dir, 40)
     workers[1].terminate()
-    for out, error, status in _end(workers):
-        assert status == 130, out + error
-    workers = _start(inputs, [model_dir] * 2)
+    _assert_ended(workers, 130)
+    workers = _start(inputs, model_dir)
     _when_saved(model_dir, 80)
     workers[1].kill()
     (_, error, status), _ = _end(workers)
     assert status == 1 and "Traceback" not in error
     assert error.splitlines()[-1].startswith("Error: Another of the 2 workers ended"), error
-    for out, error, status in _end(_start(inputs, [model_dir] * 2)):
-        assert status == 0, out + error
-    assert_bit_equal(weights(model_dir, STEPS), weights(whole, STEPS))
+    _assert_ended(_start(inputs, model_dir))
+    assert_bit_equal(weights(model_dir, STEPS["killed"]), whole("killed"))
 
 
 @pytest.mark.exhaustive
 def test_workers_of_other_flags_are_refused(inputs, tmp_path):
-    ended = _end(_start(inputs, [tmp_path / "run"] * 2, learning_rate=(0.1, 0.2)))
+    ended = _end(_start(inputs, tmp_path / "run", learning_rate=(0.1, 0.2)))
     for _, error, status in ended:
         assert status == 1 and "Error: The workers differ in the flags" in error, ended
     assert not (tmp_path / "run").exists()
+
+
+# === A signal to one of two workers stops both, at each point of a run ===
+
+
+def _at(task, place, interrupts="yes", other=NOWHERE):
+    """Returns the points of two workers, one of which receives the signal."""
+    return ((place, interrupts), other) if task == 0 else (other, (place, interrupts))
+
+
+JOINING = "tensorflow:distribute.MultiWorkerMirroredStrategy"
+EVALUATION = "bert_tf.pretraining.training:PretrainingTrainer.evaluate"
+MOMENTS = {
+    # While it waits for the other worker, which is late.
+    "joining": (_at(0, JOINING, "later", other=(JOINING, "never")), None),
+    # Soon after it has connected, while TensorFlow is asked whether it received a signal.
+    "joined": (_at(1, JOINING, "later", other=(JOINING, "never")), None),
+    "reading": (_at(1, "bert_tf.pretraining.run:read_inputs"), None),
+    "restoring": (_at(0, "bert_tf.pretraining.training:PretrainingTrainer.restore"), None),
+    "compiling": (_at(1, "bert_tf.training.loop:TrainingLoop._make_steps", "no"), 1),
+    "evaluating while training": (_at(1, EVALUATION, "no"), 4),
+    "evaluating at the end": (_at(1, EVALUATION), STEPS["stopped"]),
+    "exporting": (_at(0, "bert_tf.pretraining.run:export_model"), STEPS["stopped"]),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_signal_at_one_worker_stops_both(inputs, whole, tmp_path, moment):
+    places, step = MOMENTS[moment]
+    model_dir = tmp_path / "run"
+    flags = {"num_train_steps": STEPS["stopped"], "save_checkpoints_steps": 4}
+    _assert_ended(_start(inputs, model_dir, places, export=moment == "exporting", **flags), 130)
+    newest = saved_states.find_latest(str(model_dir / "checkpoints"))
+    assert (newest and newest.step) == step
+    if moment == "compiling":  # the other cases resume in the same way
+        _assert_ended(_start(inputs, model_dir, **flags))
+        assert_bit_equal(weights(model_dir, STEPS["stopped"]), whole("stopped"))

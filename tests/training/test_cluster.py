@@ -9,113 +9,107 @@ from bert_tf.io.messages import DifferenceWarning
 from bert_tf.training import cluster
 
 CHIEF_AND_WORKER = {"worker": ["b:2"], "chief": ["a:1"]}
+EVALUATOR = "TF_CONFIG: the evaluator is ignored, because the chief evaluates."
+
+
+def worker(index, **more):
+    return {"type": "worker", "index": index, **more}
 
 
 @pytest.mark.parametrize(
-    ("jobs", "task", "expected"),
+    ("jobs", "task", "expected", "told"),
     [
-        ({"worker": ["a:1", "b:2"]}, {"type": "worker", "index": 1}, (("a:1", "b:2"), 1)),
-        (CHIEF_AND_WORKER, {"type": "worker", "index": 0}, (("a:1", "b:2"), 1)),
-        (CHIEF_AND_WORKER, {"type": "chief"}, (("a:1", "b:2"), 0)),
-        ({"worker": ["a:1"]}, None, None),
-        ({}, None, None),
+        ({"worker": ["a:1", "b:2"]}, worker(1), (("a:1", "b:2"), 1), []),
+        (CHIEF_AND_WORKER, worker(0), (("a:1", "b:2"), 1), []),
+        (CHIEF_AND_WORKER, {"type": "chief"}, (("a:1", "b:2"), 0), []),
+        ({"worker": ["a:1"]}, None, None, []),
+        ({}, None, None, []),
         # Vertex AI's and Kubeflow's index is a string; without other workers there is none to join.
-        (CHIEF_AND_WORKER, {"type": "worker", "index": "0", "trial": "1"}, (("a:1", "b:2"), 1)),
-        ({"chief": ["a:1"]}, {"type": "chief", "index": "0", "cloud": "x"}, None),
-        ({**CHIEF_AND_WORKER, "ps": []}, {"type": "chief", "index": 0}, (("a:1", "b:2"), 0)),
+        (CHIEF_AND_WORKER, worker("0", trial="1"), (("a:1", "b:2"), 1), []),
+        ({"chief": ["a:1"]}, {"type": "chief", "index": "0", "cloud": "x"}, None, []),
+        ({**CHIEF_AND_WORKER, "ps": []}, {"type": "chief", "index": 0}, (("a:1", "b:2"), 0), []),
+        # What TensorFlow reads otherwise.
+        ({"worker": ["b:2"], "master": ["a:1"]}, {"type": "master", "index": 0},
+         (("a:1", "b:2"), 0), ["TF_CONFIG: master is treated as chief."]),
+        ({**CHIEF_AND_WORKER, "evaluator": ["e:1"]}, worker(0), (("a:1", "b:2"), 1), [EVALUATOR]),
+        ({"chief": ["a:1"], "evaluator": ["e:1"]}, {"type": "chief", "index": 0}, None,
+         [EVALUATOR]),
     ],
-)
-def test_tf_config(monkeypatch, jobs, task, expected):
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": task}))
+)  # fmt: skip
+def test_tf_config(monkeypatch, recwarn, jobs, task, expected, told):
+    config = {"cluster": jobs, "task": task, "environment": "cloud", "job": {"region": "x"}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     assert cluster.find_cluster() == expected
+    assert [(each.category, str(each.message)) for each in recwarn] == [
+        (DifferenceWarning, sentence) for sentence in told
+    ]
     # Flags come before it.
     assert cluster.find_cluster(["c:1", "d:1"], 0) == (("c:1", "d:1"), 0)
 
 
-@pytest.mark.parametrize(
-    ("jobs", "task", "expected", "sentence"),
-    [
-        (
-            {"worker": ["b:2"], "master": ["a:1"]},
-            {"type": "master", "index": 0},
-            (("a:1", "b:2"), 0),
-            "TF_CONFIG: master is treated as chief.",
-        ),
-        (
-            {**CHIEF_AND_WORKER, "evaluator": ["e:1"]},
-            {"type": "worker", "index": 0},
-            (("a:1", "b:2"), 1),
-            "TF_CONFIG: the evaluator is ignored, because the chief evaluates.",
-        ),
-        (
-            {"chief": ["a:1"], "evaluator": ["e:1"]},
-            {"type": "chief", "index": 0},
-            None,
-            "TF_CONFIG: the evaluator is ignored, because the chief evaluates.",
-        ),
-    ],
-)
-def test_what_tensorflow_reads_otherwise_is_told(monkeypatch, jobs, task, expected, sentence):
-    config = {"cluster": jobs, "task": task, "environment": "cloud", "job": {"region": "x"}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    with pytest.warns(DifferenceWarning) as told:
-        assert cluster.find_cluster() == expected
-    assert [str(each.message) for each in told] == [sentence]
+def tf_config(config):
+    return {"TF_CONFIG": json.dumps(config)}
 
 
 def of_workers(workers, task):
-    return {"cluster": {"worker": workers}, "task": {"type": "worker", "index": task}}
+    return tf_config({"cluster": {"worker": workers}, "task": worker(task)})
+
+
+def slurm(nodes, tasks, rank="0"):
+    names = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
+    return dict(zip(names, (nodes, tasks, rank), strict=True))
+
+
+def _set(monkeypatch, environment):
+    for name in (*slurm("", ""), "OMPI_COMM_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+WRONG_CONFIGS = [
+    (tf_config([]), "the environment variable TF_CONFIG: expected a JSON object, got list"),
+    (tf_config({"cluster": ["a:1"]}), r'TF_CONFIG: expected a cluster such as \{"worker": '
+     r"""\["HOST:PORT", "HOST:PORT"\]\}, got \['a:1'\]"""),
+    (tf_config({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}), "got the job 'ps'. Remove "
+     "parameter servers, which are not supported"),
+    (tf_config({"cluster": {"worker": ["a:1", "b:1"]}}), "cluster.s 2 tasks, .*, got None"),
+    (of_workers({"0": "b:1"}, 0), "got {'0': 'b:1'} for worker"),
+    (of_workers(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one', "
+     r"'type': 'worker'\}"),
+    (tf_config({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}),
+     "TF_CONFIG: evaluator tasks are not supported, because the chief evaluates. Do not start "
+     "this task."),
+    (of_workers(["a:1", "b:1"], 2),
+     r"TF_CONFIG: expected one of the .* tasks, .* got {.*: 2, 'type': 'worker'\}"),
+    (of_workers(["a:1", "b"], 0), "expected distinct HOST:PORT addresses, got 'b'"),
+    (of_workers(["a:1", "a:1"], 0), "expected distinct HOST:PORT addresses, got 'a:1'"),
+]  # fmt: skip
+NO_TASK = (
+    r"""expected one of the cluster's 2 tasks, such as \{"type": "worker", "index": 0\}, got """
+    r"\{'index': 2, 'type': 'worker'\}"
+)
 
 
 @pytest.mark.parametrize(
-    ("config", "sentence"),
+    ("environment", "hosts", "task", "sentence"),
     [
-        ([], "the environment variable TF_CONFIG: expected a JSON object, got list"),
-        ({"cluster": ["a:1"]}, r'TF_CONFIG: expected a cluster such as \{"worker": '
-         r"""\["HOST:PORT", "HOST:PORT"\]\}, got \['a:1'\]"""),
-        ({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}, "got the job 'ps'. Remove parameter "
-            "servers, which are not supported"),
-        ({"cluster": {"worker": ["a:1", "b:1"]}}, "cluster.s 2 tasks, .*, got None"),
-        (of_workers({"0": "b:1"}, 0), "got {'0': 'b:1'} for worker"),
-        (of_workers(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one', "
-         r"'type': 'worker'\}"),
-        ({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}},
-         "TF_CONFIG: evaluator tasks are not supported, because the chief evaluates. Do not start "
-         "this task."),
-        (of_workers(["a:1", "b:1"], 2),
-         r"TF_CONFIG: expected one of the .* tasks, .* got {.*: 2, 'type': 'worker'\}"),
-        (of_workers(["a:1", "b"], 0), "expected distinct HOST:PORT addresses, got 'b'"),
-        (of_workers(["a:1", "a:1"], 0), "expected distinct HOST:PORT addresses, got 'a:1'"),
+        *((environment, [], None, sentence) for environment, sentence in WRONG_CONFIGS),
+        ({}, ["a:1", "b:1"], None, "--worker_hosts and --task_index require each other"),
+        ({}, [], 1, "--worker_hosts and --task_index require each other"),
+        ({}, ["a:1", "b:1"], 2, f"--worker_hosts and --task_index: {NO_TASK}"),
+        ({}, ["slurm"], None, "the environment variable SLURM_STEP_NODELIST is not set"),
+        (slurm("n[1-2]", "4"), ["slurm"], None, "expected one task per node, got 4 tasks on 2 "
+         r"nodes \(n\[1-2\]\)\. Pass --ntasks-per-node=1"),
+        (slurm("n[1-2]", "2"), ["slurm"], 0, "--worker_hosts=slurm determines --task_index. Remove "
+         "--task_index"),
+        (slurm("n[1-2]", "2", "2"), ["slurm"], None, NO_TASK),
     ],
 )  # fmt: skip
-def test_a_wrong_tf_config(monkeypatch, config, sentence):
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    with pytest.raises(ValueError, match=sentence):
-        cluster.find_cluster()
-
-
-@pytest.mark.parametrize(
-    ("hosts", "task", "sentence"),
-    [
-        (["a:1", "b:1"], None, "--worker_hosts and --task_index require each other"),
-        ([], 1, "--worker_hosts and --task_index require each other"),
-        (
-            ["a:1", "b:1"],
-            2,
-            "--worker_hosts and --task_index: expected one of the cluster's 2 tasks, such as "
-            r"""\{"type": "worker", "index": 0\}, got \{'index': 2, 'type': 'worker'\}""",
-        ),
-    ],
-)
-def test_wrong_flags(hosts, task, sentence):
+def test_what_names_no_cluster(monkeypatch, environment, hosts, task, sentence):
+    _set(monkeypatch, environment)
     with pytest.raises(ValueError, match=sentence):
         cluster.find_cluster(hosts, task)
-
-
-def set_slurm(monkeypatch, nodes, tasks, rank="0"):
-    monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
-    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", tasks)
-    monkeypatch.setenv("SLURM_PROCID", rank)
 
 
 @pytest.mark.parametrize(
@@ -130,38 +124,11 @@ def set_slurm(monkeypatch, nodes, tasks, rank="0"):
 )
 def test_slurm_names_the_workers(monkeypatch, nodes, hosts):
     count = len(hosts or "1")
-    set_slurm(monkeypatch, nodes, str(count), str(count - 1))
+    _set(monkeypatch, slurm(nodes, str(count), str(count - 1)))
     for word, port in (("slurm", 2222), ("slurm:20001", 20001)):
         addresses = tuple(f"{host}:{port}" for host in hosts or ())
         expected = (addresses, len(hosts) - 1) if hosts else None
         assert cluster.find_cluster([word]) == expected
-
-
-@pytest.mark.parametrize(
-    ("environment", "task", "sentence"),
-    [
-        (None, None, "the environment variable SLURM_STEP_NODELIST is not set"),
-        (
-            ("n[1-2]", "4"),
-            None,
-            r"expected one task per node, got 4 tasks on 2 nodes \(n\[1-2\]\)\. Pass "
-            r"--ntasks-per-node=1",
-        ),
-        (("n[1-2]", "2"), 0, "--worker_hosts=slurm determines --task_index. Remove --task_index"),
-        (
-            ("n[1-2]", "2", "2"),
-            None,
-            r"""expected one of the cluster's 2 tasks, such as \{"type": "worker", "index": 0\}, """
-            r"got \{'index': 2, 'type': 'worker'\}",
-        ),
-    ],
-)
-def test_a_wrong_step_of_slurm(monkeypatch, environment, task, sentence):
-    monkeypatch.delenv("SLURM_STEP_NODELIST", raising=False)
-    if environment:
-        set_slurm(monkeypatch, *environment)
-    with pytest.raises(ValueError, match=sentence):
-        cluster.find_cluster(["slurm"], task)
 
 
 @pytest.mark.parametrize(
@@ -181,10 +148,7 @@ def test_a_wrong_step_of_slurm(monkeypatch, environment, task, sentence):
     ],
 )
 def test_processes_that_know_nothing_of_each_other_are_told(monkeypatch, environment, sentence):
-    for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    _set(monkeypatch, environment)
     told = list(cluster.uncoordinated_processes())
     assert len(told) == (sentence is not None) and all(re.match(sentence, each) for each in told)
 
