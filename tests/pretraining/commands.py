@@ -62,7 +62,10 @@ def parse(*arguments):
 
 
 def pretrain(inputs, model_dir, **changes):
-    return run_command("bert_tf.pretrain", arguments(inputs, model_dir, **changes))
+    """Runs the command in another process; returns what it prints."""
+    done = run_command("bert_tf.pretrain", arguments(inputs, model_dir, **changes))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def weights(model_dir, step):

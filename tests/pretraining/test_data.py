@@ -20,6 +20,13 @@ from .commands import arguments, parse
 
 
 @pytest.fixture
+def run(tmp_path):
+    made = RunDirectory(str(tmp_path / "run"))
+    made.create()
+    return made
+
+
+@pytest.fixture
 def two_corpora(tmp_path, monkeypatch):
     """Flags for a corpus of files and texts of TensorFlow Datasets."""
     (tmp_path / "a.txt").write_text(
@@ -30,11 +37,9 @@ def two_corpora(tmp_path, monkeypatch):
     return {"input": tmp_path / "a.txt", "tfds": "toy"}
 
 
-def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch):
+def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch, run):
     # The module that reads the variable is already imported.
     monkeypatch.setattr("tensorflow_datasets.core.constants.DATA_DIR", os.environ["TFDS_DATA_DIR"])
-    run = RunDirectory(str(tmp_path / "run"))
-    run.create()
     settings = PretrainingSettings(input=(str(two_corpora["input"]),), tfds="toy")
     data = open_data(settings, run)
     held_out = [*data.evaluated.sentences()]
@@ -49,25 +54,21 @@ def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch):
     assert data.fingerprints["--input"] == alone["--input"] != data.fingerprints["--tfds"]
 
 
-def test_of_a_single_document_nothing_is_held_out(tmp_path, capsys):
+def test_of_a_single_document_nothing_is_held_out(tmp_path, capsys, run):
     (tmp_path / "a.txt").write_text("This is one.\nIt has two sentences.\n")
-    run = RunDirectory(str(tmp_path / "run"))
-    run.create()
     settings = PretrainingSettings(input=(str(tmp_path / "a.txt"),), pairs=False)
     assert open_data(settings, run).evaluated is None
     assert "nothing is held out or evaluated" in capsys.readouterr().out
 
 
-def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsys):
+def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsys, run):
     write_tfrecords([_batch(0, 20)], [str(tmp_path / name) for name in ("a-1", "b-1")])
     settings = PretrainingSettings(
-        model_dir=str(tmp_path / "run"),
+        model_dir=run.path,
         input=(str(tmp_path / "a-1"),),
         input_format="tfrecord",
         held_out_fraction=0.0,
     )
-    run = RunDirectory(settings.model_dir)
-    run.create()
     data = open_data(settings, run)
     assert data.evaluated is None and not data.is_held_out
     assert "--held_out_fraction=0: nothing is evaluated." in capsys.readouterr().out
@@ -76,20 +77,17 @@ def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsy
     assert open_data(others, run).is_held_out
 
 
-def test_records_may_be_shorter_than_rows_that_are_made_of_text(tmp_path):
+def test_records_may_be_shorter_than_rows_that_are_made_of_text(tmp_path, run):
     batch = _batch(0, 20)
     batch |= {key: batch[key][:, :4] for key in ("input_word_ids", "input_mask", "input_type_ids")}
     write_tfrecords([batch], [str(tmp_path / "a")])
-    run = tmp_path / "run"
     settings = PretrainingSettings(
-        model_dir=str(run),
+        model_dir=run.path,
         input=(str(tmp_path / "a"),),
         input_format="tfrecord",
         max_predictions_per_seq=2,
     )
-    directory = RunDirectory(settings.model_dir)
-    directory.create()
-    batches = Batches(settings, open_data(settings, directory), None, 1)
+    batches = Batches(settings, open_data(settings, run), None, 1)
     phase = Phase(max_seq_length=4, first_step=0, last_step=10, rows=8)
     rows = batches.training(phase, 0, (0, 0, 0))(tf.distribute.InputContext(1, 0, 1))
     assert rows.element_spec["input_word_ids"].shape[1] == 4
@@ -132,27 +130,25 @@ def test_records_that_hold_what_cannot_be_are_refused(key, value, message, tmp_p
     [({"vocab_size": 60}, 60), ({"recipe": "bert_base", "vocab_size": None}, 200)],
 )
 def test_as_many_pieces_are_learned_as_flags_say_and_the_config_has_room_for(
-    inputs, tmp_path, flags, pieces
+    inputs, tmp_path, flags, pieces, run
 ):
     settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
-    run = RunDirectory(settings.model_dir)
-    run.create()
     _, tokenizer, config = read_inputs(settings, run, None, [])
     assert len(tokenizer.vocab) <= pieces <= settings.vocab_size
     assert (len(tokenizer.vocab) == 60) is (pieces == 60) and config.vocab_size == 200
 
 
 @pytest.mark.parametrize("eval_input", [False, True])
-def test_other_processes_read_what_the_chief_kept_of_records(tmp_path, monkeypatch, eval_input):
+def test_other_processes_read_what_the_chief_kept_of_records(
+    tmp_path, monkeypatch, eval_input, run
+):
     write_tfrecords([_batch(0, 20)], [str(tmp_path / name) for name in ("a-1", "a-2", "b-1")])
     settings = PretrainingSettings(
-        model_dir=str(tmp_path / "run"),
+        model_dir=run.path,
         input=(str(tmp_path / "a-*"),),
         eval_input=(str(tmp_path / "b-*"),) if eval_input else (),
         input_format="tfrecord",
     )
-    run = RunDirectory(settings.model_dir)
-    run.create()
     chief = open_data(settings, run)
     run.check_inputs(chief.fingerprints)
     # Other processes do not index the files themselves.

@@ -9,11 +9,11 @@ import bert_tf
 
 from .commands import assert_bit_equal, pretrain, refusal_of, weights
 
+pytestmark = pytest.mark.slow
 # The checkpoint defines these, so the command needs no flags.
 FROM_CHECKPOINT = {"bert_config": None, "vocab_size": None}
 
 
-@pytest.mark.slow
 def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
     finished, inputs, tmp_path
 ):
@@ -22,9 +22,8 @@ def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
     flags = {**FROM_CHECKPOINT, "init_checkpoint": source, "learning_rate": 1e-12}
     flags["export"] = "false"
     run = tmp_path / "run"
-    done = pretrain(inputs, run, **flags)
-    assert done.returncode == 0, done.stderr
-    assert "and new" not in done.stdout  # no head is new
+    printed = pretrain(inputs, run, **flags)
+    assert "and new" not in printed  # no head is new
     whole, before = weights(run, 12), weights(source, 12)
     for name in before:
         if name.startswith("model/"):
@@ -36,14 +35,13 @@ def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
         shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")
     source.rename(tmp_path / "moved")
     again = pretrain(inputs, run, **flags)
-    assert "Continuing from the checkpoint at step 4." in again.stdout, again.stderr
+    assert "Continuing from the checkpoint at step 4." in again
     assert_bit_equal(weights(run, 12), whole)
     early = weights(run, 4)
     moments = [name for name in whole if name.endswith(("_momentum", "_velocity"))]
     assert moments and any((early[name] != whole[name]).any() for name in moments)
 
 
-@pytest.mark.slow
 def test_special_tokens_in_texts_are_read_as_the_start_reads_them_or_as_asked(
     finished, inputs, tmp_path
 ):
@@ -51,17 +49,14 @@ def test_special_tokens_in_texts_are_read_as_the_start_reads_them_or_as_asked(
     flags = {**FROM_CHECKPOINT, "init_checkpoint": finished[0], "num_train_steps": 1}
     flags |= {"export": "false", "special_tokens_in_texts": "true"}
     first, second = tmp_path / "first", tmp_path / "second"
-    done = pretrain(inputs, first, **flags)
-    assert done.returncode == 0, done.stderr
+    pretrain(inputs, first, **flags)
     del flags["special_tokens_in_texts"]
-    done = pretrain(inputs, second, **{**flags, "init_checkpoint": first})
-    assert done.returncode == 0, done.stderr
+    pretrain(inputs, second, **{**flags, "init_checkpoint": first})
     for path, found in ((finished[0], False), (first, True), (second, True)):
         tokenizer = bert_tf.load(path).preprocessor.tokenizer
         assert (tokenizer.tokenize(["[SEP]"]).to_list() == [[tokenizer.sep_id]]) == found
 
 
-@pytest.mark.slow
 def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_path):
     flags = {**FROM_CHECKPOINT, "init_checkpoint": finished[0]}
     bert_tf.BertEncoder.from_checkpoint(finished[0]).save(tmp_path / "encoder.keras")

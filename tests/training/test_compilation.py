@@ -1,12 +1,18 @@
 """The step as XLA compiles it for a GPU or a TPU: its masks, its norm, the shapes of its arrays."""
 
 import functools
+import os
+import pathlib
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras.random import SeedGenerator
 
+import bert_tf
 from benchmarks import host_copies
 from bert_tf import features
 from bert_tf.config import BertConfig
@@ -22,6 +28,7 @@ from bert_tf.training.compilation import (
     draw_by_counter,
     draw_by_hash,
 )
+from tests.anew import run_python
 
 from .conftest import batches_dataset, bert, make_loop, random_batch
 
@@ -335,3 +342,92 @@ def test_a_gpus_step_waits_for_its_host_four_times():
     assert counts.to_card.total() <= 4
     assert not any("Equal" in pair or "Random" in pair for pair in counts.to_card)
     assert counts.to_host.total() and counts.to_card.total()
+
+
+# === The account of a GPU's step, which no change is to make longer unseen ===
+
+
+# An interpreter with the compiler for NVIDIA's cards: benchmarks/compiled_step.py says which.
+COMPILER = os.environ.get("BERT_TF_CUDA_COMPILER")
+
+
+def _measured(program, folder, python):
+    """What the benchmark prints of a program, and the program as it was lowered."""
+    command = [sys.executable, "-m", "benchmarks.compiled_step", "--targets=h100"]
+    command += [f"--programs={program}", f"--keep={folder}", f"--python=h100={python}"]
+    done = subprocess.run(
+        command,
+        cwd=pathlib.Path(bert_tf.__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (lowered,) = folder.glob("*.mlir")
+    return done.stdout, lowered.read_text()
+
+
+@pytest.mark.slow
+def test_what_xla_is_given_stays_small(tmp_path):
+    """A whole step of bert-tiny; with Philox in place of the hash it is 6,600 operations."""
+    _, lowered = _measured("tiny:32x128", tmp_path, sys.executable)
+    operations = re.findall(r"\b(?:stablehlo|chlo|mhlo)\.", lowered)
+    assert 3500 < len(operations) < 4100  # of which some 60 look whether ids have rows
+    assert "rng_bit_generator" not in lowered
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not COMPILER, reason="BERT_TF_CUDA_COMPILER names no interpreter with a compiler"
+)
+@pytest.mark.parametrize(
+    ("program", "most"),
+    [("base:256x128", (950, 104.0, 12.0)), ("finetune:32x128", (420, 5.4, 0.6))],
+)
+def test_an_h100_runs_few_kernels(tmp_path, program, most):
+    """Kernels, GB that they move, GB of temporaries."""
+    said, _ = _measured(program, tmp_path, COMPILER)
+    found = re.search(
+        rf"h100 {program}: ([\d,]+) kernels, ([\d.]+) GB moved.* batch, ([\d.]+) temporaries", said
+    )
+    numbers = [float(each.replace(",", "")) for each in found.groups()]
+    assert all(0.5 * limit < number < limit for number, limit in zip(numbers, most, strict=True))
+
+
+# === --deterministic: a step of operations that repeat on a GPU ===
+
+# What TensorFlow 2.21 says of itself with ``enable_op_determinism``: a clock and random operations
+# without a seed are refused on every device, the losses, counts and sparse products on a GPU; what
+# scatters runs on the CPU, with a copy of its operand there and back.
+REFUSED = {
+    "Timestamp", "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal",
+    "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
+    "Bincount", "DenseBincount", "SparseTensorDenseMatMul",
+    "ScatterNd", "TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate",
+    "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate", "ResourceScatterNdAdd",
+}  # fmt: skip
+
+# Determinism is a process' setting, which cannot be taken back by its public names.
+PROGRAM = """
+import tensorflow as tf
+from tests.training.conftest import batches_dataset, bert, make_loop
+from tests.training.test_compilation import graphs_of
+
+tf.config.experimental.enable_op_determinism()
+loop = make_loop(bert(), device_type="GPU", gradient_accumulation_steps=2, measures_waits=False)
+iterator = loop.distribute(batches_dataset(3))
+result = loop.make(iterator, 3)
+graph = loop._make.get_concrete_function(iterator, tf.constant(3)).graph
+types = {operation.type for inner in graphs_of(graph) for operation in inner.get_operations()}
+print("TYPES", *sorted(types))
+print("WAITED", result.waited is not None)
+"""
+
+
+@pytest.mark.slow
+def test_the_steps_operations_repeat_on_a_gpu():
+    done = run_python(PROGRAM, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    assert len(found["TYPES"]) > 30
+    assert not REFUSED & set(found["TYPES"])
+    assert found["WAITED"] == ["False"]

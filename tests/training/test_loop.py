@@ -1,7 +1,9 @@
-"""The training loop on one device: against a plain step, across restarts, and what a TPU needs."""
+"""The training loop on one device: against a plain step, across restarts, and its speed."""
 
 import functools
 import itertools
+import os
+import time
 
 import keras
 import numpy as np
@@ -15,8 +17,9 @@ from bert_tf.pretraining import objective
 from bert_tf.pretraining.objective import PretrainingLoop, check_static_batches
 from bert_tf.training import attention, optimizers
 from bert_tf.training.compilation import dropout_seeds
-from bert_tf.training.loop import BadStepError
+from bert_tf.training.loop import BadStepError, StepResults
 from bert_tf.training.schedules import WarmupLinearDecay
+from tests.anew import run_python
 
 from .conftest import (
     SEQUENCE,
@@ -338,9 +341,6 @@ def test_numbers_out_of_range_and_an_optimizer_without_variables_are_refused(opt
         PretrainingLoop(small_model(), optimizer, strategy, seed=0, **options)
 
 
-# === What a TPU needs ===
-
-
 @pytest.mark.slow
 def test_tensorflow_does_not_warn_about_the_traces_of_many_trainings(caplog):
     logger = tf.get_logger()
@@ -350,16 +350,6 @@ def test_tensorflow_does_not_warn_about_the_traces_of_many_trainings(caplog):
         loop.make(loop.distribute(batches_dataset(1)), 1)
     logger.removeHandler(caplog.handler)
     assert "retracing" not in caplog.text
-
-
-@pytest.mark.slow
-def test_the_step_compiles_with_xla():
-    step = tf.function(_loop(_bert(), device_type="TPU").replica_step, jit_compile=True)
-    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
-    sums, (loss, norm), _, cursors = step(batch)
-    assert np.isfinite([*sums.numpy(), float(loss)]).all()
-    assert float(norm) > 0.0
-    assert cursors.numpy().tolist() == [[0, 0, 7]]
 
 
 # === Evaluation ===
@@ -436,3 +426,70 @@ def test_every_argument_changes_every_seed():
     }
     rows = [tuple(row) for seeds in drawn.values() for row in seeds]
     assert len(set(rows)) == len(rows) == 24 * 3
+
+
+# === What a training says of its speed ===
+
+
+def test_figures_in_all_and_for_each_device():
+    counted = {"tokens": 3000, "examples": 60, "devices": 4}
+    made = StepResults(1, None, [], 0.0, 0.0, (), 0.5)
+    expected = {
+        "tokens_per_second": 1500.0,
+        "device_tokens_per_second": 375.0,
+        "examples_per_second": 30.0,
+        "device_examples_per_second": 7.5,
+        "input_wait_share": 0.25,
+    }
+    assert made.speed(seconds=2.0, **counted) == expected
+    assert made._replace(waited=2.5).speed(seconds=2.0, **counted)["input_wait_share"] == 1.0
+    del expected["input_wait_share"]
+    assert made._replace(waited=None).speed(seconds=2.0, **counted) == expected
+    one = made.speed(seconds=2.0, tokens=3000, examples=60, devices=1)
+    assert list(one) == ["tokens_per_second", "examples_per_second", "input_wait_share"]
+
+
+def test_the_loop_counts_the_time_without_a_batch():
+    """Nothing can hold up a batch longer than this dataset, whose clock is the same."""
+    loop, spent = make_loop(small_model()), []
+
+    def wait(index):
+        began = time.time()
+        time.sleep(0.5 * (index >= 2))
+        spent.append(time.time() - began)
+        return index
+
+    def delay(index, batch):
+        index = tf.numpy_function(wait, [index], tf.int64)
+        with tf.control_dependencies([index]):
+            return {key: tf.identity(value) for key, value in batch.items()}
+
+    # Made when asked for: the whole delay is waited for, but for what overlaps the step before.
+    ready = batches_dataset(1, rows=1 << 12).repeat()
+    iterator = loop.distribute(ready.enumerate().map(delay))
+    began = time.time()
+    first, then = loop.make(iterator, 2), loop.make(iterator, 2)
+    took = time.time() - began
+    assert first.waited >= 0 and 0.2 < then.waited <= took
+    assert sum(spent[2:]) >= 1.0
+    # The time of a step itself, behind its loss too, is none that a batch is waited for.
+    iterator = loop.distribute(ready)
+    loop.make(iterator, 1)
+    shares = []
+    for _ in range(3):  # the least, as other work on the machine may take its time from any
+        began = time.time()
+        waited = loop.make(iterator, 5).waited
+        shares.append(waited / (time.time() - began))
+    assert min(shares) < 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="os.sched_setaffinity is missing")
+def test_on_one_core_a_step_is_no_time_without_a_batch():
+    code = (
+        "import os, sys, pytest; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); "
+        "sys.exit(pytest.main(['-q', '-n0', sys.argv[1]]))"
+    )
+    test = f"{__file__}::{test_the_loop_counts_the_time_without_a_batch.__name__}"
+    run = run_python(code, test)
+    assert run.returncode == 0, run.stdout

@@ -200,10 +200,6 @@ def test_four_replicas_are_gone_on_with_on_fewer(results, name, replicas):
     _assert_equal_runs(results, "after/none", name)
 
 
-def test_the_cursor_is_the_last_replicas_last_row(results):
-    assert results["bert/two:cursor"].tolist() == [[0, 3, 7]]
-
-
 def test_evaluation_does_not_depend_on_the_replicas(results):
     np.testing.assert_allclose(
         results["sgd/two/evaluation"], results["sgd/one/evaluation"], rtol=1e-4
