@@ -1,14 +1,12 @@
 """The command on two workers, in separate processes on this machine: stopped, killed, refused."""
 
 import pathlib
-import subprocess
-import sys
 import time
 
 import pytest
 
 from bert_tf.training import saved_states
-from tests.training.test_two_workers import free_addresses
+from tests.training.test_two_workers import free_addresses, start_python
 
 from .commands import arguments, assert_bit_equal, weights
 
@@ -50,19 +48,14 @@ def _start(inputs, model_dir, places=(NOWHERE, NOWHERE), **changes):
     flags = {"num_train_steps": STEPS["killed"], "save_checkpoints_steps": 40}
     flags |= {"export": False, "worker_hosts": addresses, **changes}
     return [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-c", PROGRAM, *place),
-                *arguments(
-                    inputs,
-                    model_dir,
-                    task_index=task,
-                    **{k: v[task] if isinstance(v, tuple) else v for k, v in flags.items()},
-                ),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        start_python(
+            *("-c", PROGRAM, *place),
+            *arguments(
+                inputs,
+                model_dir,
+                task_index=task,
+                **{k: v[task] if isinstance(v, tuple) else v for k, v in flags.items()},
+            ),
         )
         for task, place in enumerate(places)
     ]

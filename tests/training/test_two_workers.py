@@ -84,20 +84,18 @@ def free_addresses(count):
     return addresses
 
 
+def start_python(*arguments):
+    """Starts Python in a process of its own, whose output and errors are read by its end."""
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, *map(str, arguments)], text=True, **pipes)
+
+
 def _run(folder):
     """The results of both workers."""
     addresses = ",".join(free_addresses(2))
-    module = [sys.executable, "-m", "tests.training.test_two_workers"]
-    paths = [str(folder / f"{task}.npz") for task in range(2)]
-    started = [
-        subprocess.Popen(
-            [*module, str(task), addresses, path],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for task, path in enumerate(paths)
-    ]
+    module = ("-m", "tests.training.test_two_workers")
+    paths = [folder / f"{task}.npz" for task in range(2)]
+    started = [start_python(*module, task, addresses, path) for task, path in enumerate(paths)]
     said = [process.communicate(timeout=300)[1][-3000:] for process in started]
     assert [process.returncode for process in started] == [0, 0], "\n".join(said)
     results = []

@@ -3,15 +3,13 @@
 import contextlib
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
 from bert_tf.training import waiting
-from tests.training.test_two_workers import free_addresses
+from tests.training.test_two_workers import free_addresses, start_python
 
 # What TensorFlow does in the block: it listens at the port, and holds Python's lock until all come.
 WORKER = """
@@ -39,12 +37,7 @@ class Worker:
 
     def __init__(self, addresses, own, folder, count=None):
         words = (",".join(addresses), own, folder, count or len(addresses))
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, *map(str, words)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = start_python("-c", WORKER, *words)
 
     def says(self, word):
         """Waits for its next line."""
