@@ -1,4 +1,4 @@
-"""A vocabulary of 15 pieces for the tests of fine-tuning's pipelines."""
+"""Vocabulary of 15 pieces for tests of the fine-tuning pipelines."""
 
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer

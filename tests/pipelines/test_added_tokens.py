@@ -22,13 +22,13 @@ AS_TOKENIZERS = TextRules(TOKENIZERS, max_word_length=100, added_tokens=SPECIAL)
 FLAGS = ("special", "normalized", "single_word", "lstrip", "rstrip")
 
 
-def peer_of(vocab, lower, rules):
+def make_hf_tokenizer(vocab, lower, rules):
     """Creates the tokenizer of ``tokenizers`` with the same rules."""
     added = {token.content for token in rules.added_tokens if not token.is_piece}
     pieces = {piece: at for at, piece in enumerate(vocab) if piece not in added}
-    most = rules.max_word_length
+    max_length = rules.max_word_length
     peer = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(pieces, unk_token="[UNK]", max_input_chars_per_word=most)
+        tokenizers.models.WordPiece(pieces, unk_token="[UNK]", max_input_chars_per_word=max_length)
     )
     peer.normalizer = tokenizers.normalizers.BertNormalizer(
         lowercase=lower,
@@ -44,8 +44,8 @@ def peer_of(vocab, lower, rules):
     return peer
 
 
-def assert_as_peer(vocab, lower, rules, texts):
-    peer, ours = peer_of(vocab, lower, rules), BertTokenizer(vocab, lower, rules)
+def assert_equals_hf(vocab, lower, rules, texts):
+    peer, ours = make_hf_tokenizer(vocab, lower, rules), BertTokenizer(vocab, lower, rules)
     theirs = [row.ids for row in peer.encode_batch(texts, add_special_tokens=False)]
     for text, row, expected in zip(texts, ours.tokenize(texts).to_list(), theirs, strict=True):
         assert row == expected, (ascii(text), lower, rules)
@@ -65,7 +65,7 @@ def random_rules(rng):
     )
     vocab, tokens, seen = [*PIECES], [], {""}
     for content in contents:
-        # Of two tokens with equal normalized text, the peer finds either.
+        # If two tokens have equal normalized text, the peer may match either one.
         key = "".join(content.split()).casefold().translate({0x301: "", ord("é"): "e"})
         if key in seen or content in SPECIAL_TOKENS:
             continue
@@ -79,17 +79,17 @@ def random_rules(rng):
 
 
 def random_texts(rng, vocab, count):
-    """Draws texts with tokens as words, next to letters, and inside each other."""
+    """Draws texts in which tokens are words, adjoin letters or contain each other."""
     parts = [*vocab, *"aAbx  .-é中文É_\u0301\u200b\x01\x03\ue000", "NEW", "new york", "[sep]"]
     return ["".join(rng.choices(parts, k=rng.randrange(9))) for _ in range(count)]
 
 
 @pytest.mark.parametrize("count", [3, pytest.param(400, marks=pytest.mark.slow)])
-def test_random_added_tokens_are_found_as_tokenizers_finds_them(count):
+def test_random_added_tokens_match_hf_tokenizers(count):
     rng = random.Random(count)
     for _ in range(count):
         vocab, rules = random_rules(rng)
-        assert_as_peer(vocab, rng.random() < 0.5, rules, random_texts(rng, vocab, 150))
+        assert_equals_hf(vocab, rng.random() < 0.5, rules, random_texts(rng, vocab, 150))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_random_added_tokens_are_found_as_tokenizers_finds_them(count):
         ),
     ],
 )
-def test_every_character_is_read_as_tokenizers_reads_it(step, lower, strip, splits):
+def test_every_character_matches_hf_tokenizers(step, lower, strip, splits):
     """Compares all characters in the tables, and a sample of the others."""
     rules = dataclasses.replace(AS_TOKENIZERS, strip_accents=strip, split_ideographs=splits)
     codes = [
@@ -112,14 +112,14 @@ def test_every_character_is_read_as_tokenizers_reads_it(step, lower, strip, spli
         if not 0xD800 <= code < 0xE000
     ]
     texts = [f"a{chr(code)}b {chr(code)}\u302e\u1b44" for code in codes]
-    peer = peer_of(PIECES, lower, rules)
+    peer = make_hf_tokenizer(PIECES, lower, rules)
     splitter = WordSplitter(lower, rules)
     for at in range(0, len(texts), 1 << 16):
         some = texts[at : at + (1 << 16)]
         words = splitter(tf.constant(some)).words.to_list()
         for text, found in zip(some, words, strict=True):
-            normalised = peer.normalizer.normalize_str(text)
-            expected = peer.pre_tokenizer.pre_tokenize_str(normalised)
+            normalized_text = peer.normalizer.normalize_str(text)
+            expected = peer.pre_tokenizer.pre_tokenize_str(normalized_text)
             assert [word.decode() for word in found] == [word for word, _ in expected], ascii(text)
         vocab = list(dict.fromkeys([*PIECES, *(w.decode() for row in words for w in row)]))
         ours = BertTokenizer(vocab, lower, rules)
@@ -129,8 +129,8 @@ def test_every_character_is_read_as_tokenizers_reads_it(step, lower, strip, spli
 
 
 @pytest.fixture(scope="module")
-def with_added():
-    """An uncased tokenizer with an added word, a name of two words, and the special tokens."""
+def tokenizer_with_added_tokens():
+    """Uncased tokenizer with an added word, a two-word token and the special tokens."""
     added = [
         AddedToken("NewTok", len(PIECES), normalized=True, single_word=True, is_piece=False),
         AddedToken("x y", len(PIECES) + 1, lstrip=True, is_piece=False),
@@ -142,7 +142,7 @@ def with_added():
 
 NEW, TWO, SEP, A, B = len(PIECES), len(PIECES) + 1, 3, PIECES.index("a"), PIECES.index("b")
 X, Y = PIECES.index("x"), PIECES.index("y")
-# Text, ids, and source bytes of each token.
+# Text, token ids and byte offsets.
 EXAMPLES = [
     ("a newtók b", [A, NEW, B], [(0, 1), (2, 9), (10, 11)]),
     ("newtok-[SEP][SEP]x y", [NEW, PIECES.index("-"), SEP, SEP, TWO],
@@ -160,34 +160,38 @@ EXAMPLES = [
 @pytest.mark.parametrize(
     "form", ["eagerly", "in a dataset", pytest.param("saved", marks=pytest.mark.slow)]
 )
-def test_offsets(with_added, tmp_path, form, caplog):
+def test_offsets(tokenizer_with_added_tokens, tmp_path, form, caplog):
     texts, ids, offsets = zip(*EXAMPLES, strict=True)
     if form == "eagerly":
-        found = with_added.tokenize_with_offsets([*texts])
+        found = tokenizer_with_added_tokens.tokenize_with_offsets([*texts])
     elif form == "saved":
         module = tf.Module()
         specification = [tf.TensorSpec([None], tf.string)]
-        module.tokenize = tf.function(with_added.tokenize_with_offsets, specification)
+        module.tokenize = tf.function(
+            tokenizer_with_added_tokens.tokenize_with_offsets, specification
+        )
         tf.saved_model.save(module, str(tmp_path))
         found = tf.saved_model.load(str(tmp_path)).tokenize(tf.constant(texts))
     else:
-        rows = tf.data.Dataset.from_tensors([*texts]).map(with_added.tokenize_with_offsets)
+        rows = tf.data.Dataset.from_tensors([*texts]).map(
+            tokenizer_with_added_tokens.tokenize_with_offsets
+        )
         found = next(iter(rows))
     assert found[0].to_list() == [*ids]
-    places = zip(found[1].to_list(), found[2].to_list(), strict=True)
-    assert [[*zip(*row, strict=True)] for row in places] == [*offsets]
+    spans = zip(found[1].to_list(), found[2].to_list(), strict=True)
+    assert [[*zip(*row, strict=True)] for row in spans] == [*offsets]
     assert "AutoGraph" not in caplog.text
 
 
-def test_of_texts_without_one_none_is_read_twice(with_added, monkeypatch):
-    def twice(self, strings):
+def test_texts_without_added_tokens_skip_the_exact_path(tokenizer_with_added_tokens, monkeypatch):
+    def fail_if_called(self, strings):
         raise AssertionError(strings)
 
-    monkeypatch.setattr(BertTokenizer, "_tokenize_exactly", twice)
-    lengths = with_added.tokenize(["a b", "new tok x-y newto"]).row_lengths()
+    monkeypatch.setattr(BertTokenizer, "_tokenize_exactly", fail_if_called)
+    lengths = tokenizer_with_added_tokens.tokenize(["a b", "new tok x-y newto"]).row_lengths()
     assert lengths.numpy().tolist() == [2, 6]
     with pytest.raises(AssertionError, match="NewTok"):
-        with_added.tokenize(["a b", "a NewTok"])
+        tokenizer_with_added_tokens.tokenize(["a b", "a NewTok"])
 
 
 @pytest.mark.parametrize(
@@ -200,12 +204,12 @@ def test_of_texts_without_one_none_is_read_twice(with_added, monkeypatch):
          "^Added token ' a': whitespace at the ends is not supported with normalized=True"),
     ],
 )  # fmt: skip
-def test_tokens_that_cannot_be_found_are_refused(fields, message):
+def test_unmatchable_added_token_raises_error(fields, message):
     with pytest.raises(ValueError, match=message):
         AddedToken(**{"id": 3, **fields})
 
 
-def test_a_token_of_which_nothing_is_left_is_refused():
+def test_added_token_empty_after_normalization_raises_error():
     accent = AddedToken("\u0301", len(PIECES), normalized=True, is_piece=False)
     rules = dataclasses.replace(AS_TOKENIZERS, added_tokens=(accent,))
     with pytest.raises(ValueError, match="is empty once normalized"):
@@ -214,9 +218,11 @@ def test_a_token_of_which_nothing_is_left_is_refused():
     assert cased.tokenize(["a\u0301"]).to_list() == [[A, len(PIECES)]]
 
 
-def test_special_tokens_are_found_or_parted_on_request():
-    parted = AS_GOOGLE.with_special_tokens(PIECES, None)
-    assert parted is AS_GOOGLE and AS_TOKENIZERS.with_special_tokens(PIECES, None) == AS_TOKENIZERS
+def test_with_special_tokens_recognizes_or_splits_them():
+    unchanged = AS_GOOGLE.with_special_tokens(PIECES, None)
+    assert (
+        unchanged is AS_GOOGLE and AS_TOKENIZERS.with_special_tokens(PIECES, None) == AS_TOKENIZERS
+    )
     for rules, found in ((AS_GOOGLE, True), (AS_TOKENIZERS, False)):
         changed = rules.with_special_tokens(PIECES, found)
         ids = BertTokenizer(PIECES, True, changed).tokenize(["a [SEP]"]).to_list()
@@ -229,7 +235,7 @@ def test_special_tokens_are_found_or_parted_on_request():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "bert-base-chinese"])
-def test_real_text_is_read_as_tokenizers_reads_it(data_dir, name):
+def test_real_text_matches_hf_tokenizers(data_dir, name):
     lower = "uncased" in name or "chinese" in name
     vocab = load_vocabulary(str(data_dir / "vocab" / f"{name}.txt"))
     texts = []
@@ -243,4 +249,4 @@ def test_real_text_is_read_as_tokenizers_reads_it(data_dir, name):
         AddedToken(t, at, special=True) for t, at in zip(SPECIAL_TOKENS, ids, strict=True)
     )
     rules = dataclasses.replace(AS_TOKENIZERS, added_tokens=special)
-    assert_as_peer(vocab, lower, rules, texts)
+    assert_equals_hf(vocab, lower, rules, texts)

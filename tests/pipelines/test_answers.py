@@ -28,13 +28,13 @@ def extract_answers(starts, ends, windows, contexts, n_best=20, max_answer_lengt
 
 
 def _random_logits(seed):
-    """Draws few distinct values, so that many scores are equal."""
+    """Draws from few distinct values, so that many scores tie."""
     windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
     logits = np.random.default_rng(seed).integers(-4, 5, [2, len(windows.firsts), 16]) / 4
     return windows, *logits.astype(np.float32)
 
 
-def _check(answers, starts, ends):
+def _assert_equal_to_twin(answers, starts, ends):
     assert answers.texts.shape == (len(CONTEXTS), LIMITS["n_best"])
     row, counts = 0, []
     for number, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
@@ -67,22 +67,24 @@ def _check(answers, starts, ends):
     assert min(counts) < max(counts) == LIMITS["n_best"]
 
 
-def _answer_and_check(seed):
+def _extract_and_compare(seed):
     windows, *logits = _random_logits(seed)
-    _check(extract_answers(*logits, windows, tf.constant(CONTEXTS), **LIMITS), *logits)
+    _assert_equal_to_twin(
+        extract_answers(*logits, windows, tf.constant(CONTEXTS), **LIMITS), *logits
+    )
 
 
-def test_answers_equal_googles_loop():
+def test_answers_match_googles_loop():
     for seed in (1, 2, 3):
-        _answer_and_check(seed)
+        _extract_and_compare(seed)
 
 
-def test_blocks_of_windows_change_nothing(monkeypatch):
+def test_chunk_size_does_not_affect_answers(monkeypatch):
     monkeypatch.setattr(answers_module, "_PAIRS_CHUNK_SIZE", 3 * LIMITS["n_best"] ** 2)
-    _answer_and_check(4)
+    _extract_and_compare(4)
 
 
-def test_padding_and_half_precision_change_nothing():
+def test_padding_and_half_precision_do_not_affect_answers():
     windows, *logits = _random_logits(3)
     padding = np.arange(16)[None, :] >= _row_lengths(windows).numpy()[:, None]
     assert padding.any()
@@ -104,7 +106,7 @@ GOLDEN_STARTS = [[1.0, 9, 9, 0, 3, 0, 0, 0], [0.5, 9, 9, 8, 0, 2, 9, 0]]
 GOLDEN_ENDS = [[1.0, 9, 9, 0, 2, 1, 0, 9], [0.0, 9, 9, 1, 0, 1, 9, 0]]
 
 
-def test_golden():
+def test_golden_answers():
     # "b" and "." are in both windows; "b" has more context in the first, "." in the second.
     contexts = tf.constant(["c  A b. a"])
     lengths = {"max_seq_length": 8, "doc_stride": 2, "max_query_length": 1}
@@ -127,16 +129,16 @@ def test_golden():
         assert values[0].numpy().tolist() == wanted, (values[0].numpy().tolist(), wanted)
 
 
-def test_logits_that_are_no_numbers():
+def test_nan_logits_give_nan_null_scores():
     windows, starts, _ = _random_logits(5)
-    nothing = np.full_like(starts, np.nan)
-    answers = extract_answers(nothing, nothing, windows, tf.constant(CONTEXTS), **LIMITS)
+    nan_logits = np.full_like(starts, np.nan)
+    answers = extract_answers(nan_logits, nan_logits, windows, tf.constant(CONTEXTS), **LIMITS)
     assert answers.texts.shape == (len(CONTEXTS), 6)
     assert np.isnan(answers.null_scores).all()
 
 
-def test_what_tokenising_removes_ends_no_answer():
-    # Code points that the tokenizer removes, except accents, after a letter; and some others.
+def test_answers_do_not_end_with_removed_characters():
+    # A letter, followed by a code point that the tokenizer removes (except accents) or keeps.
     table = code_points()
     spaces = {"\t", "\n", "\r"}
     removed = [
@@ -153,7 +155,7 @@ def test_what_tokenising_removes_ends_no_answer():
     assert set(answers.byte_ends[:, 0].numpy()[: len(removed)]) == {1}
 
 
-def test_no_character_makes_an_empty_text():
+def test_answers_are_empty_only_for_contexts_without_tokens():
     # A later Unicode version may have a control character that the tokenizer treats as a letter.
     codes = [*range(1, 0x3100), *range(0x3100, 0xD800, 23), *range(0xE000, 0x14000, 23)]
     contexts = tf.strings.unicode_encode(tf.constant(codes)[:, None], "UTF-8")

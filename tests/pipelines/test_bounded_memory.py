@@ -10,10 +10,10 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 MANY = 100_000
 
 
-@pytest.mark.parametrize("longest", ["document", "sentence"])
-def test_a_pool_of_many_short_texts_and_a_long_one(longest):
+@pytest.mark.parametrize("long_item", ["document", "sentence"])
+def test_pool_with_one_long_text_fits_in_memory(long_item):
     sizes, lengths = np.ones(MANY, np.int64), np.full(MANY, 5, np.int64)
-    if longest == "document":
+    if long_item == "document":
         sizes[7], lengths = MANY, np.full(2 * MANY - 1, 5, np.int64)
     else:
         lengths[7] = 10 * MANY
@@ -29,7 +29,7 @@ def test_a_pool_of_many_short_texts_and_a_long_one(longest):
     assert int(tf.reduce_sum(chunks.a_end - chunks.a_start)) == lengths.sum()
 
 
-def test_many_short_texts_and_a_long_one_are_tokenised():
+def test_tokenizing_one_long_text_fits_in_memory():
     tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
     texts = tf.constant(["a"] * MANY + ["a " * MANY])
     ids, starts, _ = tokenizer.tokenize_with_offsets(texts)
@@ -37,7 +37,7 @@ def test_many_short_texts_and_a_long_one_are_tokenised():
     assert starts.values[-1] == 2 * (MANY - 1)
 
 
-def thirds(size):
+def count_in_blocks_of_three(size):
     """Returns one row per integer below ``size``, computed three at a time."""
     begins = []
 
@@ -53,9 +53,9 @@ def thirds(size):
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 7])
-def test_blocks_are_joined_in_their_order(size):
-    graph = tf.function(lambda size: thirds(size)[0], autograph=False)
-    eager, begins = thirds(tf.constant(size))
+def test_blocks_are_concatenated_in_order(size):
+    graph = tf.function(lambda size: count_in_blocks_of_three(size)[0], autograph=False)
+    eager, begins = count_in_blocks_of_three(tf.constant(size))
     assert [int(begin) for begin in begins] == list(range(0, max(size, 1), 3))
     for found in (eager, graph(tf.constant(size))):
         assert found["rows"].dtype == tf.int32 and found["rows"].shape == (size, 2)

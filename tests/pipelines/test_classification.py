@@ -18,7 +18,7 @@ SECONDS = ["d e f g", "", "g", "a", "b c", "a b c d e"]
 
 
 @pytest.mark.parametrize("max_seq_length", [5, 8])
-def test_full_rows_are_the_preprocessors(max_seq_length):
+def test_inputs_equal_preprocessor_outputs(max_seq_length):
     preprocessor = BertPreprocessor(VOCAB, max_seq_length=max_seq_length)
     for second_texts, inputs in ((None, TEXTS), (SECONDS, (TEXTS, SECONDS))):
         examples = classification_examples(
@@ -27,11 +27,13 @@ def test_full_rows_are_the_preprocessors(max_seq_length):
         batch = examples.make_batch(tf.range(6), max_seq_length)
         for key, value in preprocessor(inputs).items():
             np.testing.assert_array_equal(batch[key], value)
-        whole = BertPreprocessor(VOCAB, max_seq_length=40)(inputs)["input_mask"].numpy().sum(1)
-        assert examples.num_too_long == (whole > max_seq_length).sum()
+        full_lengths = (
+            BertPreprocessor(VOCAB, max_seq_length=40)(inputs)["input_mask"].numpy().sum(1)
+        )
+        assert examples.num_too_long == (full_lengths > max_seq_length).sum()
 
 
-def test_labels_and_weights_of_every_form():
+def test_batch_includes_labels_and_weights():
     def targets(**arguments):
         examples = classification_examples(TOKENIZER, TEXTS[:3], **arguments)
         _, *rest = examples.make_batch(tf.range(3), 8)
@@ -45,7 +47,7 @@ def test_labels_and_weights_of_every_form():
 
 
 @pytest.mark.parametrize("form", [list, np.array, tf.constant])
-def test_rows_of_choices(form):
+def test_multiple_choice_batch(form):
     contexts, choices = form(["a", "b b b"]), form([["c", "d"], ["ab", "d d d"]])
     examples = multiple_choice_examples(
         TOKENIZER, contexts, choices, labels=[1, 0], max_seq_length=8
@@ -64,13 +66,13 @@ def test_rows_of_choices(form):
     assert (labels.dtype, labels.numpy().tolist()) == (tf.int32, [0, 1])
 
 
-def test_another_number_of_choices_in_each_row():
+def test_varying_number_of_choices_is_padded():
     choices = [["c"], ["ab", "d d d", "a"]]
     examples = multiple_choice_examples(TOKENIZER, ["a", "b b b"], choices, labels=[0, 2])
     batch, labels = examples.make_batch(tf.range(2), 9)
-    none = [CLS, SEP, SEP, *[PAD] * 6]
+    padding = [CLS, SEP, SEP, *[PAD] * 6]
     assert batch["input_word_ids"].numpy().tolist() == [
-        [[CLS, A, SEP, C, SEP, *[PAD] * 4], none, none],
+        [[CLS, A, SEP, C, SEP, *[PAD] * 4], padding, padding],
         [[CLS, B, B, B, SEP, A, SUB_B, SEP, PAD], [CLS, B, B, B, SEP, D, D, D, SEP],
          [CLS, B, B, B, SEP, A, SEP, PAD, PAD]],
     ]  # fmt: skip
@@ -109,7 +111,7 @@ SIMILAR = similarity_examples, {"columns": [TEXTS, SECONDS]}
         (SIMILAR, {"labels": [0.5]}, "labels: expected one row for each of the 6 examples, got 1"),
     ],
 )  # fmt: skip
-def test_refuses_bad_arguments(given, arguments, message):
+def test_invalid_arguments_raise_error(given, arguments, message):
     make, columns = given
     with pytest.raises(ValueError, match=message):
         make(TOKENIZER, **{**columns, **arguments})

@@ -15,8 +15,8 @@ from tests.tasks.questions import twin as twin
 CLS, SEP, PAD = 2, 3, 0
 
 
-def windows_of(tokens, room):
-    """Creates windows one after the other, up to the end of the text or the maximum number."""
+def windows_twin(tokens, room):
+    """Creates windows up to the end of the text or ``MAX_WINDOWS``."""
     stride, found, start = room * 3 // 4, [], 0
     while len(found) < long_texts.MAX_WINDOWS:
         if start + room >= len(tokens):
@@ -28,7 +28,7 @@ def windows_of(tokens, room):
 
 
 @pytest.mark.parametrize("room", [3, 6, 126, 510])
-def test_ends_and_windows_equal_plain_loops(room):
+def test_truncation_and_windows_match_plain_loops(room):
     rng = np.random.default_rng(room)
     last = long_texts.max_window_tokens(room)
     lengths = [0, 1, room - 1, room, room + 1, last - 1, last, last + 1, last + 3 * room]
@@ -44,11 +44,11 @@ def test_ends_and_windows_equal_plain_loops(room):
         begins, sizes = long_texts.cut_windows(tf.constant(lengths, dtype), room)
         for text, starts, counts in zip(texts, begins.to_list(), sizes.to_list(), strict=True):
             found = [text[a : a + n] for a, n in zip(starts, counts, strict=True)]
-            assert found == windows_of(text, room)
+            assert found == windows_twin(text, room)
             assert (len(text) > last) == (starts[-1] + counts[-1] < len(text))
 
 
-def test_a_mean_has_the_gradient_of_each_window():
+def test_mean_of_windows_has_correct_gradient():
     outputs = tf.Variable([[1.0, 2.0], [3.0, 4.0], [7.0, 9.0]])
     with tf.GradientTape() as tape:
         means = long_texts.mean_of_windows(outputs, tf.constant([2, 1]))
@@ -76,37 +76,39 @@ def pack_windows(windows, max_seq_length):
     return pack(windows.tokens.ids, long_texts.row_segments(windows), max_seq_length, TOKENIZER)
 
 
-def random_texts(seed, count, most_words=40):
+def random_texts(seed, count, max_words=40):
     """Draws short texts, some empty, some with characters that are removed or invalid."""
     generator = random.Random(seed)
     words = [b"a", b"b", b"abcd", b"ab", b"caa", b"f,", b"d.", b"x", "É\u0301a".encode()]
     words += ["b\u200b".encode(), b"c\xff", b"\xed\xa0\x80d", b"e\x00", "\u00adf".encode()]
     return [
-        b" ".join(generator.choices(words, k=generator.randrange(most_words))) for _ in range(count)
+        b" ".join(generator.choices(words, k=generator.randrange(max_words))) for _ in range(count)
     ]
 
 
-QUESTIONS = [b"", b"a b?", *random_texts(1, 18, most_words=9)]
+QUESTIONS = [b"", b"a b?", *random_texts(1, 18, max_words=9)]
 CONTEXTS = [b"", b"a", *random_texts(2, 18)]
 # Several questions share a context.
 CONTEXTS[4] = CONTEXTS[5] = CONTEXTS[12] = CONTEXTS[3]
 
 
-def test_windows_equal_googles_loop():
+def test_windows_match_googles_loop():
     windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
     rows = pack_windows(windows, 16)
     columns = tf.broadcast_to(tf.range(16), [tf.size(windows.questions), 16])
-    most_context = long_texts.has_most_context(windows, columns)
+    has_most_context = long_texts.has_most_context(windows, columns)
     expected = []
     for number, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
         question = twin.tokenize(TOKENIZER, question)[:6]
         context = twin.tokenize(TOKENIZER, context)
         spans = twin.windows(len(question), len(context), 16, 5)
-        for place, (first, length) in enumerate(spans):
+        for window_index, (first, length) in enumerate(spans):
             ids, types = twin.row(TOKENIZER, question, context, (first, length))
-            most = [twin.most_context(spans, first + token) == place for token in range(length)]
-            most = [0] * (len(question) + 2) + most + [0]
-            columns = (ids, types, [1] * len(ids), most)
+            flags = [
+                twin.most_context(spans, first + token) == window_index for token in range(length)
+            ]
+            flags = [0] * (len(question) + 2) + flags + [0]
+            columns = (ids, types, [1] * len(ids), flags)
             padding = [0] * (16 - len(ids))
             expected.append((number, first, length, *(column + padding for column in columns)))
     assert len(expected) > 3 * len(QUESTIONS)
@@ -115,24 +117,24 @@ def test_windows_equal_googles_loop():
         windows.firsts,
         windows.lengths,
         *(rows[key] for key in ("input_word_ids", "input_type_ids", "input_mask")),
-        tf.cast(most_context, tf.int32),
+        tf.cast(has_most_context, tf.int32),
     )
     for values, wanted in zip(received, zip(*expected, strict=True), strict=True):
         assert values.dtype == tf.int32
         np.testing.assert_array_equal(values, wanted)
 
 
-def _windows_of(context_lengths, question_length, max_seq_length, doc_stride):
+def _make_context_windows(context_lengths, question_length, max_seq_length, doc_stride):
     """Creates windows over contexts of these lengths."""
     lengths = tf.constant(context_lengths, tf.int32)
-    nothing = tf.zeros_like(lengths)
+    zeros = tf.zeros_like(lengths)
     tokens = long_texts.QuestionTokens(
         ids=tf.zeros([0], tf.int32),
         byte_starts=tf.zeros([0], tf.int64),
         byte_ends=tf.zeros([0], tf.int64),
-        question_starts=nothing,
-        question_lengths=nothing + question_length,
-        context_starts=nothing,
+        question_starts=zeros,
+        question_lengths=zeros + question_length,
+        context_starts=zeros,
         context_lengths=lengths,
     )
     return long_texts.context_windows(tokens, max_seq_length, doc_stride)
@@ -153,11 +155,11 @@ def _windows_of(context_lengths, question_length, max_seq_length, doc_stride):
         (2, 6, 1),
     ],
 )
-def test_most_context_at_every_length(question_length, max_seq_length, doc_stride):
+def test_has_most_context_at_every_length(question_length, max_seq_length, doc_stride):
     room = max_seq_length - 3 - question_length
     stride = min(room, doc_stride)
     context_lengths = sorted({*range(0, room + 3 * stride, 7), *range(room + 1, room + stride, 3)})
-    windows = _windows_of(context_lengths, question_length, max_seq_length, doc_stride)
+    windows = _make_context_windows(context_lengths, question_length, max_seq_length, doc_stride)
     columns = tf.broadcast_to(tf.range(max_seq_length), [len(windows.firsts), max_seq_length])
     best, inside = (
         long_texts.has_most_context(windows, columns).numpy(),
@@ -177,7 +179,7 @@ def test_most_context_at_every_length(question_length, max_seq_length, doc_strid
     assert row == len(best)
 
 
-def test_a_context_is_tokenised_once():
+def test_shared_context_is_tokenized_once():
     seen = []
 
     def tokenize(strings):

@@ -57,7 +57,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_examples(splitters, do_lower_case):
+def test_words_of_examples(splitters, do_lower_case):
     texts = [text for text, _, _ in EXAMPLES]
     expected = [(uncased if do_lower_case else cased).split(" ") for _, uncased, cased in EXAMPLES]
     expected = [[word for word in words if word] for words in expected]
@@ -65,15 +65,15 @@ def test_examples(splitters, do_lower_case):
     assert split(splitters[do_lower_case], texts) == expected
 
 
-def test_the_punctuation_of_ascii_is_all_but_letters_digits_and_controls():
+def test_ascii_punctuation_excludes_letters_digits_and_controls():
     codes = {*range(33, 48), *range(58, 65), *range(91, 97), *range(123, 127)}
     assert {*map(ord, normalization.ASCII_PUNCTUATION)} == codes
     punctuation = normalization.code_points().punctuation
     assert {*np.flatnonzero(punctuation[:128])} == codes
 
 
-def test_tables_are_the_same_on_every_python():
-    """The tokenizer's tests compare results of these tables with the definition."""
+def test_tables_do_not_depend_on_python_version():
+    """The tokenizer's tests compare the results with the definition."""
     table = normalization.code_points()
     checksum = 0
     for name in (
@@ -88,17 +88,17 @@ def test_tables_are_the_same_on_every_python():
 
 
 @pytest.mark.skipif(
-    unicodedata.unidata_version != "14.0.0", reason="Unicode 14 is missing, which Python 3.11 has"
+    unicodedata.unidata_version != "14.0.0", reason="requires Unicode 14 (Python 3.11)"
 )
-def test_ranges_that_came_later_are_unassigned_in_unicode_14():
+def test_ranges_assigned_after_14_are_unassigned_in_unicode_14():
     for first, last in normalization.ASSIGNED_AFTER_14:
         assert {unicodedata.category(chr(code)) for code in range(first, last + 1)} == {"Cn"}
 
 
-def test_doubtful_are_the_sigma_and_the_marks_that_move():
+def test_ambiguous_code_points_are_sigma_and_reordered_marks():
     codes = np.flatnonzero(normalization.ambiguous_code_points(UNCASED)).tolist()
     assert codes[:6] == [0x3A3, 0x1715, 0x1734, 0x1B44, 0x1BAA, 0x1BF2]
-    assert 0x1D15E in codes  # a note with a stem that moves
+    assert 0x1D15E in codes  # a musical note whose stem is reordered
     assert len(codes) == 39
     assert all(
         new != f" {normalization.AMBIGUOUS} " for new in normalization.replacements(CASED).values()
@@ -110,8 +110,8 @@ def test_ill_formed_bytes_are_removed():
     pieces = ["a", "é", "中", "😀"]
     pieces = [piece.encode() for piece in pieces] + [bytes([b]) for b in range(0x80, 0x100)]
     texts = [b"".join(rng.choices(pieces, k=rng.randrange(9))) for _ in range(20000)]
-    whole = "😀中é".encode()
-    texts += [whole[start:end] for start in range(9) for end in range(start, 10)]
+    valid = "😀中é".encode()
+    texts += [valid[start:end] for start in range(9) for end in range(start, 10)]
     model = tf.constant(normalization.build_normalizer_model(CASED))
     normalized = tensorflow_text.FastBertNormalizer(model_buffer=model).normalize(texts).numpy()
     replaced = normalization.replacements(CASED)

@@ -41,7 +41,7 @@ def _assert_equal(rows, expected):
         np.testing.assert_array_equal(rows[key], values)
 
 
-def test_pairs_eagerly_in_a_dataset_and_from_a_table():
+def test_pack_pairs_eagerly_in_dataset_and_from_table():
     _assert_equal(_pack(A, B), PAIRS)
     dataset = tf.data.Dataset.from_tensors((A, B)).map(_pack)
     assert dataset.element_spec["input_type_ids"].shape.as_list() == [2, 12]
@@ -51,46 +51,46 @@ def test_pairs_eagerly_in_a_dataset_and_from_a_table():
     )
 
 
-def test_one_segment_that_fills_the_row_another_padding_and_no_rows():
+def test_pack_full_row_custom_special_ids_and_empty_batch():
     ids = [[2, 10, 11, 12, 13, 14, 3]]
     expected = {"input_word_ids": ids, "input_mask": [[1] * 7], "input_type_ids": [[0] * 7]}
     _assert_equal(packing.pack(IDS, [(tf.constant([0]), tf.constant([5]))], 7, SPECIAL), expected)
     special = types.SimpleNamespace(cls_id=7, sep_id=8, pad_id=9, second_type=1)
     row = packing.pack(IDS, [(tf.constant([1]), tf.constant([1]))], 5, special)
     assert row["input_word_ids"].numpy().tolist() == [[7, 11, 8, 9, 9]]
-    nothing = tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)
-    assert packing.pack(IDS, [nothing, nothing], 12, SPECIAL)["input_mask"].shape == (0, 12)
+    empty = tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)
+    assert packing.pack(IDS, [empty, empty], 12, SPECIAL)["input_mask"].shape == (0, 12)
 
 
-def test_longest_first_equals_googles_loop():
+def test_longest_first_matches_googles_loop():
     generator = random.Random(0)
-    for most in (2, 3, 7, 8):
+    for max_tokens in (2, 3, 7, 8):
         lengths = list(itertools.product(range(12), repeat=2))
-        kept = packing.longest_first(*map(tf.constant, zip(*lengths, strict=True)), most)
-        for (a, b), kept_a, kept_b in zip(lengths, *kept, strict=True):
-            twin = twins.truncate(range(a), range(b), most, generator)
-            assert (kept_a, kept_b) == tuple(map(len, twin)), (a, b, most)
+        kept = packing.longest_first(*map(tf.constant, zip(*lengths, strict=True)), max_tokens)
+        for (a, b), length_a, length_b in zip(lengths, *kept, strict=True):
+            twin = twins.truncate(range(a), range(b), max_tokens, generator)
+            assert (length_a, length_b) == tuple(map(len, twin)), (a, b, max_tokens)
 
 
-def test_longest_first_of_tokenizers():
+def test_longest_first_matches_hf_tokenizers():
     pieces = [*SPECIAL_TOKENS, "a"]
     tokenizer = build_tokenizer(Tokenization(tuple(pieces), True))
     lengths = list(itertools.product(range(1, 9), repeat=2))
-    for most in (2, 3, 7, 8):
-        tokenizer.enable_truncation(most + 3)
+    for max_tokens in (2, 3, 7, 8):
+        tokenizer.enable_truncation(max_tokens + 3)
         kept = packing.longest_first(
-            *map(tf.constant, zip(*lengths, strict=True)), most, odd_to_longer=True
+            *map(tf.constant, zip(*lengths, strict=True)), max_tokens, odd_to_longer=True
         )
-        for (a, b), kept_a, kept_b in zip(lengths, *kept, strict=True):
+        for (a, b), length_a, length_b in zip(lengths, *kept, strict=True):
             row = tokenizer.encode("a " * a, "a " * b)
             theirs = [
                 sum(t == side and i == 5 for t, i in zip(row.type_ids, row.ids, strict=True))
                 for side in (0, 1)
             ]
-            assert [kept_a, kept_b] == theirs, (a, b, most)
+            assert [length_a, length_b] == theirs, (a, b, max_tokens)
 
 
-def test_cuts_are_distributed_as_googles_loop_cuts():
+def test_cut_pairs_has_the_distribution_of_googles_loop():
     n, generator = 4000, random.Random(1)
     bounds = [tf.fill([n], tf.constant(at, tf.int64)) for at in (100, 109, 200, 208)]
     cut = packing.cut_pairs(Segments(*bounds, labels=tf.zeros([n], tf.int32)), 12, fold(3))

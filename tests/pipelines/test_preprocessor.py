@@ -42,7 +42,7 @@ def assert_features(batch, expected):
 
 
 @pytest.mark.parametrize("form", [list, np.array, tf.constant])
-def test_every_form_of_texts_and_pairs(preprocessor, form):
+def test_accepts_lists_arrays_and_tensors(preprocessor, form):
     single = preprocessor(form(A))
     assert_features(single, SINGLE)
     features.check_batch(single, features.ENCODER_FEATURES)
@@ -52,7 +52,7 @@ def test_every_form_of_texts_and_pairs(preprocessor, form):
         assert_features(preprocessor([form(A), form(B)]), PAIR)
 
 
-def test_cased_and_no_rows(preprocessor):
+def test_cased_and_empty_batch(preprocessor):
     batch = BertPreprocessor([*VOCAB, "A"], do_lower_case=False, max_seq_length=5)(["A a"])
     assert batch["input_word_ids"].numpy().tolist() == [[2, 15, 5, 3, 0]]
     batch = preprocessor((tf.constant([], tf.string), tf.constant([], tf.string)))
@@ -68,14 +68,14 @@ def keras_model(preprocessor):
     return keras.Model([a, b], symbolic)
 
 
-def test_in_keras_models(keras_model, tmp_path):
+def test_saved_keras_model_gives_equal_features(keras_model, tmp_path):
     assert_features(keras_model([tf.constant(A), tf.constant(B)]), PAIR)
     keras_model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert_features(loaded([tf.constant(A), tf.constant(B)]), PAIR)
 
 
-def test_rules_of_text_are_in_the_config(preprocessor, tmp_path):
+def test_config_contains_text_rules(preprocessor, tmp_path):
     """Google's rules are omitted, so that older versions can load the file."""
     assert "rules" not in preprocessor.get_config()
     token = AddedToken("[SEP]", 3, special=True)
@@ -97,13 +97,13 @@ def test_rules_of_text_are_in_the_config(preprocessor, tmp_path):
 
 
 @pytest.mark.slow
-def test_in_what_keras_exports(keras_model, tmp_path):
+def test_keras_export_gives_equal_features(keras_model, tmp_path):
     keras_model.export(tmp_path / "export", verbose=False)
     serve = tf.saved_model.load(str(tmp_path / "export")).serve
     assert_features(serve([tf.constant(A), tf.constant(B)]), PAIR)
 
 
-def test_refuses_bad_arguments(preprocessor):
+def test_invalid_arguments_raise_error(preprocessor):
     message = (
         r"max_seq_length=4: expected at least 5, for a pair of one token each with "
         r"\[CLS\] and two \[SEP\]"

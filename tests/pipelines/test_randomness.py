@@ -4,7 +4,7 @@ import tensorflow as tf
 from bert_tf.pipelines.randomness import Operation, below, bits, fold, permutation, uniform
 
 
-def test_draws_are_the_same_in_every_version():
+def test_draws_do_not_change_between_versions():
     """A resumed run must continue with the same random numbers."""
     seed = fold(7, 1, Operation.ROW_ORDER)
     assert bits([3], seed).numpy().tolist() == [1386894878, 3584523963, 1270026929]

@@ -36,7 +36,7 @@ def examples():
 
 
 def _plan_twin(lengths, batch_size, seed, epoch):
-    """Plans an epoch by plain loops, from the same draws."""
+    """Plans an epoch with plain loops, using the same random draws."""
     order = permutation(len(lengths), fold(seed, Operation.EXAMPLE_ORDER, epoch)).numpy().tolist()
     end = len(lengths) // batch_size * batch_size
     batches = [order[i : i + batch_size] for i in range(0, end, batch_size)]
@@ -44,7 +44,7 @@ def _plan_twin(lengths, batch_size, seed, epoch):
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 5, 44, 45, 46])
-def test_the_plan_is_its_twins(batch_size):
+def test_plan_matches_plain_loops(batch_size):
     for epoch in (0, 5):
         plan = plan_epoch(tf.constant(LENGTHS), batch_size, 3, epoch)
         twin = _plan_twin(LENGTHS.tolist(), batch_size, 3, epoch)
@@ -64,7 +64,7 @@ def _planned(size, epochs, seed=0):
 
 # From the start of the run, from the start of an epoch, and from within one.
 @pytest.mark.parametrize(("threads", "first_step"), [(8, 0), (1, 12), (None, 19)])
-def test_batches_are_slices_of_the_plan(examples, threads, first_step):
+def test_batches_follow_the_plan(examples, threads, first_step):
     dataset = examples.training_batches(
         4, epochs=3, seed=7, first_step=first_step, num_parallel_calls=threads
     )
@@ -72,18 +72,18 @@ def test_batches_are_slices_of_the_plan(examples, threads, first_step):
     assert _batches(dataset) == _planned(4, 3, 7)[first_step:]
 
 
-def test_each_pass_is_the_next_epoch_of_a_run(examples):
-    """``fit`` makes one pass per epoch."""
+def test_each_iteration_yields_the_next_epoch(examples):
+    """``fit`` iterates once per epoch."""
     batches, planned = examples.training_batches(10), _planned(10, 2)
     assert batches.cardinality().numpy() == 5
     assert [*_batches(batches), *_batches(batches)] == planned
-    # A resumed epoch is not followed by others.
+    # A dataset that starts within an epoch yields only the rest of that epoch.
     rest = examples.training_batches(10, first_step=3)
     assert _batches(rest) == _batches(rest) == planned[3:5]
 
 
-def test_a_compiled_training_meets_five_shapes(examples):
-    """Four lengths, and the smaller last batch of an epoch at the largest of them."""
+def test_few_shapes_limits_batch_shapes(examples):
+    """Lengths are rounded up to few values; a smaller last batch has the largest length."""
     assert LENGTHS.max() == 19 and examples.few_lengths().tolist() == [8, 16, 20]
     shapes = {
         (len(indices), width)
@@ -96,7 +96,7 @@ def test_a_compiled_training_meets_five_shapes(examples):
     assert batch == ([1, 0], 160)
 
 
-def test_evaluation_in_the_examples_order_or_the_longest_first():
+def test_evaluation_order_is_original_or_longest_first():
     examples = Examples(np.int32([5, 9, 3, 12, 9]), 12, _make_batch)
     dataset = examples.evaluation_batches(2)
     assert dataset.cardinality().numpy() == 3
@@ -116,7 +116,7 @@ def test_evaluation_in_the_examples_order_or_the_longest_first():
         ({"length_multiple": 0}, "length_multiple: expected at least 1, got 0"),
     ],
 )
-def test_refuses_bad_arguments(examples, arguments, message):
+def test_invalid_arguments_raise_error(examples, arguments, message):
     with pytest.raises(ValueError, match=message):
         examples.training_batches(**{"batch_size": 4, **arguments})
 
@@ -128,12 +128,12 @@ def test_refuses_bad_arguments(examples, arguments, message):
         ([3, 20], "lengths: expected 1 to max_seq_length=19, got 3 to 20"),
     ],
 )
-def test_refuses_bad_examples(lengths, message):
+def test_invalid_lengths_raise_error(lengths, message):
     with pytest.raises(ValueError, match=message):
         Examples(np.int32(lengths), 19, _make_batch)
 
 
-def test_the_whole_batch_is_the_only_one_of_a_set_that_fits(examples):
+def test_single_batch_contains_all_examples(examples):
     batch, width = examples.single_batch()
     ((indices, expected),) = _batches(examples.evaluation_batches(45, longest_first=True))
     assert batch["example_index"].numpy().tolist() == indices
@@ -150,7 +150,7 @@ def tokenizer():
     return BertTokenizer([*SPECIAL_TOKENS, "a", "b", "c", "##c", "##a"])
 
 
-def test_a_column_is_tokenised_as_one_batch_would_be(tokenizer):
+def test_chunked_tokenization_equals_single_batch(tokenizer):
     columns = tokenize_with_offsets(tokenizer, string_column(STRINGS, "texts"))
     expected = tokenizer.tokenize_with_offsets(STRINGS)
     few = tokenize_column(tokenizer, np.array(STRINGS[:9]), "texts")
@@ -174,7 +174,7 @@ def test_a_column_is_tokenised_as_one_batch_would_be(tokenizer):
         ([], "texts: expected at least one string, got none"),
     ],
 )  # fmt: skip
-def test_refuses_what_is_no_column_of_strings(strings, message):
+def test_invalid_string_column_raises_error(strings, message):
     with pytest.raises(ValueError, match=message):
         string_column(strings, "texts")
 
@@ -189,7 +189,7 @@ def test_refuses_what_is_no_column_of_strings(strings, message):
         ([[0.25, 1.0]] * 3, np.float32, [[0.25, 1.0]] * 3),
     ],
 )
-def test_labels_of_every_form(labels, dtype, expected):
+def test_label_column_dtypes(labels, dtype, expected):
     column = label_column(labels, 3)
     assert column.dtype == dtype
     np.testing.assert_array_equal(column, expected)
@@ -219,6 +219,6 @@ def test_labels_of_every_form(labels, dtype, expected):
          "sample_weights: expected one row for each of the 3 examples, got 2"),
     ],
 )  # fmt: skip
-def test_refuses_bad_labels_and_weights(make, values, message):
+def test_invalid_labels_and_weights_raise_error(make, values, message):
     with pytest.raises(ValueError, match=message):
         make(values, 3)

@@ -1,4 +1,4 @@
-"""Vocabularies: files, learning compared with counts made by hand, and warnings."""
+"""Vocabularies: files, learning, and warnings."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def write(tmp_path, content: bytes) -> str:
     return str(path)
 
 
-def test_line_number_is_id_whatever_the_line_ends(tmp_path):
+def test_ids_are_line_numbers_for_all_line_endings(tmp_path):
     pieces = [*SPECIALS, "a", "\u2028", "##\u2028", "\x85", "é"]
     for end in (b"\n", b"\r\n", b" \n"):
         content = end.join(piece.encode() for piece in pieces)
@@ -54,7 +54,7 @@ def test_save_and_load(tmp_path):
 
 
 @pytest.mark.parametrize("piece", ["a b\n", " a", "a\r"])
-def test_save_refuses_white_space(tmp_path, piece):
+def test_save_rejects_whitespace_in_pieces(tmp_path, piece):
     message = "for line 6 has whitespace that the file cannot store. Remove it"
     with pytest.raises(ValueError, match=message):
         vocabulary.save_vocabulary(str(tmp_path / "vocab.txt"), [*SPECIALS, piece])
@@ -71,7 +71,7 @@ def test_save_refuses_white_space(tmp_path, piece):
         (b"[PAD]\n[UNK]\nab\xff\n", r"line 3 is not UTF-8 \(byte 14 of the file\)"),
     ],
 )
-def test_faulty_vocabularies(tmp_path, content, message):
+def test_invalid_vocabulary_file_raises_error(tmp_path, content, message):
     path = write(tmp_path, content)
     with pytest.raises(ValueError, match=f"{path}.* {message}"):
         vocabulary.load_vocabulary(path)
@@ -84,22 +84,22 @@ def test_faulty_vocabularies(tmp_path, content, message):
 
 
 @pytest.mark.parametrize(
-    ("kind", "spelled"),
+    ("kind", "template"),
     [("SentencePiece's", "▁{}"), ("byte-level BPE's", "Ġ{}"), ("BPE's", "{}</w>")],
 )
-def test_pieces_of_another_kind_of_tokenizer(kind, spelled):
-    pieces = [*vocabulary.SPECIAL_TOKENS, *map(spelled.format, "abc"), *"abc"]
+def test_non_wordpiece_vocabulary_raises_error(kind, template):
+    pieces = [*vocabulary.SPECIAL_TOKENS, *map(template.format, "abc"), *"abc"]
     message = (
         f"Vocabulary m: expected WordPiece, got 3 of 11 pieces that are {kind}, such as .*. Use "
         "the model's own tokenizer, and pass its ids to the model"
     )
     with pytest.raises(ValueError, match=message):
         vocabulary.check_is_wordpiece(pieces, "m")
-    # Some Maltese words start this way; multilingual vocabularies have the marks separately.
+    # Some Maltese words start this way, and multilingual vocabularies contain the marks.
     vocabulary.check_is_wordpiece([*pieces, "##a", "##b", "##c"], "m")
 
 
-def test_learned_by_hand():
+def test_learned_vocabulary_matches_hand_computation():
     # Letters: w 7, l 5, o 5, e 2, s 2, r 1 (dropped); "!" 2, "," 1 (dropped). Pairs: "l ##o" and
     # "##o ##w" 5 each, so the lower id decides: "##w" is before "l". Then "low" (5), and of the
     # pairs with 2 "low ##e" or "##e ##s", again by id.
@@ -111,7 +111,7 @@ def test_learned_by_hand():
     assert vocab[16:] == ["lo", "low", "##es", "lowes"]
 
 
-def test_special_tokens_in_the_text_are_ordinary_words():
+def test_special_tokens_in_text_are_learned_as_words():
     vocab = learn_vocabulary(["[MASK] [CLS] ##mask"] * 50, vocab_size=100)
     assert vocab[:5] == SPECIALS
     assert {"mask", "cls", "[", "]", "#"} <= set(vocab)
@@ -124,7 +124,7 @@ def test_case_accents_and_chinese():
     assert "ete" in lower and not any("é" in p or "E" in p for p in lower[5:])
     cased = learn_vocabulary(lines, vocab_size=50, do_lower_case=False)
     assert {"Été", "été", "ÉTÉ"} <= set(cased)
-    # A Chinese character is a separate word, without pairs and a continuing form.
+    # A Chinese character is a separate word, with no merges and no "##" form.
     assert {"東", "京"} <= set(lower) and not {"東京", "##京", "##東"} & set(lower)
 
 
@@ -145,7 +145,7 @@ def test_size_limit_and_coverage(monkeypatch):
     assert "z" not in learn_vocabulary(rare, 50, min_frequency=4)
 
 
-def test_words_that_the_tokenizer_does_not_read_teach_nothing():
+def test_words_above_length_limit_are_not_learned():
     lines = ["low lower lowest 東京 東京"] * 3
     long_words = ["xy" * 101, "É" * 201, "q" * (1 << 18)]
     others = ["東" * 300, "xy" * 100, f"{'x' * 150}.{'y' * 150}"]  # words of up to 200 characters
@@ -154,12 +154,12 @@ def test_words_that_the_tokenizer_does_not_read_teach_nothing():
     assert any("xyxy" in piece for piece in vocab)
 
 
-def test_long_lines_are_few_at_a_time():
+def test_group_items_limits_count_and_size():
     batches = group_items(["abc", "de", "fghijk", "l", "m", "n"], len, max_items=2, max_size=5)
     assert [*batches] == [["abc", "de"], ["fghijk"], ["l", "m"], ["n"]]
 
 
-def test_iterators_lists_and_streams_agree():
+def test_iterator_list_and_stream_give_equal_vocabularies():
     lines = [f"the {word} of a {word}er" for word in ("sun", "moon", "star", "sky")] * 3000
 
     class Stream:
@@ -183,7 +183,7 @@ def test_iterators_lists_and_streams_agree():
         ({"lines": ["", " \t\u3000", "\x00"]}, "Cannot learn a vocabulary: every line"),
     ],
 )
-def test_learning_refuses(arguments, message):
+def test_invalid_learning_arguments_raise_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         learn_vocabulary(**{"lines": ["some text"], **arguments})
 
@@ -199,8 +199,8 @@ print(len(vocab), digest)
 
 
 @pytest.mark.slow
-def test_every_process_learns_the_same():
-    # Counts are repeated many times, so that ties broken by hash order would show.
+def test_learning_is_deterministic_across_processes():
+    # Many words have equal counts, so breaking ties by hash order would change the result.
     one, other = (run_python(LEARN).stdout for _ in range(2))
     assert one == other and one.startswith("150 ")
 
@@ -225,14 +225,14 @@ CASED = BertTokenizer([*SPECIALS, *LETTERS], do_lower_case=False)
         ("Мой ёж ещё спит.", None),
     ],
 )
-def test_marks_that_lower_casing_strips_are_told_where_nothing_has_a_capital(text, examples):
+def test_note_about_stripped_marks_in_caseless_text(text, examples):
     note = marks_note(from_documents([[text]]))
     assert (note is None) if examples is None else (examples in note)
     assert examples is None or note.endswith("pass --do_lower_case=false.")
 
 
 @pytest.mark.parametrize(
-    "texts, tokenizer, told",
+    "texts, tokenizer, expected",
     [
         (["A plain test. " * 10, "Ünaccented"], UNCASED, None),
         (["a b " * 49 + "z"], UNCASED, None),  # one of 99 words
@@ -247,18 +247,16 @@ def test_marks_that_lower_casing_strips_are_told_where_nothing_has_a_capital(tex
         (["a 猫 狗"], UNCASED, "such as 猫, 狗: it lacks 猫, 狗."),
     ],
 )  # fmt: skip
-def test_more_unknown_words_than_one_in_fifty_are_told_with_the_likely_cause(
-    texts, tokenizer, told
-):
+def test_note_about_unknown_words_states_likely_cause(texts, tokenizer, expected):
     note = unknown_note(texts, tokenizer)
-    assert (note is None) if told is None else (told in note)
+    assert (note is None) if expected is None else (expected in note)
 
 
 def _lines(documents, **rows):
     return describe_rows(from_documents(documents), UNCASED, RowOptions(**rows))[1:]
 
 
-def test_documents_of_one_sentence_and_whole_words_of_chinese_are_told():
+def test_notes_about_single_sentences_and_chinese_whole_words():
     single = [[f"the letter {letter}"] for letter in "abcdeghi"]
     (line,) = _lines(single)
     assert line == (
@@ -271,7 +269,7 @@ def test_documents_of_one_sentence_and_whole_words_of_chinese_are_told():
     assert chinese.startswith("Whole-word masking has no effect on Chinese text")
 
 
-def test_copies_of_documents_are_told():
+def test_note_about_duplicate_documents():
     documents = [[f"a {letter} {other}."] * 9 for letter in "abcd" for other in "abcde"]
     assert not [line for line in _lines(documents) if "copies" in line]
     assert _lines(documents + documents[:4])[0] == (
@@ -283,16 +281,18 @@ def test_copies_of_documents_are_told():
 
 
 @pytest.mark.parametrize(
-    ("marked", "told"),
+    ("marked", "expected"),
     [("<p class='x'>a</p>", "<p class='x'>"), ("a &amp; b", "&amp;"), ("a <b", ""), ("AT&T;", "")],
 )
-def test_marks_of_html_are_told(marked, told):
+def test_note_about_html_markup(marked, expected):
     note = markup_note([marked] * 3 + ["plain"] * 97)
-    assert (note is None) if not told else (f"such as {told}, which is read as text" in note)
+    assert (
+        (note is None) if not expected else (f"such as {expected}, which is read as text" in note)
+    )
     assert markup_note([marked] * 2 + ["plain"] * 98) is None
 
 
-def test_a_cased_vocabulary_on_lower_cased_text_is_told():
+def test_note_about_cased_vocabulary_on_lower_cased_text():
     cased = BertTokenizer([*SPECIALS, *LETTERS, "The"])
     lines = describe_rows(from_documents([["the top."] * 20] * 4), cased, RowOptions())
     assert lines[1] == (

@@ -12,7 +12,7 @@ VOCAB = [*SPECIAL_TOKENS, *WORDS]
 UNK, CLS = 1, 2
 
 
-def make_telling_vocabulary():
+def make_full_vocabulary():
     """Returns pieces for every normalized character, so that [UNK] does not hide differences.
 
     Only some of the many similar ideographs and Hangul syllables are included.
@@ -35,9 +35,9 @@ def tokenizer():
 
 
 @pytest.fixture(scope="module")
-def telling():
-    """Tokenizers with this vocabulary, and the ids of the definition."""
-    vocab = make_telling_vocabulary()
+def full_tokenizers():
+    """Cased and uncased tokenizers with the full vocabulary, and its ids for the definition."""
+    vocab = make_full_vocabulary()
     ids = {piece: index for index, piece in enumerate(vocab)}
     return {lower: BertTokenizer(vocab, lower) for lower in (True, False)}, ids
 
@@ -62,7 +62,7 @@ def test_examples(tokenizer):
     ]
 
 
-def test_attributes_and_a_vocabulary_file(tokenizer, tmp_path):
+def test_attributes_and_vocabulary_file(tokenizer, tmp_path):
     assert tokenizer.vocab == VOCAB and tokenizer.vocab_size == len(VOCAB) == 18
     special = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]
     assert [*special, tokenizer.mask_id] == [0, 1, 2, 3, 4]
@@ -77,8 +77,8 @@ def test_attributes_and_a_vocabulary_file(tokenizer, tmp_path):
 @pytest.mark.parametrize(
     ("count", "seed"), [(2000, 2), pytest.param(20000, 10, marks=pytest.mark.slow)]
 )
-def test_random_texts_equal_the_definition(telling, do_lower_case, count, seed):
-    tokenizers, ids = telling
+def test_random_texts_match_the_definition(full_tokenizers, do_lower_case, count, seed):
+    tokenizers, ids = full_tokenizers
     texts = definition.random_texts(count, seed)
     assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
 
@@ -92,8 +92,8 @@ def test_random_texts_equal_the_definition(telling, do_lower_case, count, seed):
     ids=lambda value: str(len(value)),
 )
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_every_code_point_equals_the_definition(telling, do_lower_case, codes):
-    tokenizers, ids = telling
+def test_every_code_point_matches_the_definition(full_tokenizers, do_lower_case, codes):
+    tokenizers, ids = full_tokenizers
     if codes is definition.TYPICAL_CODE_POINTS and not do_lower_case:
         codes = codes[::4]
     characters = filter(definition.is_assigned, map(chr, codes))
@@ -102,8 +102,8 @@ def test_every_code_point_equals_the_definition(telling, do_lower_case, codes):
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_both_ways_give_the_same_ids_and_offsets(telling, do_lower_case):
-    tokenizer = telling[0][do_lower_case]
+def test_fast_and_exact_paths_give_equal_ids_and_offsets(full_tokenizers, do_lower_case):
+    tokenizer = full_tokenizers[0][do_lower_case]
     texts = [*definition.random_texts(1500, seed=3), "a–b", "é\u0301\x00 \u0301x", "각각"]
     exact = tokenizer._tokenize_exactly(tf.constant(texts))
     outputs = tokenizer.tokenize_with_offsets(texts)
@@ -112,7 +112,7 @@ def test_both_ways_give_the_same_ids_and_offsets(telling, do_lower_case):
     assert tokenizer.tokenize(texts).to_list() == exact[0].to_list()
 
 
-def test_words_are_limited_by_characters_not_bytes():
+def test_word_length_limit_counts_characters_not_bytes():
     vocab = [*SPECIAL_TOKENS, "x", "##x", "ж", "##ж", "ก", "##ก", "😀", "##😀", "##e"]
     ids = {piece: index for index, piece in enumerate(vocab)}
     texts = [
@@ -125,7 +125,7 @@ def test_words_are_limited_by_characters_not_bytes():
     assert tokenizer.tokenize(["ж" * 200, "ж" * 201]).row_lengths().numpy().tolist() == [200, 1]
 
 
-def test_a_word_of_more_bytes_than_200_characters_have_takes_the_fast_way(monkeypatch):
+def test_overlong_words_use_the_fast_path(monkeypatch):
     vocab = [*SPECIAL_TOKENS, "x", "##x", "é", "😀"]
     tokenizer = BertTokenizer(vocab, do_lower_case=False)
     texts = [f" {letter * 801}, x" for letter in ("x", "é", "😀", "x\u0301")]
@@ -133,11 +133,11 @@ def test_a_word_of_more_bytes_than_200_characters_have_takes_the_fast_way(monkey
     exact = [output.to_list() for output in tokenizer._tokenize_exactly(tf.constant(texts))]
     assert expected == exact
     assert_equal_to_definition(tokenizer, {piece: i for i, piece in enumerate(vocab)}, texts)
-    monkeypatch.setattr(tokenizer, "_replace_ambiguous", None)  # eagerly it would be called
+    monkeypatch.setattr(tokenizer, "_replace_ambiguous", None)  # the exact path would call it
     assert tokenizer.tokenize(texts).to_list() == expected[0]
 
 
-def test_special_tokens_never_come_from_text(tokenizer):
+def test_text_never_yields_special_tokens(tokenizer):
     texts = ["[CLS]", "[MASK] [SEP]", "[PAD]", "##[MASK]", "[ MASK ]", "##x [unk]", "cls"]
     found = set(tokenizer.tokenize(texts).flat_values.numpy().tolist())
     assert not found & {0, 2, 3, 4}
@@ -168,14 +168,14 @@ def test_offsets(tokenizer):
         ["hello\u0301", "中\ufeff", "!"],
         ["ΑΣ", ",", "é" * 201 + "\u0301", "Σ"],
     ]
-    # Into ill-formed text.
+    # Offsets into invalid UTF-8.
     ids, starts, ends = tokenizer.tokenize_with_offsets([b"\xffhel\xe4\xb8lo \x80", "ΑΣ".encode()])
     assert ids.to_list() == [[8], [14]]
     assert starts.to_list() == [[1], [0]] and ends.to_list() == [[8], [4]]
 
 
-def test_private_characters_are_letters_and_ill_formed_bytes_are_passed_over_both_ways(telling):
-    tokenizers, ids = telling
+def test_private_use_characters_are_letters_and_invalid_bytes_are_ignored(full_tokenizers):
+    tokenizers, ids = full_tokenizers
     assert_equal_to_definition(tokenizers[True], ids, ["a\ue000b \ue000", "\U00100000,a"])
     texts = [b"a\xffb", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98x", b"\xed\xa0\x80y", b"\xc0\xafz"]
     texts += [text + "Σ".encode() for text in texts]  # for the exact path
@@ -184,7 +184,7 @@ def test_private_characters_are_letters_and_ill_formed_bytes_are_passed_over_bot
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", "", ""]])
-def test_no_text(tokenizer, texts):
+def test_empty_texts(tokenizer, texts):
     outputs = tokenizer.tokenize_with_offsets(texts)
     assert [output.to_list() for output in outputs] == [[[]] * len(texts)] * 3
     assert tokenizer.tokenize(texts).shape == (len(texts), None)
@@ -202,12 +202,12 @@ RESHAPE = "Reshape it to a vector; put a single string into a list."
         ("tokenize", [1, 2], rf"{EXPECTED}, got \[1, 2\]\.$"),
     ],
 )
-def test_refuses_what_is_no_vector(tokenizer, method, value, message):
+def test_non_vector_input_raises_error(tokenizer, method, value, message):
     with pytest.raises(ValueError, match=message):
         getattr(tokenizer, method)(value)
 
 
-def test_refuses_pieces_that_the_operation_cannot_hold():
+def test_too_long_piece_raises_error():
     message = "Piece 5 of the vocabulary, 'กก.*: expected at most 256 bytes, got 300. Remove or"
     with pytest.raises(ValueError, match=message):
         BertTokenizer([*SPECIAL_TOKENS, "ก" * 100])

@@ -1,4 +1,4 @@
-"""Indexes: built in parallel, saved, and read by later versions and other processes."""
+"""Block indexes: building in parallel, saving, loading and invalidation."""
 
 import concurrent.futures
 import gzip
@@ -24,13 +24,13 @@ def open_index(folder, cache=None, reading=READING, progress=None):
     return corpus_index.open_index(files, reading, cache and str(cache), progress)
 
 
-def assert_equal(first, second, but_for=()):
+def assert_equal(first, second, except_fields=()):
     assert first.formats == second.formats
     for part in ("blocks", "table"):
         for name, value in vars(getattr(first, part)).items():
             other = getattr(getattr(second, part), name)
             assert type(value) is type(other)
-            if name not in but_for:
+            if name not in except_fields:
                 np.testing.assert_array_equal(value, other, name)
 
 
@@ -51,7 +51,7 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
-def test_blocks_are_what_the_definition_reads(folder, tmp_path):
+def test_index_describes_the_documents_of_its_blocks(folder, tmp_path):
     index = open_index(folder, tmp_path / "cache")
     assert index.formats == ("google", "jsonl")
     assert np.bincount(index.blocks.block_files).tolist() == [10, 1, 10, 20, 20]
@@ -65,51 +65,51 @@ def test_blocks_are_what_the_definition_reads(folder, tmp_path):
     ]
     assert np.diff(index.table.block_splits).tolist() == [*map(len, read)]
     assert len(index.table.num_bytes) == 40 + 14 + 40 + 60 + 60
-    # The paragraphs of JSON lines are counted before they are split.
+    # JSON lines are counted before their paragraphs are split into sentences.
     texts = [text.replace(b"it.\nIt", b"it. It") for block in read for text in block]
     assert index.table.num_bytes.tolist() == [*map(len, texts)]
     prints = corpus.fingerprint_texts(texts).numpy()
     assert index.table.fingerprints.tolist() == prints.tolist()
 
 
-def test_a_file_in_parallel_is_as_in_order(tmp_path, monkeypatch):
+def test_parallel_indexing_equals_sequential_indexing(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text(GOOGLE)
     count, order = corpus.count_text, []
-    first_waits = threading.Event()
+    second_block_done = threading.Event()
 
-    def late(text, text_format):
+    def count_first_block_last(text, text_format):
         """Finishes the first block last."""
         if text.startswith(b"This is 0."):
-            first_waits.wait(10)
+            second_block_done.wait(10)
         found = count(text, text_format)
         order.append(text)
         if len(order) == 2:
-            first_waits.set()
+            second_block_done.set()
         return found
 
     expected = open_index(path)
-    monkeypatch.setattr(corpus_index, "count_text", late)
+    monkeypatch.setattr(corpus_index, "count_text", count_first_block_last)
     monkeypatch.setattr(corpus_index, "usable_cores", lambda: 3)
     assert_equal(open_index(path), expected)
     assert order[0] != GOOGLE.encode()[: len(order[0])]
 
 
 @pytest.fixture
-def read(monkeypatch):
+def read_files(monkeypatch):
     """Names of the files that are read."""
     names, open_file = [], text_bytes.open_bytes
 
-    def counted(path):
+    def recording_open(path):
         if "/cache/" not in path:
             names.append(os.path.basename(path))
         return open_file(path)
 
-    monkeypatch.setattr(text_bytes, "open_bytes", counted)
+    monkeypatch.setattr(text_bytes, "open_bytes", recording_open)
     return names
 
 
-def _behind_its_time(folder):
+def _change_preserving_times(folder):
     path = folder / "1.txt"
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
     path.write_text(GOOGLE.replace("This is 20.", "That is 20."))
@@ -119,25 +119,25 @@ def _behind_its_time(folder):
 @pytest.mark.parametrize(
     "change",
     [
-        _behind_its_time,
+        _change_preserving_times,
         lambda folder: (folder / "2.txt.gz").unlink(),
         lambda folder: (folder / "0.txt").write_text("New.\n"),
     ],
-    ids=["content", "gone", "new"],
+    ids=["content", "deleted", "new"],
 )
-def test_an_index_is_of_the_files_as_they_are(folder, tmp_path, read, change):
+def test_index_is_rebuilt_if_files_change(folder, tmp_path, read_files, change):
     first = open_index(folder, tmp_path / "cache")
-    read.clear()
+    read_files.clear()
     assert_equal(open_index(folder, tmp_path / "cache"), first)
-    assert not read
+    assert not read_files
     change(folder)
     index = open_index(folder, tmp_path / "cache")
-    assert set(read) == {path.name for path in folder.iterdir()}
+    assert set(read_files) == {path.name for path in folder.iterdir()}
     fresh = open_index(folder, tmp_path / "other" / "cache")
-    assert_equal(index, fresh, but_for=("files",))
+    assert_equal(index, fresh, except_fields=("files",))
 
 
-def test_many_small_indexes_are_joined_as_they_come(folder, tmp_path, monkeypatch):
+def test_pending_indexes_are_merged_at_limit(folder, tmp_path, monkeypatch):
     expected = open_index(folder, tmp_path / "cache")
     monkeypatch.setattr(corpus_index, "_MAX_PENDING_INDEXES", 2)
     index = open_index(folder, tmp_path / "other")
@@ -145,7 +145,7 @@ def test_many_small_indexes_are_joined_as_they_come(folder, tmp_path, monkeypatc
     np.testing.assert_array_equal(index.blocks.block_files, expected.blocks.block_files)
 
 
-def test_processes_may_make_an_index_at_once(folder, tmp_path):
+def test_concurrent_index_creation(folder, tmp_path):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda _: open_index(folder, tmp_path / "cache"), range(4)))
     for index in made:
@@ -154,7 +154,7 @@ def test_processes_may_make_an_index_at_once(folder, tmp_path):
     assert not [name for name in names if name.endswith(".tmp")] and len(names) == 1 + 3
 
 
-def test_space_is_asked_for_what_is_packed(folder, tmp_path, monkeypatch):
+def test_insufficient_disk_space_for_packed_files_raises_error(folder, tmp_path, monkeypatch):
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     needed = sizes["3.txt.gz"] + sizes["4.jsonl"] // 2 + sizes["5.jsonl.gz"]
     usage = shutil.disk_usage(tmp_path)
@@ -166,14 +166,14 @@ def test_space_is_asked_for_what_is_packed(folder, tmp_path, monkeypatch):
         open_index(folder, tmp_path / "other")
 
 
-def test_fingerprints_stay_the_same_for_ever():
+def test_fingerprints_do_not_change_between_versions():
     expected = [935866395755577359, 4312544572758382873]
     assert corpus.fingerprint_texts(["One.\nZwei.", "Größe."]).numpy().tolist() == expected
-    counted = corpus.count_text("One.\nZwei.\n\nGröße.\n".encode(), "google")
-    assert [array.tolist() for array in counted] == [[10, 8], expected]
+    counts = corpus.count_text("One.\nZwei.\n\nGröße.\n".encode(), "google")
+    assert [array.tolist() for array in counts] == [[10, 8], expected]
 
 
-def test_an_index_that_does_not_hold_is_not_used(tmp_path):
+def test_damaged_or_outdated_index_is_not_loaded(tmp_path):
     path, text = tmp_path / "index.npz", tmp_path / "a.txt"
     text.write_text("One.\nTwo.\n\nThree.\n\nOne.\nTwo.\n\n\n\nOne. Two.\n")
     files = corpus_files.find_files(str(text))
@@ -188,11 +188,11 @@ def test_an_index_that_does_not_hold_is_not_used(tmp_path):
     for change in (lambda: text.write_text("Another size."), text.unlink):
         change()
         assert corpus_index.load_index(str(path)) is None
-        # Files that were just described are not described again.
+        # `files` that the caller passes are not checked again.
         assert corpus_index.load_index(str(path), files) is not None
 
 
-def test_what_is_packed_is_found_beside_an_index_that_moved(tmp_path):
+def test_moved_cache_folder_is_reused(tmp_path):
     source = tmp_path / "a.jsonl"
     source.write_text('{"text": "One. Two."}\n{"text": "Three."}\n')
     made = sources.open_corpus(str(source), cache_dir=str(tmp_path / "one"))
@@ -204,7 +204,7 @@ def test_what_is_packed_is_found_beside_an_index_that_moved(tmp_path):
     assert moved.fingerprint == made.fingerprint
 
 
-def test_the_key_depends_on_everything(monkeypatch):
+def test_index_path_depends_on_files_block_size_and_formats(monkeypatch):
     path = corpus_index.index_path("c", "parts", 1)
     assert path == corpus_index.index_path("c", "parts", 1)
     assert path != corpus_index.index_path("c", "parts", 2)

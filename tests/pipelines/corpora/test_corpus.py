@@ -14,7 +14,7 @@ def numbered(n):
     return [[f"Document {i}.", "The end."][: 1 + i % 2] for i in range(n)]
 
 
-def test_fingerprint_is_of_text_order_and_blocks():
+def test_fingerprint_depends_on_text_order_and_blocks():
     base = sources.from_documents(numbered(20), block_bytes=30)
     assert base.fingerprint == sources.from_documents(numbered(20), block_bytes=30).fingerprint
     assert len(base.fingerprint) == 32
@@ -33,13 +33,13 @@ def test_held_out_documents_partition_the_corpus():
     corpus = sources.from_documents(documents, block_bytes=300)
     train, held_out = corpus.split_held_out(0.1)
     assert documents_of(corpus) == documents
-    kept, left_out = documents_of(train), documents_of(held_out)
-    held = {tuple(document) for document in left_out}
+    kept, held_out_documents = documents_of(train), documents_of(held_out)
+    held = {tuple(document) for document in held_out_documents}
     assert kept == [document for document in documents if tuple(document) not in held]
-    assert left_out == [document for document in documents if tuple(document) in held]
-    assert 15 <= len(left_out) <= 25
+    assert held_out_documents == [document for document in documents if tuple(document) in held]
+    assert 15 <= len(held_out_documents) <= 25
     assert held_out.num_blocks < corpus.num_blocks
-    assert documents_of(held_out, in_graph=True) == left_out
+    assert documents_of(held_out, in_graph=True) == held_out_documents
 
 
 def test_held_out_documents_do_not_depend_on_order_or_blocks():
@@ -52,15 +52,15 @@ def test_held_out_documents_do_not_depend_on_order_or_blocks():
 
 
 @pytest.mark.parametrize(
-    ("size", "fraction", "most", "expected"),
+    ("size", "fraction", "max_documents", "expected"),
     [(2, 0.01, 9, 1), (3, 0.01, 9, 1), (4, 0.01, 9, 2), (1000, 0.1, 9, 9), (10, 0.5, 9, 5)],
 )
-def test_how_many_are_held_out(size, fraction, most, expected):
-    train, held_out = sources.from_documents(numbered(size)).split_held_out(fraction, most)
+def test_number_of_held_out_documents(size, fraction, max_documents, expected):
+    train, held_out = sources.from_documents(numbered(size)).split_held_out(fraction, max_documents)
     assert (train.num_documents, held_out.num_documents) == (size - expected, expected)
 
 
-def test_a_part_can_be_divided_again():
+def test_split_can_be_split_again():
     train, held_out = sources.from_documents(numbered(100)).split_held_out(0.2)
     rest, second = train.split_held_out(0.25)
     assert (rest.num_documents, second.num_documents) == (60, 20)
@@ -68,7 +68,7 @@ def test_a_part_can_be_divided_again():
     assert not {*map(tuple, documents_of(second))} & {*map(tuple, documents_of(held_out))}
 
 
-def test_texts_with_many_copies_are_passed_over():
+def test_texts_with_many_copies_are_not_held_out():
     documents = [["The same."]] * 500 + numbered(4)
     train, held_out = sources.from_documents(documents).split_held_out(0.001)
     assert held_out.num_documents == 2
@@ -80,38 +80,38 @@ def test_texts_with_many_copies_are_passed_over():
 
 
 @pytest.mark.parametrize("documents", [[["One."]], [["One."], ["One."]]])
-def test_one_text_cannot_be_divided(documents):
+def test_single_text_is_not_split(documents):
     corpus = sources.from_documents(documents)
     assert corpus.split_held_out() == (corpus, None)
 
 
-@pytest.mark.parametrize(("fraction", "most"), [(0, 1), (1.0, 1), (0.5, 0)])
-def test_shares_must_be_shares(fraction, most):
+@pytest.mark.parametrize(("fraction", "max_documents"), [(0, 1), (1.0, 1), (0.5, 0)])
+def test_invalid_fraction_raises_error(fraction, max_documents):
     corpus = sources.from_documents(numbered(3))
     message = (
         "^Expected a fraction between 0 and 1 and at least one document, got "
-        f"fraction={fraction} and max_documents={most}"
+        f"fraction={fraction} and max_documents={max_documents}"
     )
     with pytest.raises(ValueError, match=message):
-        corpus.split_held_out(fraction, most)
+        corpus.split_held_out(fraction, max_documents)
 
 
-def test_streams_sentences():
+def test_sentences_are_streamed():
     documents = numbered(400)
     corpus = sources.from_documents(documents, block_bytes=100)
-    everything = [line for document in documents for line in document]
-    sentences = corpus.sentences()
-    assert list(sentences) == everything == list(sentences)  # a vocabulary is learned in two passes
-    some = list(corpus.sentences(limit_bytes=2000))
-    size = sum(map(len, some))
+    all_lines = [line for document in documents for line in document]
+    stream = corpus.sentences()
+    assert list(stream) == all_lines == list(stream)  # learning a vocabulary needs two passes
+    limited = list(corpus.sentences(limit_bytes=2000))
+    size = sum(map(len, limited))
     assert 2000 <= size < 2020
-    assert set(some) < set(everything)
-    # From blocks all over the corpus.
-    numbers = [int(line.split()[1].strip(".")) for line in some if line.startswith("Doc")]
+    assert set(limited) < set(all_lines)
+    # The lines come from blocks in all parts of the corpus.
+    numbers = [int(line.split()[1].strip(".")) for line in limited if line.startswith("Doc")]
     assert np.histogram(numbers, 4, (0, 400))[0].min() > 10
 
 
-def test_a_changed_file_is_noticed(tmp_path):
+def test_changed_file_raises_error(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("One.\n\nTwo.\n\n")
     corpus = sources.open_corpus(str(path), input_format="google")
@@ -132,20 +132,20 @@ def test_bytes_per_block():
     assert part.bytes_per_block.tolist() == [1]
 
 
-def test_the_smallest_fingerprints_are_those_of_a_sort(monkeypatch):
-    """The same if copies fill the candidates."""
+def test_smallest_matches_sorting(monkeypatch):
+    """Also if copies fill all candidates."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         prints = rng.integers(rng.integers(1, 300), size=rng.integers(1, 200))
         wanted = int(rng.integers(1, 20))
-        looked_at = corpus._smallest(prints, wanted).tolist()
+        found = corpus._smallest(prints, wanted).tolist()
         with monkeypatch.context() as patched:
             patched.setattr(corpus, "_CANDIDATE_FACTOR", 1000)
-            assert looked_at == corpus._smallest(prints, wanted).tolist()
+            assert found == corpus._smallest(prints, wanted).tolist()
 
 
-def test_no_graph_grows_with_the_corpus(tmp_path):
-    """For plain and gzip files, and for documents in memory."""
+def test_graph_size_does_not_depend_on_corpus_size(tmp_path):
+    """Checks plain and gzip files, and documents in memory."""
     sizes = []
     for size in (1000, 2000):  # tensors of a hundred elements are constants
         folder = tmp_path / str(size)
@@ -162,5 +162,5 @@ def test_no_graph_grows_with_the_corpus(tmp_path):
         reads = [tf.function(one, [tf.TensorSpec([], tf.int64)], autograph=False) for one in parts]
         graphs = [one.get_concrete_function().graph.as_graph_def() for one in reads]
         sizes.append([graph.ByteSize() for graph in graphs])
-    # Except for the digits of numbers.
+    # The sizes differ only by the digits of numbers.
     np.testing.assert_allclose(*sizes, atol=500)

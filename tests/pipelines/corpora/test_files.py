@@ -29,7 +29,7 @@ def names(folder, inputs):
     return [file.path.removeprefix(f"{folder}/") for file in corpus_files.find_files(inputs)]
 
 
-def test_finds_files_in_order_each_once(folder):
+def test_find_files_returns_unique_files_in_order(folder):
     found = names(folder, f"{folder}/c.md, {folder}/*.txt,{folder}/a.txt")
     assert found == ["c.md", "a.txt", "b.txt"]
     assert names(folder, [f"{folder}/sub", f"{folder}/?.md"]) == ["sub/d.txt", "c.md"]
@@ -39,14 +39,14 @@ def test_finds_files_in_order_each_once(folder):
     assert names(folder, f"{folder}/x[1].txt") == ["x[1].txt"]
 
 
-def test_a_file_counts_once_by_whatever_name(folder, monkeypatch):
+def test_file_is_found_once_for_all_its_names(folder, monkeypatch):
     (folder / "link.txt").symlink_to(folder / "a.txt")
     monkeypatch.chdir(folder)
     found = [file.path for file in corpus_files.find_files(f"a.txt,./a.txt,file://{folder}/*.txt")]
     assert found == ["a.txt", f"file://{folder}/b.txt"]
 
 
-def test_links_that_lead_round_are_walked_once(folder):
+def test_cyclic_links_are_followed_once(folder):
     (folder / "sub" / "up").symlink_to(folder)
     (folder / "again").symlink_to(folder / "sub")
     assert names(folder, str(folder)) == ["a.txt", "again/d.txt", "b.txt", "c.md"]
@@ -55,14 +55,14 @@ def test_links_that_lead_round_are_walked_once(folder):
     ]
 
 
-GIVE_PATHS = "Pass comma-separated paths or glob patterns of text files."
+PASS_PATHS = "Pass comma-separated paths or glob patterns of text files."
 
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ("{0}/a.txt,{0}/*.tex", f"No file matches '{{0}}/*.tex'. {GIVE_PATHS}"),
-        ("/no/such/folder/*", f"No file matches '/no/such/folder/*'. {GIVE_PATHS}"),
+        ("{0}/a.txt,{0}/*.tex", f"No file matches '{{0}}/*.tex'. {PASS_PATHS}"),
+        ("/no/such/folder/*", f"No file matches '/no/such/folder/*'. {PASS_PATHS}"),
         ("{0}/**/*.txt",
          "{0}/**/*.txt: ** is not supported. Pass the folder, which is searched recursively."),
         (" , ", "The input contains no paths. Pass paths or globs of text files, with commas."),
@@ -70,12 +70,12 @@ GIVE_PATHS = "Pass comma-separated paths or glob patterns of text files."
          "All files of the input {0}/empty.txt are empty. Pass files that contain text."),
     ],
 )  # fmt: skip
-def test_says_what_is_nothing(folder, inputs, message):
+def test_input_without_files_or_text_raises_error(folder, inputs, message):
     with pytest.raises(ValueError, match=re.escape(message.format(folder))):
         corpus_files.find_files(inputs.format(folder))
 
 
-def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
+def test_inflate_small_matches_tensorflow(tmp_path):
     def inflate(data, limit=100):
         path = tmp_path / "text.gz"
         path.write_bytes(data)
@@ -91,7 +91,7 @@ def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
             inflate(damaged)
 
 
-def test_bytes_that_are_no_utf8_are_converted_or_no_text():
+def test_invalid_utf8_error_states_remedy():
     for text, remedy in (
         (b"caf\xe9", r"Convert the file, for example with iconv\."),
         (b"\0\xe9", "It contains zero bytes, as binary files do. Use a text file."),
@@ -131,7 +131,7 @@ UTF_16 = (
     'encoded as UTF-16 or UTF-32. Save it as UTF-8 (in Excel "CSV UTF-8"), or run '
     "iconv -f UTF-16 -t UTF-8."
 )
-NO_TEXT = [
+NOT_TEXT = [
     (b"PK\x03\x04 a workbook", "a zip archive or an Office file (.xlsx, .docx). Unpack it, save a "
      'workbook as "CSV UTF-8", or save a document as plain text.'),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office file (.xls, .doc). Save a workbook as "
@@ -162,8 +162,8 @@ NO_TEXT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "message"), NO_TEXT)
-def test_a_file_that_begins_as_no_text_does_is_named(tmp_path, content, message):
+@pytest.mark.parametrize(("content", "message"), NOT_TEXT)
+def test_known_binary_format_is_named_in_error(tmp_path, content, message):
     path = tmp_path / "a.txt"
     path.write_bytes(content)
     for read in (corpus_of, lambda path: list(read_lines(path)), read_json_document):
@@ -175,11 +175,19 @@ def corpus_of(path):
     return sources.open_corpus(path, cache_dir=f"{path}-cache")
 
 
-ALMOST = ("PARIS", "PAR1\tF2R", "BZh9 is gzip's rival.", "<htmlx>", "<p>So.</p>", "7z", "%PDF")
+SIMILAR_TEXTS = (
+    "PARIS",
+    "PAR1\tF2R",
+    "BZh9 is gzip's rival.",
+    "<htmlx>",
+    "<p>So.</p>",
+    "7z",
+    "%PDF",
+)
 
 
-@pytest.mark.parametrize("text", [*ALMOST, "GIF8", "x" * 257 + "ustar"])
-def test_a_text_that_begins_almost_so_is_one(tmp_path, text):
+@pytest.mark.parametrize("text", [*SIMILAR_TEXTS, "GIF8", "x" * 257 + "ustar"])
+def test_text_that_resembles_binary_format_is_read(tmp_path, text):
     path = tmp_path / "a.txt"
     for content in (text.encode(), gzip.compress(text.encode())):
         path.write_bytes(content)
@@ -187,7 +195,7 @@ def test_a_text_that_begins_almost_so_is_one(tmp_path, text):
         assert list(read_lines(str(path))) == [(1, text)]
 
 
-def test_space_is_asked_for_first(tmp_path, monkeypatch):
+def test_insufficient_disk_space_raises_error(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=3_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     corpus_files.check_space(str(tmp_path), 3_000_000, "text")

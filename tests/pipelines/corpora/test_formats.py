@@ -83,7 +83,7 @@ PARAGRAPHS_TEXT = "One. Two.\nThree.\n\nFour。Five。\nSix\n\n\n\u200b\n\n"
 PARAGRAPHS = [["One.", "Two.", "Three."], ["Four。", "Five。", "Six"]]
 
 
-def decoded(documents):
+def decode_documents(documents):
     return [[line.decode() for line in document] for document in documents.to_list()]
 
 
@@ -96,7 +96,7 @@ def decoded(documents):
         ("paragraphs", PARAGRAPHS_TEXT, PARAGRAPHS),
     ],
 )
-def test_parses(text_format, text, expected):
+def test_parse(text_format, text, expected):
     texts = [
         start + text.replace("\n", newline)
         for start in ("", "\ufeff")
@@ -105,16 +105,16 @@ def test_parses(text_format, text, expected):
     parse = functools.partial(corpus_formats.parse, text_format=text_format)
     mapped = tf.autograph.experimental.do_not_convert(parse)
     for found in (*map(parse, texts), *tf.data.Dataset.from_tensor_slices(texts).map(mapped)):
-        assert decoded(found) == expected
+        assert decode_documents(found) == expected
     for white in ("", "\n \n\r\n", "\ufeff", " \u3000\u200b\n"):
         documents = parse(tf.constant(white))
         assert documents.to_list() == [] and documents.row_splits.numpy().tolist() == [0]
 
 
-def test_wiki_text_before_the_first_line_of_a_document_is_one():
+def test_wiki_text_before_first_doc_line_is_a_document():
     text = 'rest of one.\n</doc>\n<doc id="2">\nDogs\n\nThey bark.\n</doc>\n'
     documents = corpus_formats.parse(tf.constant(text), "wikiextractor")
-    assert decoded(documents) == [["rest of one."], ["They bark."]]
+    assert decode_documents(documents) == [["rest of one."], ["They bark."]]
 
 
 WRAPPED = "The rain had stopped, and\nthe town awoke. It was\nlate in the year of our\nlord.\n\n"
@@ -140,12 +140,12 @@ ONE_LINE_PARAGRAPHS = "It rained. We stayed in.\n\nThe sun shone.\n\nWe went. He
         ("a.txt", "", "prose"),
     ],
 )
-def test_detects(path, head, expected):
+def test_detect_format(path, head, expected):
     assert corpus_formats.detect_format(path, head) == expected
 
 
-# One case per line: its sentences are joined by a blank to create the input.
-TABLE = [
+# One case per line: its sentences, joined by spaces, are the input.
+SENTENCE_CASES = [
     # Ordinary ends.
     ["It rained.", "We stayed."],
     ["Did it?", "Yes!", "It did."],
@@ -197,8 +197,8 @@ TABLE = [
 ]
 
 
-# Ideographic full stops need no blank.
-CHINESE = [
+# No space follows an ideographic full stop.
+CHINESE_CASES = [
     ("他來了。她走了！真的嗎？", ["他來了。", "她走了！", "真的嗎？"]),
     ("他說：「走。」她走了。", ["他說：「走。」", "她走了。"]),
     ("有3.5米。　好。", ["有3.5米。", "好。"]),
@@ -213,14 +213,16 @@ def split_sentences(texts):
     return tf.ragged.boolean_mask(lines, lines.with_values(lines.values != ""))
 
 
-def test_line_breaks_end_sentences_whatever_stands_before_them():
+def test_line_breaks_always_end_sentences():
     text = "A heading\nMr.\r\nSmith came.\r\rHe left. \n\n"
     expected = [[b"A heading", b"Mr.", b"Smith came.", b"He left."], []]
     assert split_sentences(tf.constant([text, " \t"])).to_list() == expected
 
 
-def test_splits_where_a_reader_would_at_once_and_in_a_graph():
-    texts, cases = zip(*[(" ".join(case), case) for case in TABLE], *CHINESE, strict=True)
+def test_sentences_are_split_correctly_eagerly_and_in_graph():
+    texts, cases = zip(
+        *[(" ".join(case), case) for case in SENTENCE_CASES], *CHINESE_CASES, strict=True
+    )
     mapped = tf.data.Dataset.from_tensor_slices([*texts]).map(
         lambda text: split_sentences(text[tf.newaxis])[0]
     )
@@ -237,7 +239,7 @@ def test_splits_where_a_reader_would_at_once_and_in_a_graph():
     ]
 
 
-# Ends of documents and sentences, and similar text.
+# Document and sentence boundaries, and similar text.
 PIECES = (
     *("The", "a", "Mr", "Inc", "5", "IV", "J", ". ", "! ", "… ", '." ', ". “", "。", "é", "\u3000"),
     *("\n", "\n\n", "\n \n", "\r\n", "\f", "\x1e", "\n\x1e\n", "\n# ", "\n> ", "\n---\n", "\n|"),
@@ -245,8 +247,8 @@ PIECES = (
 )
 
 
-def test_a_text_has_the_same_documents_with_and_without_sentences():
-    """And contain the same text except for whitespace."""
+def test_documents_do_not_depend_on_sentence_splitting():
+    """The texts are also equal, except for whitespace."""
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
     def parsed(text):
@@ -287,11 +289,11 @@ def cut(text, text_format, block_bytes):
         (b"One.\n\nTwo.\n\n", "prose", 3, [b"One.\n\nTwo.\n\n"]),
     ],
 )
-def test_blocks_end_with_the_last_document_that_fits(text, text_format, block_bytes, expected):
+def test_blocks_end_at_last_document_that_fits(text, text_format, block_bytes, expected):
     assert cut(text, text_format, block_bytes) == expected
 
 
-def test_long_documents_are_cut_at_the_best_place_there_is(monkeypatch):
+def test_long_documents_are_cut_at_best_boundary(monkeypatch):
     monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 12)
     assert cut(b"One.\n\nTwo.\nThree.\n", "prose", 4) == [b"One.\n\n", b"Two.\nThree.\n"]
     assert cut(b"One two.\nThree.\n", "prose", 4) == [b"One two.\n", b"Three.\n"]
@@ -314,15 +316,17 @@ def test_json_lines_become_paragraphs():
 ARTICLE = "AT&amp;T sold &quot;5 &lt; 6&quot; [[mouse|mice]]{{note}}.<br>\n|line\nSo it&nbsp;did."
 
 
-def test_both_forms_of_wikiextractor_are_the_same_texts():
+def test_wikiextractor_json_and_xml_give_equal_texts():
     url = "http://example.org/wiki?curid=1"
     line = json.dumps({"id": "1", "url": url, "title": "Firm", "text": ARTICLE}).encode()
     document = f'<doc id="1" url="{url}" title="Firm">\nFirm\n\n{ARTICLE}\n\n</doc>\n'
     texts = corpus_formats.json_texts(io.BytesIO(line), "a", "text")
     written = b"".join(corpus_formats.paragraphs(texts))
     expected = [['AT&T sold "5 < 6" mice.', "So it did."]]
-    assert decoded(corpus_formats.parse(tf.constant(written), "paragraphs")) == expected
-    assert decoded(corpus_formats.parse(tf.constant(document), "wikiextractor")) == expected
+    assert decode_documents(corpus_formats.parse(tf.constant(written), "paragraphs")) == expected
+    assert (
+        decode_documents(corpus_formats.parse(tf.constant(document), "wikiextractor")) == expected
+    )
     hostile = {"url": url, "text": "[ [" * 200_000}  # takes minutes with backtracking
     texts = corpus_formats.json_texts(io.BytesIO(json.dumps(hostile).encode()), "a", "text")
     assert list(texts) == [hostile["text"]]
@@ -330,7 +334,7 @@ def test_both_forms_of_wikiextractor_are_the_same_texts():
     assert list(corpus_formats.json_texts(io.BytesIO(other), "a", "text")) == [ARTICLE]
 
 
-def test_paragraphs_come_a_few_at_a_time(monkeypatch):
+def test_paragraphs_are_written_in_chunks(monkeypatch):
     monkeypatch.setattr(corpus_formats, "_CHUNK", 12)
     chunks = list(corpus_formats.paragraphs(["One.", "Two.", " ", "Three.\n\nFour.", "Five."]))
     assert chunks == [b"One.\n\nTwo.\n\n", b"Three.\nFour.\n\n", b"Five.\n\n"]
@@ -350,12 +354,12 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize(("data", "message"), BAD_LINES)
-def test_bad_lines_are_named(data, message):
+def test_invalid_json_line_is_named_in_error(data, message):
     with pytest.raises(ValueError, match=message):
         list(corpus_formats.json_texts(io.BytesIO(data), "a.jsonl", "text"))
 
 
-def test_a_line_that_does_not_end_is_refused(monkeypatch):
+def test_too_long_line_raises_error(monkeypatch):
     monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 1 << 14)
     monkeypatch.setenv(LINE_VARIABLE, "1")
     stream = io.BytesIO(b'{"text": "a"}\n' + b"[" * (2 << 20))

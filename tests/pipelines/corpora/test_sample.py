@@ -1,4 +1,4 @@
-"""Sample corpus: prose of docstrings, and documents of a tree of source files."""
+"""Sample corpus: prose from docstrings, and documents from a source tree."""
 
 import importlib
 import os
@@ -31,7 +31,7 @@ def source(name):
     return f'"""{text(name)}"""'
 
 
-def test_definitions_in_the_order_of_the_source(tmp_path):
+def test_docstrings_are_read_in_source_order(tmp_path):
     source = '''"""The module comes first."""
 class Outer:
     """The outer class comes second."""
@@ -57,7 +57,7 @@ COPY = f"""A copy comes below.
 {FULL}
 
 One more sentence here. And one more here. And a third one. And here the fourth."""
-FOLDER = {
+SOURCE_FILES = {
     "b.py": f'"""{FULL}"""',
     # The first sentence has a backslash.
     "a.py": '"""An invalid escape \\d is here. It is no harm. It is not told. So be it."""',
@@ -80,8 +80,8 @@ FOLDER = {
 }
 
 
-def test_a_tree_of_sources(tmp_path, recwarn):
-    folder = write(tmp_path / "package", FOLDER)
+def test_documents_of_source_tree(tmp_path, recwarn):
+    folder = write(tmp_path / "package", SOURCE_FILES)
     os.symlink("nowhere.py", tmp_path / "package" / "dangling.py")
     texts = map(sample_corpus._paragraphs, sample_corpus._sources(folder))
     first, latin, second = sample_corpus._documents(texts)
@@ -113,14 +113,14 @@ def installation(tmp_path, monkeypatch):
     return [text(name, "\n") for name in documents]
 
 
-def test_the_file_and_its_order(installation, tmp_path):
+def test_sample_corpus_has_documents_in_order(installation, tmp_path):
     path = tmp_path / "new" / "corpus.txt"
     sample_corpus.write_sample_corpus(str(path))
     assert path.read_text() == "".join(document + "\n\n" for document in installation)
     assert os.listdir(tmp_path / "new") == ["corpus.txt"]
 
 
-def test_size_limit_ends_before_the_document_that_passes_it(installation, tmp_path, monkeypatch):
+def test_size_limit_drops_document_that_exceeds_it(installation, tmp_path, monkeypatch):
     path = tmp_path / "corpus.txt"
     exact = sum(len(document) + 2 for document in installation[:3])
     for limit, count in ((exact, 3), (exact - 1, 2), (exact + 1, 3)):
@@ -129,7 +129,7 @@ def test_size_limit_ends_before_the_document_that_passes_it(installation, tmp_pa
         assert path.read_text() == "".join(document + "\n\n" for document in installation[:count])
 
 
-def test_nothing_to_write_and_no_topics(installation, tmp_path, monkeypatch):
+def test_no_documentation_raises_error_and_topics_are_optional(installation, tmp_path, monkeypatch):
     path = tmp_path / "corpus.txt"
     with monkeypatch.context() as patched:
         patched.setattr(sample_corpus, "_MAX_BYTES", 10)
@@ -146,7 +146,7 @@ def test_nothing_to_write_and_no_topics(installation, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("program", ["print('Half a.')\nraise SystemExit(1)", "pass"])
-def test_a_process_ahead_that_failed_is_made_good(program, installation, tmp_path, monkeypatch):
+def test_failed_background_process_is_replaced(program, installation, tmp_path, monkeypatch):
     popen = sample_corpus.subprocess.Popen
     monkeypatch.setattr(
         sample_corpus.subprocess,
@@ -158,7 +158,7 @@ def test_a_process_ahead_that_failed_is_made_good(program, installation, tmp_pat
     assert (tmp_path / "corpus.txt").read_text().count("\n\n") == 6
 
 
-def test_a_process_of_the_process_ahead_that_is_killed_ends_it():
+def test_killed_worker_ends_background_process():
     program = (
         "import os\nfrom bert_tf.pipelines.corpora import sample as sample_corpus\n"
         "def killed(path):\n    os.kill(os.getpid(), 9)\n"
@@ -262,5 +262,5 @@ SENTENCES = [
 @pytest.mark.parametrize(
     ("text", "expected"), [*PROSE.items(), *((" ".join(case), [case]) for case in SENTENCES)]
 )
-def test_sentences_of_prose(text, expected):
+def test_read_prose(text, expected):
     assert list(sample_corpus.read_prose(text)) == expected

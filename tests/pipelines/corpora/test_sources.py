@@ -40,7 +40,7 @@ def documents_of(corpus, in_graph=False):
         ("prose", BOOK, [["It was late.", "He slept.", "Nobody came."]]),
     ],
 )
-def test_opens_every_format_plain_and_gzip(tmp_path, name, text, expected, pack):
+def test_open_corpus_reads_every_format_plain_and_gzip(tmp_path, name, text, expected, pack):
     (tmp_path / "text").write_bytes(pack(text.encode()))
     corpus = sources.open_corpus(str(tmp_path / "text"))
     assert corpus.formats == (name,)
@@ -70,7 +70,7 @@ CARRIAGE_RETURNS = GOOGLE.replace("\n\n", "\n\r\n", 20)
     [(GOOGLE, 1), (WIKI, 333), (CARRIAGE_RETURNS, 333), (GOOGLE, 5000)],
     ids=["google", "wikiextractor", "carriage returns", "one block"],
 )
-def test_ranges_hold_what_the_whole_file_holds(tmp_path, monkeypatch, text, block_bytes):
+def test_blocks_cover_the_file(tmp_path, monkeypatch, text, block_bytes):
     monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 300)
     (tmp_path / "text.txt").write_bytes(text.encode())
     corpus = sources.open_corpus(str(tmp_path / "text.txt"), block_bytes=block_bytes)
@@ -81,7 +81,7 @@ def test_ranges_hold_what_the_whole_file_holds(tmp_path, monkeypatch, text, bloc
     assert documents_of(corpus, in_graph=True) == DOCUMENTS
 
 
-def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
+def test_error_names_the_original_gzip_file(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 30)
     bad = gzip.compress(GOOGLE.encode() + b"One \xff.")
     at = f"/bad.gz is not UTF-8: invalid byte 0xff at byte offset {len(GOOGLE) + 4} "
@@ -98,7 +98,7 @@ def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
     assert list(cache.iterdir()) == []
 
 
-# A first line, the start of the second one, and the compression of the file.
+# First line, start of the second line, and compression function.
 LONG_LINES = {
     "a.txt": (b"It rains.", b"", bytes),
     "a.md": (b"# Rain", b"", bytes),
@@ -109,7 +109,7 @@ LONG_LINES = {
 
 
 @pytest.mark.parametrize("name", LONG_LINES)
-def test_a_line_that_is_too_long_is_named_in_every_format(tmp_path, monkeypatch, name):
+def test_too_long_line_is_named_in_every_format(tmp_path, monkeypatch, name):
     first, begin, pack = LONG_LINES[name]
     monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 1 << 18)
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
@@ -120,7 +120,7 @@ def test_a_line_that_is_too_long_is_named_in_every_format(tmp_path, monkeypatch,
         sources.open_corpus(str(path), cache_dir=str(tmp_path / "cache"))
 
 
-NAMED_OTHERWISE = (
+WRONG_FORMAT = (
     "{} is {} according to its name or first line. Pass --input_format={}, or omit the flag."
 )
 BAD_INPUTS = {
@@ -136,7 +136,7 @@ BAD_INPUTS = {
                 "', as in WikiExtractor's output. Pass its format, one of google, wikiextractor, "
                 "prose, jsonl."),
     **{
-        f"{file[:-1]}*": ({"input_format": given}, NAMED_OTHERWISE.format(file, kind, kind))
+        f"{file[:-1]}*": ({"input_format": given}, WRONG_FORMAT.format(file, kind, kind))
         for file, given, kind in (
             ("list.jsonl", "prose", "jsonl"), ("array.json.gz", "google", "jsonl"),
             ("objects", "prose", "jsonl"), ("wiki.txt", "prose", "wikiextractor"),
@@ -152,7 +152,7 @@ BAD_INPUTS = {
 
 
 @pytest.mark.parametrize("name", BAD_INPUTS)
-def test_says_what_is_wrong_with_the_input(tmp_path, monkeypatch, name):
+def test_invalid_input_raises_error(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     files = {
         "white.txt": b" \n\n \n",
@@ -173,7 +173,7 @@ def test_says_what_is_wrong_with_the_input(tmp_path, monkeypatch, name):
         sources.open_corpus(f"{tmp_path}/{name}", **options)
 
 
-def test_from_documents_checks_and_cleans(tmp_path):
+def test_from_documents_validates_and_strips(tmp_path):
     corpus = sources.from_documents([[" One. ", ""], [], ["\n"], ("Two.",)])
     assert documents_of(corpus) == [["One."], ["Two."]]
     assert sources.copy_documents(corpus, str(tmp_path)) is corpus
@@ -186,9 +186,9 @@ def test_from_documents_checks_and_cleans(tmp_path):
         sources.from_documents([[], [" "]])
 
 
-def test_held_out_documents_are_copied_once_and_alone_are_read(tmp_path, monkeypatch):
+def test_copy_of_held_out_documents_is_written_once(tmp_path, monkeypatch):
     texts = [f"This is {i}.\nIt is so.\n" for i in range(120)]
-    texts[80:80] = ["\ufeff" + texts[7]] * 2  # preserved inside a file
+    texts[80:80] = ["\ufeff" + texts[7]] * 2  # a byte order mark inside a file is preserved
     (tmp_path / "1.txt").write_text("\n".join(texts))
     (tmp_path / "2.txt.gz").write_bytes(gzip.compress(WIKI.encode()))
     corpus = sources.open_corpus(
@@ -214,7 +214,7 @@ def test_held_out_documents_are_copied_once_and_alone_are_read(tmp_path, monkeyp
         sources.copy_documents(held_out, cache)
 
 
-def test_each_example_of_tensorflow_datasets_is_a_document(tmp_path):
+def test_each_tfds_example_is_a_document(tmp_path):
     texts = [f"This is {i}. It is so.\nMore." for i in range(40)]
     folders = {
         "data_dir": write_texts(tmp_path / "data", "toy", texts),
@@ -229,8 +229,8 @@ def test_each_example_of_tensorflow_datasets_is_a_document(tmp_path):
     assert sources.open_tfds("toy", **folders).fingerprint == corpus.fingerprint
     assert [file.stat().st_mtime_ns for file in packed] == written != []
     folders["data_dir"] = write_texts(tmp_path / "data", "json", ['{"text": "One."}', "Two."])
-    of_json = sources.open_tfds("json", **folders)  # texts that look like JSON
-    assert documents_of(of_json) == [['{"text": "One."}'], ["Two."]]
+    json_corpus = sources.open_tfds("json", **folders)  # texts that look like JSON
+    assert documents_of(json_corpus) == [['{"text": "One."}'], ["Two."]]
     folders["data_dir"] = str(tmp_path / "data")
     with pytest.raises(ValueError, match="cannot read split 'test' of 'toy'"):
         sources.open_tfds("toy", split="test", **folders)
@@ -242,7 +242,7 @@ def test_each_example_of_tensorflow_datasets_is_a_document(tmp_path):
         sources.open_tfds("no_such_toy", **folders)
 
 
-def test_tfds_in_files_that_tf_data_does_not_read(tmp_path, monkeypatch):
+def test_unsupported_tfds_file_format_raises_error(tmp_path, monkeypatch):
     data_dir = write_texts(tmp_path / "data", "toy", ["One.", "Two."])
     import tensorflow_datasets as tfds
 
@@ -258,7 +258,7 @@ def test_tfds_in_files_that_tf_data_does_not_read(tmp_path, monkeypatch):
         sources.open_tfds("toy", data_dir=data_dir, cache_dir=str(tmp_path / "cache"))
 
 
-def test_tfds_texts_name_the_example_that_is_not_utf8():
+def test_tfds_error_names_example_that_is_not_utf8():
     examples = [{"text": "Grüß".encode()}, {"text": b"a\xff"}]
     texts = sources._tfds_texts(examples, "text", "toy")
     assert next(texts) == "Grüß"
@@ -267,8 +267,8 @@ def test_tfds_texts_name_the_example_that_is_not_utf8():
         next(texts)
 
 
-def test_corpora_of_files_are_joined(tmp_path):
-    """The blocks are those of the parts, in order, for all formats."""
+def test_join_concatenates_corpora_of_files(tmp_path):
+    """The joined blocks are those of the parts, in order."""
     (tmp_path / "wiki.gz").write_bytes(gzip.compress(WIKI.encode()))
     (tmp_path / "book.md").write_text(BOOK)
     (tmp_path / "lines.jsonl").write_text('{"text": "One. Two."}\n{"text": "Three."}\n')
@@ -289,8 +289,8 @@ def test_corpora_of_files_are_joined(tmp_path):
             sources.join([wrong, parts[0]])
 
 
-def test_wikipedia_has_as_many_documents_as_a_plain_count(data_dir):
-    """Blocks, and documents as counted by their lines."""
+def test_wikipedia_document_count_matches_regex(data_dir):
+    """Compares the documents per block with a count by regular expression."""
     paths = sorted((data_dir / "corpora/enwiki").glob("wiki_0[0-1].gz"))
     corpus = sources.open_corpus([str(path) for path in paths])
     assert corpus.num_blocks == 2

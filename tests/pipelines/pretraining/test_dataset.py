@@ -63,13 +63,13 @@ def _dataset(corpus=CORPUS, tokenizer=TOKENIZER, **options):
     return pretraining_dataset(corpus, tokenizer, **given)
 
 
-def _joined(parts):
+def _concatenate(parts):
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
 def _batches(dataset):
     """Concatenates the batches of a dataset as NumPy arrays."""
-    return _joined(list(dataset.as_numpy_iterator()))
+    return _concatenate(list(dataset.as_numpy_iterator()))
 
 
 def _pools(make_rows, make_order, *, num_pools, num_epochs, **_):
@@ -79,14 +79,14 @@ def _pools(make_rows, make_order, *, num_pools, num_epochs, **_):
         for pool in range(num_pools):
             rows = make_rows(epoch, tf.constant(pool, tf.int64), order)
             rows = {key: value.numpy() for key, value in rows.items()}
-            places = np.int32([(epoch, pool, row) for row in range(len(rows["input_mask"]))])
-            yield {**rows, "cursor": places}
+            cursors = np.int32([(epoch, pool, row) for row in range(len(rows["input_mask"]))])
+            yield {**rows, "cursor": cursors}
 
 
 def _rows(*given, **options):
     """Returns all rows of some epochs, without a dataset."""
     with mock.patch.object(pretraining, "pool_batches", _pools):
-        return _joined(list(_dataset(*given, **options)))
+        return _concatenate(list(_dataset(*given, **options)))
 
 
 def _digest(rows):
@@ -109,7 +109,7 @@ def two_epochs():
     return _rows(num_epochs=2)
 
 
-def test_rows_are_what_the_documents_say(two_epochs):
+def test_rows_have_correct_segments_types_and_labels(two_epochs):
     rows = two_epochs
     ids = _unmasked(rows)
     position = {word: i for i, word in enumerate(" ".join(SENTENCES).split())}
@@ -138,15 +138,15 @@ def test_rows_are_what_the_documents_say(two_epochs):
         else:
             assert owner[a[0]] != owner[b[0]]
     # A document of one sentence only has random next segments.
-    alone = np.isin(ids, TOKENIZER.tokenize([DOCUMENTS[1][0]]).flat_values)
-    assert (labels[alone[:, 1]] == 1).all()
+    is_single_sentence = np.isin(ids, TOKENIZER.tokenize([DOCUMENTS[1][0]]).flat_values)
+    assert (labels[is_single_sentence[:, 1]] == 1).all()
     assert set(labels) == {0, 1}
 
 
-def test_batches_are_the_rows_by_the_contract_and_resume(two_epochs):
-    # Two pools per epoch: the second of two hosts reads the second pool of each.
-    of_shard = two_epochs["cursor"][:, 1] == 1
-    epoch, pool, row = two_epochs["cursor"][of_shard][1].tolist()
+def test_resumed_shard_continues_with_its_rows(two_epochs):
+    # With two pools per epoch, the second of two shards reads the second pool of each epoch.
+    in_shard = two_epochs["cursor"][:, 1] == 1
+    epoch, pool, row = two_epochs["cursor"][in_shard][1].tolist()
     options = {"num_epochs": 2, "num_parallel_calls": 1, "drop_remainder": True}
     options |= {"num_shards": 2, "shard_index": 1, "start": (epoch, pool, row + 1)}
     dataset = _dataset(**options)
@@ -156,14 +156,14 @@ def test_batches_are_the_rows_by_the_contract_and_resume(two_epochs):
     assert dataset.element_spec[features.CURSOR] == tf.TensorSpec([4, 3], tf.int32)
     rest = _batches(dataset)
     count = len(rest["cursor"])
-    assert of_shard.sum() - 2 - 4 < count >= 8
+    assert in_shard.sum() - 2 - 4 < count >= 8
     assert rest.keys() == two_epochs.keys()
     for key, values in rest.items():
-        np.testing.assert_array_equal(values, two_epochs[key][of_shard][2 : 2 + count], key)
+        np.testing.assert_array_equal(values, two_epochs[key][in_shard][2 : 2 + count], key)
 
 
-def test_what_becomes_of_predicted_tokens(two_epochs):
-    masked, same = (_rows(replacement=Replacement(share, 0.0)) for share in (1.0, 0.0))
+def test_replacement_of_predicted_tokens(two_epochs):
+    masked, same = (_rows(replacement=Replacement(fraction, 0.0)) for fraction in (1.0, 0.0))
     count = len(masked["cursor"])  # rows of the first epoch
     np.testing.assert_array_equal(same["input_word_ids"], _unmasked(two_epochs)[:count])
     row, column = np.nonzero(masked["masked_lm_weights"])
@@ -173,7 +173,7 @@ def test_what_becomes_of_predicted_tokens(two_epochs):
         np.testing.assert_array_equal(masked[key], two_epochs[key][:count])
 
 
-def test_without_pairs_every_token_comes_once():
+def test_without_pairs_every_token_occurs_once():
     rows = _rows(pairs=False, short_seq_prob=0.0)
     assert not rows["next_sentence_labels"].any()
     assert not rows["input_type_ids"].any()
@@ -186,15 +186,15 @@ def test_without_pairs_every_token_comes_once():
     assert (rows["input_mask"].sum(1) == 16).sum() == full
 
 
-def test_every_pool_has_two_documents_and_the_shortest_rows():
+def test_pools_have_at_least_two_documents():
     # Six blocks of one document each are three pools, not six.
     rows = _rows(blocks_per_pool=1, max_seq_length=5, max_predictions_per_seq=4)
     assert set(rows["cursor"][:, 1]) == {0, 1, 2}
     assert (rows["input_mask"] == 1).all() and rows["masked_lm_ids"].shape[1] == 4
 
 
-def test_rows_stay_as_they_were(two_epochs):
-    """Resumed runs must not change: these are digests of earlier rows."""
+def test_rows_do_not_change_between_versions(two_epochs):
+    """Resumed runs need the same rows: the digests come from earlier versions."""
     assert _digest(two_epochs) == "221ed314c33e3bdb"
     assert _digest(_rows(pairs=False)) == "5d57b5d624b652a7"
     corpus = from_documents(_long_texts(6, 200), block_bytes=1)
@@ -212,28 +212,28 @@ def _coverage(documents, **options):
 
 
 @pytest.mark.parametrize(("count", "words"), [(60, 400), (200, 27)])
-def test_texts_without_full_stops_reach_rows_and_half_of_their_labels_are_random(count, words):
+def test_texts_without_full_stops_are_covered_and_half_the_pairs_are_random(count, words):
     documents = _long_texts(count, words)
-    share, tokens, random = _coverage(documents)
-    assert tokens == count * words and share > 0.85 and abs(random - 0.5) < 0.25
+    fraction, tokens, random = _coverage(documents)
+    assert tokens == count * words and fraction > 0.85 and abs(random - 0.5) < 0.25
     labels = _rows(from_documents(documents), batch_size=64)["next_sentence_labels"]
     assert abs(labels.mean() - 0.5) < 3 * 0.5 / len(labels) ** 0.5
     assert _coverage(documents, pairs=False)[0] == 1
 
 
-def test_the_share_is_of_a_sample_and_counts_no_token_twice():
-    # Two sentences fill a row, and a pair of them is truncated to 13 tokens.
-    even = [["w1 " * 7, "w2 " * 6] * 2000, ["w3 " * 7, "w4 " * 6] * 2000]
-    assert _coverage(even, short_seq_prob=0)[0] == 1
-    over = [["w1 " * 12, "w2 " * 12] * 2000, ["w3 " * 12, "w4 " * 12] * 2000]
-    share, *_ = _coverage(over, short_seq_prob=0)
-    # A pair of 24 tokens keeps 13; a random pair only counts the 7 of A, and its B comes again.
-    np.testing.assert_allclose(share, 13 / 24, rtol=0.05)
+def test_coverage_is_sampled_and_counts_each_token_once():
+    # Two sentences fit into the 13 tokens of a pair.
+    fitting = [["w1 " * 7, "w2 " * 6] * 2000, ["w3 " * 7, "w4 " * 6] * 2000]
+    assert _coverage(fitting, short_seq_prob=0)[0] == 1
+    truncated = [["w1 " * 12, "w2 " * 12] * 2000, ["w3 " * 12, "w4 " * 12] * 2000]
+    fraction, *_ = _coverage(truncated, short_seq_prob=0)
+    # A pair of 24 tokens keeps 13. A random pair counts only the 7 of A, because B is used again.
+    np.testing.assert_allclose(fraction, 13 / 24, rtol=0.05)
     large = [["w1 " * 250_000]] * 10
     assert _coverage(large, pairs=False) == (1, 1_000_000, 0)
 
 
-def test_pools_are_capped_by_bytes():
+def test_pool_size_is_limited_in_bytes():
     """A pool of texts without full stops would otherwise be the entire corpus."""
     corpus = from_documents([["w1 " * 350_000]] * 24)
     with pytest.raises(ValueError, match="pool below 6"):
@@ -249,7 +249,7 @@ def test_sentences_without_tokens_are_dropped():
     assert tokens.sentence_splits.numpy().tolist() == [0, 1, 3]
 
 
-def test_text_without_tokens():
+def test_pool_without_tokens_raises_error():
     tokenizer = _Tokenizer()
     tokenizer.tokenize = lambda strings: TOKENIZER.tokenize(tf.zeros_like(strings))
     with pytest.raises(tf.errors.InvalidArgumentError, match="No sentence of this pool"):
@@ -278,17 +278,19 @@ class _NoDocuments:
         ),
     ],
 )  # fmt: skip
-def test_errors(options, message):
+def test_invalid_arguments_raise_error(options, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         _dataset(**options)
 
 
-def test_left_to_right_the_rows_are_whole_and_each_token_predicts_the_next():
+def test_ltr_rows_are_unmasked_and_each_token_predicts_the_next():
     # Without pairs, one document suffices.
     options = {"corpus": from_documents([DOCUMENTS[2]]), "pairs": False}
-    masked, whole = (_rows(objective=name, **options) for name in ("mlm", "ltr"))
-    ids = whole["input_word_ids"]
+    masked, left_to_right = (_rows(objective=name, **options) for name in ("mlm", "ltr"))
+    ids = left_to_right["input_word_ids"]
     np.testing.assert_array_equal(ids, _unmasked(masked))
-    np.testing.assert_array_equal(whole["masked_lm_ids"], ids[:, 1:])
-    np.testing.assert_array_equal(whole["masked_lm_weights"], whole["input_mask"][:, 1:])
-    np.testing.assert_array_equal(whole["cursor"], masked["cursor"])
+    np.testing.assert_array_equal(left_to_right["masked_lm_ids"], ids[:, 1:])
+    np.testing.assert_array_equal(
+        left_to_right["masked_lm_weights"], left_to_right["input_mask"][:, 1:]
+    )
+    np.testing.assert_array_equal(left_to_right["cursor"], masked["cursor"])

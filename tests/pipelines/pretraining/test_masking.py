@@ -37,7 +37,7 @@ def _random_rows(rows, length, seed):
     return starts, candidates
 
 
-def test_every_set_of_tokens_is_equally_likely():
+def test_choose_tokens_draws_every_set_equally_often():
     n = 12_000
     candidates = np.tile([False, True, True, True, False, True], (n, 1))
     chosen = choose_tokens(candidates, np.full(n, 2, np.int32), 2, SEED).numpy()
@@ -46,7 +46,7 @@ def test_every_set_of_tokens_is_equally_likely():
     np.testing.assert_allclose(counts / n, 1 / 6, atol=4 * (5 / 36 / n) ** 0.5)
 
 
-def test_words_equal_the_plain_loop():
+def test_choose_words_matches_plain_loop():
     starts, candidates = _random_rows(300, 30, 1)
     counts = np.random.default_rng(2).integers(0, 12, 300).astype(np.int32)
     chosen = choose_words(starts, candidates, counts, SEED).numpy()
@@ -58,7 +58,7 @@ def test_words_equal_the_plain_loop():
 
 
 @pytest.mark.parametrize("rows", [0, 3])
-def test_no_rows_and_rows_without_words(rows):
+def test_choose_words_of_empty_rows(rows):
     empty, counts = np.zeros((rows, 8), bool), np.ones(rows, np.int32)
     chosen = choose_words(empty, empty, counts, SEED).numpy()
     assert chosen.shape == (rows, 8) and not chosen.any()
@@ -97,7 +97,7 @@ def _numpy(masked):
 
 @pytest.mark.parametrize("masking", MASKINGS)
 @pytest.mark.parametrize("rate", [1.0, 0.0])
-def test_all_and_none_replaced(masking, rate):
+def test_replacement_of_all_or_no_tokens(masking, rate):
     seen, positions, ids, weights = _numpy(
         _mask(tf.constant([ROW]), prob=1.0, masking=masking, replacement=Replacement(rate, 0.0))
     )
@@ -107,7 +107,7 @@ def test_all_and_none_replaced(masking, rate):
     assert weights.tolist() == [[1.0] * 10 + [0.0] * 2]
 
 
-def test_rate_zero_predicts_one_token_and_there_may_be_more_places_than_positions():
+def test_zero_probability_predicts_one_token_and_positions_are_padded():
     _, positions, _, weights = _numpy(_mask(tf.constant([ROW] * 200), prob=0.0, predictions=3))
     assert weights.tolist() == [[1.0, 0.0, 0.0]] * 200
     assert set(positions[:, 0]) == set(CANDIDATES)
@@ -117,7 +117,7 @@ def test_rate_zero_predicts_one_token_and_there_may_be_more_places_than_position
 
 
 @pytest.mark.parametrize("masking", MASKINGS)
-def test_original_ids_untouched_positions_and_whole_words(masking):
+def test_only_chosen_positions_change_and_words_stay_whole(masking):
     rows, numbers = tf.constant([ROW] * 300), set()
     masked = _numpy(_mask(rows, prob=0.4, predictions=5, masking=masking))
     for seen, positions, ids, weights in zip(*masked, strict=True):
@@ -128,43 +128,43 @@ def test_original_ids_untouched_positions_and_whole_words(masking):
         assert not ids[weights == 0].any()
         untouched = np.setdiff1d(np.arange(16), chosen)
         assert seen[untouched].tolist() == [ROW[at] for at in untouched]
-        places = set(chosen.tolist())
+        chosen_set = set(chosen.tolist())
         assert masking == "token" or all(
-            places.issuperset(word) or places.isdisjoint(word) for word in WORDS
+            chosen_set.issuperset(word) or chosen_set.isdisjoint(word) for word in WORDS
         )
         numbers.add(len(chosen))
     assert numbers <= {4, 5} and 5 in numbers
 
 
-def test_shares_of_the_three_replacements():
+def test_replacement_fractions():
     n = 1000
     seen, positions, ids, weights = _numpy(_mask(tf.constant([ROW] * n), prob=1.0))
     assert weights.sum() == 10 * n
     now = np.take_along_axis(seen, positions[:, :10], 1)
     before, size = ids[:, :10], 10 * n
     # A random token equals [MASK] or the original with probability 1/15 each.
-    for share, expected in [
+    for fraction, expected in [
         (np.mean(now == 4), 0.8 + 0.1 / 15),
         (np.mean(now == before), 0.1 + 0.1 / 15),
     ]:
-        assert abs(share - expected) < 4 * (expected * (1 - expected) / size) ** 0.5
+        assert abs(fraction - expected) < 4 * (expected * (1 - expected) / size) ** 0.5
     other = now[(now != 4) & (now != before)]
     assert set(other) == set(range(15)) - {4}  # including special tokens, as in Google's script
 
 
-def test_counts_are_googles():
+def test_prediction_counts_match_google():
     lengths = np.arange(129)
-    for prob, most in [(0.15, 20), (0.15, 10), (0.1, 20), (0.5, 64), (0.0, 5), (1.0, 128)]:
-        counts = prediction_counts(tf.constant(lengths), 128, most, prob).numpy()
+    for prob, limit in [(0.15, 20), (0.15, 10), (0.1, 20), (0.5, 64), (0.0, 5), (1.0, 128)]:
+        counts = prediction_counts(tf.constant(lengths), 128, limit, prob).numpy()
         assert counts[0] == 0
         for n in lengths[1:]:
-            assert counts[n] == min(most, max(1, round(int(n) * prob)))
+            assert counts[n] == min(limit, max(1, round(int(n) * prob)))
     assert prediction_counts(tf.constant([10, 30]), 128, 20, 0.25).numpy().tolist() == [2, 8]
 
 
-def test_unknown_masking():
-    sentence = "^masking: expected one of token, whole_word, got 'words'.$"
-    with pytest.raises(ValueError, match=sentence):
+def test_unknown_masking_raises_error():
+    message = "^masking: expected one of token, whole_word, got 'words'.$"
+    with pytest.raises(ValueError, match=message):
         _mask(tf.constant([ROW]), masking="words")
 
 

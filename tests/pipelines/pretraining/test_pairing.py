@@ -37,7 +37,7 @@ def _tensors(*draws):
 LAST = 2**32 - 1  # draw of the last choice; 0 is that of the first
 
 
-def test_literal_pairs():
+def test_pairs_of_hand_computed_example():
     # Tokens 0-1, 2-4, 5-5 and 6-7 are document 0; 8-11 and 12-13 document 1; 14 document 2.
     tokens = _tokens([[2, 3, 1, 2], [4, 2], [1]])
     draws = _tensors(
@@ -65,19 +65,19 @@ def test_literal_pairs():
 _PAIR = tf.function(pair_sentences, autograph=False, reduce_retracing=True)
 
 
-@pytest.mark.parametrize("longest", ["short", "long"])
+@pytest.mark.parametrize("sentence_length", ["short", "long"])
 @pytest.mark.parametrize("number", range(12))
-def test_equals_the_plain_loop(number, longest):
+def test_pairs_match_plain_loop(number, sentence_length):
     generator = random.Random(number)
     max_tokens = generator.choice([2, 3, 9, 10, 40])
-    most = generator.choice([12, 200] if longest == "long" else [12])
+    max_length = generator.choice([12, 200] if sentence_length == "long" else [12])
     sizes = [generator.choice([1, 1, 2, 5, 30]) for _ in range(generator.randint(1, 7))]
     if number == 0:
         sizes += [3000, 1, 2]
-    lengths = [[generator.randint(1, most) for _ in range(size)] for size in sizes]
+    lengths = [[generator.randint(1, max_length) for _ in range(size)] for size in sizes]
     targets = twins.draw_targets(lengths, max_tokens, 0.5, generator)
     tokens, pieces, cut, cut_targets = _tokens(lengths), None, lengths, targets
-    if longest == "long":
+    if sentence_length == "long":
         cut, cut_targets, pieces = twins.cut(lengths, targets, max_tokens)
         tokens, found = cut_long_sentences(tokens, tf.constant(targets, tf.int64), max_tokens)
         assert found.numpy().tolist() == cut_targets
@@ -87,7 +87,7 @@ def test_equals_the_plain_loop(number, longest):
     assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(cut, draws, pieces)]
 
 
-def test_long_sentences_literally():
+def test_cut_long_sentences_of_hand_computed_example():
     # At most 8 tokens: in document 0, only the sentence of 20 is split, at the target of 7; the
     # target of document 1 is raised to 2, a quarter of 8; document 2 is unchanged.
     tokens, targets = cut_long_sentences(
@@ -100,7 +100,7 @@ def test_long_sentences_literally():
     assert targets.numpy().tolist() == [7, 2, 1]
 
 
-def test_draws():
+def test_draws_are_uniform_and_uncorrelated():
     draws = draw_pairs(20_000, draw_targets(3, 10, 0.0, fold(1)), fold(2))
     assert draws.targets.numpy().tolist() == [10, 10, 10]
     np.testing.assert_allclose(np.mean(draws.random_next), 0.5, atol=4 * 0.5 / 20_000**0.5)
@@ -109,11 +109,11 @@ def test_draws():
     np.testing.assert_allclose(correlation, np.eye(4), atol=4 / 20_000**0.5)
 
 
-def test_short_targets():
+def test_distribution_of_short_targets():
     n = 20_000
     always = draw_targets(n, 6, 1.0, fold(2)).numpy()
-    shares = np.bincount(always, minlength=7) / n
-    np.testing.assert_allclose(shares, [0, 0, *[0.2] * 5], atol=4 * (0.16 / n) ** 0.5)
+    fractions = np.bincount(always, minlength=7) / n
+    np.testing.assert_allclose(fractions, [0, 0, *[0.2] * 5], atol=4 * (0.16 / n) ** 0.5)
     sometimes = draw_targets(n, 1000, 0.1, fold(2)).numpy()
     expected = 0.1 * 998 / 999
     np.testing.assert_allclose(
@@ -121,10 +121,10 @@ def test_short_targets():
     )
 
 
-def test_a_short_target_makes_no_more_chunks_of_a_long_document_than_so_many(monkeypatch):
+def test_short_target_is_raised_if_document_has_too_many_chunks(monkeypatch):
     monkeypatch.setattr(pairing, "_MAX_RUNS", 3)
     tokens = _tokens([[3, 4, 2], [1], [5]])
     # Runs of rows with room for three tokens, and for two.
-    for most, expected in ((3, [3, 3, 3, 1, 2, 2, 1]), (2, [2, 2, 2, 2, 1, 1, 2, 2, 1])):
-        chunks = chunk_documents(tokens, tf.constant([2, 2, 2], tf.int64), most)
+    for max_tokens, expected in ((3, [3, 3, 3, 1, 2, 2, 1]), (2, [2, 2, 2, 2, 1, 1, 2, 2, 1])):
+        chunks = chunk_documents(tokens, tf.constant([2, 2, 2], tf.int64), max_tokens)
         assert (chunks.a_end - chunks.a_start).numpy().tolist() == expected

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.pipelines.pretraining.pools import PoolPlan, pool_batches
 
-SIZES = [3, 0, 5, 1]  # rows of the pools of an epoch
+SIZES = [3, 0, 5, 1]  # number of rows in each pool of an epoch
 
 
 def _make_rows(epoch, pool, order):
@@ -44,7 +44,7 @@ def _cursors(dataset):
 
 
 @pytest.mark.parametrize(("batch_size", "parallel"), [(1, 3), (4, 3), (100, 1)])
-def test_rows_in_order_whatever_the_batch_size_and_the_threads(batch_size, parallel):
+def test_row_order_does_not_depend_on_batch_size_or_threads(batch_size, parallel):
     batches = list(_batches(batch_size, num_epochs=3, num_parallel_calls=parallel))
     assert _cursors(batches) == _expected(range(3))
     sizes = [len(batch["cursor"]) for batch in batches]
@@ -60,7 +60,7 @@ def test_resumes_at_any_row():
     assert _cursors(_batches(2, start=(0, 0, 3), num_epochs=2)) == expected[3:]
 
 
-def test_endless_batches_whole_ones_and_a_padded_last_one():
+def test_repeated_full_and_padded_final_batches():
     assert _cursors(_batches(4).take(20)) == _expected(range(9))[:80]
     dataset = _batches(4, num_epochs=1, drop_remainder=True)
     assert dataset.element_spec["cursor"] == tf.TensorSpec([4, 3], tf.int32)
@@ -72,7 +72,7 @@ def test_endless_batches_whole_ones_and_a_padded_last_one():
     assert last["input_word_ids"].tolist() == [[300], [0], [0], [0]]
 
 
-def test_shards_share_every_epoch():
+def test_shards_partition_every_epoch():
     num_shards = 5  # for four pools per epoch
     shared = [
         {"num_epochs": 5, "shard_index": i, "num_shards": num_shards} for i in range(num_shards)
@@ -81,26 +81,26 @@ def test_shards_share_every_epoch():
     assert sorted([*itertools.chain(*shards)]) == _expected(range(5))
     for index, shard in enumerate(shards):
         assert {(4 * epoch + pool) % num_shards for epoch, pool, _ in shard} == {index}
-    # The same from any of its rows on.
+    # A resumed shard continues with its own rows.
     assert _cursors(_batches(3, start=shards[1][5], **shared[1])) == shards[1][5:]
 
 
-def test_another_number_of_shards_reads_each_row_that_is_left_once():
-    reached, read = [], []
+def test_changed_number_of_shards_reads_remaining_rows_once():
+    positions, read = [], []
     for num_shards in (2, 3, 1):
         cursors = []
         for index in range(num_shards):
             shard = {"shard_index": index, "num_shards": num_shards, "num_epochs": 4}
-            dataset = _batches(1, start=reached or (0, 0, 0), **shard)
+            dataset = _batches(1, start=positions or (0, 0, 0), **shard)
             # Shards are not in step, because the sizes of pools differ.
             rows = _cursors(dataset if num_shards == 1 else dataset.take(3 + index))
             read += rows
             cursors.append((*rows[-1][:2], rows[-1][2] + 1) if rows else (3, 3, 9))
-        reached.append(cursors)
+        positions.append(cursors)
     assert sorted(read) == _expected(range(4))
 
 
-def test_every_epoch_has_every_block_once_in_another_order():
+def test_every_epoch_has_every_block_once_in_new_order():
     plan = PoolPlan(num_blocks=23, num_pools=5)
     epochs = []
     for epoch in range(3):
@@ -130,6 +130,6 @@ START = (
         *(({"start": start}, START.format(start)) for start in ((0, 4, 0), (0, 0, -1))),
     ],
 )
-def test_errors(options, message):
+def test_invalid_arguments_raise_error(options, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         _batches(**{"batch_size": 2, **options})

@@ -1,4 +1,4 @@
-"""TFRecords in shards: rows as in one file, and equal bytes from processes and Beam."""
+"""TFRecord shards, written by processes and by Apache Beam."""
 
 import contextlib
 import importlib.util
@@ -27,16 +27,21 @@ ROWS = RowOptions(max_seq_length=16, max_predictions_per_seq=2, seed=5)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
+def data_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data_folder")
     commands.write_corpus(folder / "corpus.txt")
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in VOCAB))
     return folder
 
 
-def source(world):
+def source(data_folder):
     return record_shards.Source(
-        (f"{world}/corpus.txt",), None, f"{world}/cache", f"{world}/vocab.txt", True, num_epochs=3
+        (f"{data_folder}/corpus.txt",),
+        None,
+        f"{data_folder}/cache",
+        f"{data_folder}/vocab.txt",
+        True,
+        num_epochs=3,
     )
 
 
@@ -45,28 +50,28 @@ def records(path):
 
 
 @pytest.fixture(scope="module")
-def shards(world):
-    """Two shards, of which the second is written first."""
-    paths = command._shard_paths([f"{world}/expected@2"])
+def shards(data_folder):
+    """Paths of two shards; the second is written first."""
+    paths = command._shard_paths([f"{data_folder}/expected@2"])
     for shard in (1, 0):
-        record_shards.write_shard(source(world), ROWS, paths, shard)
+        record_shards.write_shard(source(data_folder), ROWS, paths, shard)
     return paths
 
 
 @pytest.mark.slow
-def test_the_shards_have_the_rows_of_one_file(world, shards, tmp_path):
-    examples = record_shards.examples(source(world), ROWS)
+def test_shards_contain_the_rows_of_one_file(data_folder, shards, tmp_path):
+    examples = record_shards.examples(source(data_folder), ROWS)
     tfrecords.write_tfrecords(examples, str(tmp_path / "all"))
     expected = records(tmp_path / "all")
     found = [records(path) for path in shards]
     assert sorted(found[0] + found[1]) == sorted(expected)
     assert record_shards._traced_pools.cache_info().misses == 1  # once for both shards
-    # With this little text, a pool is an epoch: the first shard has the first and the third.
+    # Each epoch of this small corpus is one pool: the first shard has epochs 1 and 3.
     assert len(found[0]) > len(found[1]) > 0
     assert found[0][:10] == expected[:10] and found[0][-10:] == expected[-10:]
 
 
-def test_names_of_shards():
+def test_shard_paths():
     assert command._shard_paths(["a.tfrecord", "b@c"]) is None
     assert command._shard_paths(["x/a@b@12"])[11] == "x/a@b-00011-of-00012"
     for outputs in (["a@2", "b"], ["b", "a@2"]):
@@ -74,7 +79,7 @@ def test_names_of_shards():
             command._shard_paths(outputs)
 
 
-def test_no_shard_has_its_name_until_all_are_written(tmp_path):
+def test_shards_are_renamed_after_all_are_written(tmp_path):
     paths = command._shard_paths([f"{tmp_path}/out@3"])
     with record_shards.atomic_shards(paths) as written:
         for number, path in enumerate(written):
@@ -84,7 +89,7 @@ def test_no_shard_has_its_name_until_all_are_written(tmp_path):
     expected = "-00001-of-00003 already exists and is not overwritten"
     pathlib.Path(paths[0]).unlink()
     with pytest.raises(ValueError, match=expected), record_shards.atomic_shards(paths):
-        pytest.fail("the work has begun")
+        pytest.fail("shards were written")
     pathlib.Path(paths[1]).rename(tmp_path / "other")
     pathlib.Path(paths[2]).unlink()
     with pytest.raises(ValueError, match=expected):
@@ -95,7 +100,7 @@ def test_no_shard_has_its_name_until_all_are_written(tmp_path):
 
 
 @pytest.mark.parametrize("earlier", [("x-00000-of-00004", "x-00003-of-00004"), ("x",)], ids=str)
-def test_shards_are_not_written_where_a_pattern_matches_earlier_ones(tmp_path, earlier):
+def test_earlier_shards_matched_by_pattern_raise_error(tmp_path, earlier):
     for name in earlier:
         (tmp_path / name).touch()
     (tmp_path / "x-notes.txt").touch()  # these are not shards of x
@@ -104,10 +109,10 @@ def test_shards_are_not_written_where_a_pattern_matches_earlier_ones(tmp_path, e
     paths = command._shard_paths([f"{tmp_path}/x@2"])
     expected = rf"/x@2: .*/x\* would also match the earlier {', '.join(earlier)}\. Remove them"
     with pytest.raises(ValueError, match=expected), record_shards.atomic_shards(paths):
-        pytest.fail("the work has begun")
+        pytest.fail("shards were written")
     for name in earlier:
         (tmp_path / name).unlink()
-    with pytest.raises(ValueError, match=expected):  # they were created in the meantime
+    with pytest.raises(ValueError, match=expected):  # created while the shards are written
         with record_shards.atomic_shards(paths) as written:
             for path in (*written, *(tmp_path / name for name in earlier)):
                 pathlib.Path(path).touch()
@@ -120,10 +125,10 @@ def test_shards_are_not_written_where_a_pattern_matches_earlier_ones(tmp_path, e
     assert all(map(os.path.exists, paths))
 
 
-def arguments(world, output, *more):
-    of_rows = {"max_seq_length": 16, "max_predictions_per_seq": 2, "num_epochs": 3, "seed": 5}
-    given = [f"--{name}={value}" for name, value in of_rows.items()]
-    given += [f"--input={world}/corpus.txt", f"--vocab_file={world}/vocab.txt"]
+def arguments(data_folder, output, *more):
+    row_flags = {"max_seq_length": 16, "max_predictions_per_seq": 2, "num_epochs": 3, "seed": 5}
+    given = [f"--{name}={value}" for name, value in row_flags.items()]
+    given += [f"--input={data_folder}/corpus.txt", f"--vocab_file={data_folder}/vocab.txt"]
     return [*given, f"--output_file={output}", *more]
 
 
@@ -133,8 +138,8 @@ def arguments(world, output, *more):
     [[], pytest.param(["--runner=DirectRunner"], marks=needs_beam)],
     ids=["processes", "Beam"],
 )
-def test_the_command_writes_the_same_bytes(world, shards, tmp_path, flags):
-    done = run_anew("create_pretraining_data", *arguments(world, tmp_path / "out@2", *flags))
+def test_command_writes_equal_bytes(data_folder, shards, tmp_path, flags):
+    done = run_anew("create_pretraining_data", *arguments(data_folder, tmp_path / "out@2", *flags))
     assert done.returncode == 0, done.stderr
     assert f"python -m bert_tf.pretrain '--input={tmp_path}/out-?????-of-00002'" in done.stdout
     assert flags or not done.stderr
@@ -159,10 +164,10 @@ def dask(tmp_path):
         log = stack.enter_context((tmp_path / "log").open("w"))
         started = []
         for number, line in enumerate(lines):
-            (tmp_path / f"place{number}").mkdir()
+            (tmp_path / f"worker{number}").mkdir()
             command_line = [sys.executable, "-m", "dask", *line]
             process = subprocess.Popen(
-                command_line, stdout=log, stderr=log, cwd=tmp_path / f"place{number}"
+                command_line, stdout=log, stderr=log, cwd=tmp_path / f"worker{number}"
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
@@ -173,11 +178,11 @@ def dask(tmp_path):
 @pytest.mark.slow
 @needs_beam
 @pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="Dask is not installed")
-def test_beam_on_dask_writes_the_same_bytes_though_a_worker_is_killed(
-    world, shards, dask, tmp_path, monkeypatch
+def test_beam_on_dask_writes_equal_bytes_after_worker_is_killed(
+    data_folder, shards, dask, tmp_path, monkeypatch
 ):
-    address, (lost, _) = dask
-    monkeypatch.chdir(world)  # the workers have another working directory
+    address, (killed_worker, _) = dask
+    monkeypatch.chdir(data_folder)  # the workers have another working directory
     flags = [f"--runner={DASK}", f"--dask_client_address={address}", "--dask_npartitions=2"]
     given = arguments(pathlib.Path(), tmp_path / "out@2", *flags)
     line = [sys.executable, "-m", "bert_tf.create_pretraining_data", *given]
@@ -185,7 +190,7 @@ def test_beam_on_dask_writes_the_same_bytes_though_a_worker_is_killed(
         while not list(tmp_path.glob("out.*.tmp/out-*.tmp")):  # a shard in progress
             assert run.poll() is None, run.stderr.read()
             time.sleep(0.01)
-        lost.kill()
+        killed_worker.kill()
         _, errors = run.communicate()
     assert run.returncode == 0, errors
     for expected in map(pathlib.Path, shards):
@@ -195,18 +200,18 @@ def test_beam_on_dask_writes_the_same_bytes_though_a_worker_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_a_process_that_fails_is_told_and_ends_the_others(world, tmp_path, monkeypatch):
+def test_error_in_one_process_is_raised(data_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(record_shards, "usable_cores", lambda: 2)
     paths = [str(tmp_path / "missing" / "a" / str(shard)) for shard in range(2)]
     (tmp_path / "missing").touch()
     with pytest.raises((OSError, tf.errors.OpError), match="missing"):
-        record_shards.write_shards(source(world), ROWS, paths)
+        record_shards.write_shards(source(data_folder), ROWS, paths)
 
 
-def _numbers(number, what):
-    """Returns the ids of a process' children or threads."""
+def _child_or_thread_ids(number, kind):
+    """Returns the ids of the children or threads of a process."""
     folder = pathlib.Path(f"/proc/{number}/task")
-    if what == "threads":
+    if kind == "threads":
         return os.listdir(folder) if folder.exists() else []
     children = folder / str(number) / "children"
     return children.read_text().split() if children.exists() else []
@@ -219,25 +224,26 @@ def _wait_for(condition, seconds):
         time.sleep(0.05)
 
 
-def _have_begun(command):
-    """Returns whether both processes that write shards run, with the threads that end them."""
-    threads = [_numbers(each, "threads") for each in _numbers(command.number, "processes")]
+def _writers_have_started(command):
+    """Returns whether both writer processes run, including their watchdog threads."""
+    threads = [
+        _child_or_thread_ids(each, "threads")
+        for each in _child_or_thread_ids(command.number, "processes")
+    ]
     return sum(len(each) > 1 for each in threads) == 2
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/task").is_dir(), reason="needs Linux' /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
-    world, tmp_path, monkeypatch, number
-):
+def test_signal_leaves_no_processes_or_files(data_folder, tmp_path, monkeypatch, number):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     command = Started(
         "bert_tf.create_pretraining_data",
-        arguments(world, tmp_path / "out@2", "--num_epochs=100000"),
+        arguments(data_folder, tmp_path / "out@2", "--num_epochs=100000"),
     )
     try:
-        _wait_for(lambda: _have_begun(command), 120)
-        processes = _numbers(command.number, "processes")
+        _wait_for(lambda: _writers_have_started(command), 120)
+        processes = _child_or_thread_ids(command.number, "processes")
     finally:
         os.kill(command.number, number)
     ended = command.ended()
@@ -249,7 +255,7 @@ def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
 
 
 @pytest.mark.parametrize(
-    ("output", "flags", "sentence"),
+    ("output", "flags", "message"),
     [
         ("out", ["--runner=DirectRunner"],
          "--runner needs one output file per worker. Pass --output_file=NAME@N."),
@@ -257,8 +263,8 @@ def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
          "Unknown flags --max_seq_lenght=5: pass flags of this command [(]--help=all[)], or "
          "--runner for those of Apache Beam."),
         *(
-            pytest.param("out@2", flags.split(), sentence, marks=needs_beam)
-            for flags, sentence in (
+            pytest.param("out@2", flags.split(), message, marks=needs_beam)
+            for flags, message in (
                 ("--runner=direct --directt=1",
                  "Unknown flags --directt=1: neither this command [(]--help=all[)] nor the Apache "
                  "Beam runner defines them."),
@@ -270,6 +276,6 @@ def test_a_command_that_ends_by_a_signal_leaves_no_process_and_no_file(
         ),
     ],
 )  # fmt: skip
-def test_what_is_refused(world, tmp_path, output, flags, sentence):
-    with pytest.raises(ValueError, match=f"^{sentence}"):
-        run_main(command, *arguments(world, tmp_path / output, *flags))
+def test_invalid_flags_raise_error(data_folder, tmp_path, output, flags, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        run_main(command, *arguments(data_folder, tmp_path / output, *flags))

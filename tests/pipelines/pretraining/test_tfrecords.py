@@ -62,7 +62,7 @@ def two_epochs(files):
     return _rows(files, num_epochs=2)
 
 
-def test_records_are_googles(files):
+def test_records_have_googles_features(files):
     record = next(iter(tf.data.TFRecordDataset(files[1]))).numpy()
     written = tf.train.Example.FromString(record).features.feature
     values = {
@@ -79,20 +79,20 @@ def test_records_are_googles(files):
     assert list(written["masked_lm_weights"].float_list.value) == [1.0, 0.0]
 
 
-def test_every_epoch_has_every_row_once_in_another_order(two_epochs):
+def test_every_epoch_has_every_row_once_in_new_order(two_epochs):
     numbers = two_epochs["input_word_ids"][:, 0]
     expected = _batch(0, 23)
     for epoch in (0, 1):
-        of_epoch = two_epochs["cursor"][:, 0] == epoch
-        order = np.argsort(numbers[of_epoch])
+        in_epoch = two_epochs["cursor"][:, 0] == epoch
+        order = np.argsort(numbers[in_epoch])
         for key, values in expected.items():
-            got = two_epochs[key][of_epoch][order]
+            got = two_epochs[key][in_epoch][order]
             assert got.dtype == values.dtype
             np.testing.assert_array_equal(got, values, err_msg=key)
     assert set(two_epochs["cursor"][:, 1]) == {0, 1, 2, 3}
 
 
-def test_the_order_stays_the_same_for_ever_and_resumes(files, two_epochs):
+def test_order_does_not_change_between_versions_and_resumes(files, two_epochs):
     expected = [
         *(9, 6, 8, 10, 7, 11, 13, 15, 4, 2, 17, 0, 20, 22, 19, 21, 18, 12, 16, 1, 14, 3, 5),
         *(5, 3, 21, 19, 1, 7, 11, 9, 13, 17, 15, 10, 20, 8, 22, 6, 18, 14, 2, 0, 4, 12, 16),
@@ -105,14 +105,14 @@ def test_the_order_stays_the_same_for_ever_and_resumes(files, two_epochs):
         np.testing.assert_array_equal(rest[key], values[7:])
 
 
-def test_of_another_seed_with_a_padded_final_batch(files, two_epochs):
+def test_seed_changes_order_and_final_batch_is_padded(files, two_epochs):
     rows = _rows(files, seed=1, pad_final_batch=True)
     assert rows["input_mask"].any(1).tolist() == [True] * 23 + [False]
     assert rows["cursor"][-1].tolist() == [-1, -1, -1]
     assert (rows["input_word_ids"][:23] != two_epochs["input_word_ids"][:23]).any()
 
 
-def test_large_records_across_read_borders(files, monkeypatch):
+def test_records_larger_than_read_size(files, monkeypatch):
     expected = open_records(files)
     monkeypatch.setattr(tfrecords, "_READ_BYTES", 11)
     tfrecords._open.cache_clear()
@@ -122,9 +122,9 @@ def test_large_records_across_read_borders(files, monkeypatch):
 def test_fingerprint_and_matching(files):
     assert match_files([files[0].replace("a.tf", "*.tf")]) == files
     assert match_files([files[1], files[0], files[1]]) == files
-    whole = fingerprint(open_records(files))
-    assert whole == fingerprint(open_records(list(files)))
-    assert whole != fingerprint(open_records(files[:1]))
+    all_files = fingerprint(open_records(files))
+    assert all_files == fingerprint(open_records(list(files)))
+    assert all_files != fingerprint(open_records(files[:1]))
 
 
 def _error(paths, **options):
@@ -140,7 +140,7 @@ def _error(paths, **options):
         ("max_predictions_per_seq", 20, "masked_lm_positions", 2),
     ],
 )
-def test_wrong_lengths(files, name, wrong, feature, right):
+def test_wrong_length_raises_error(files, name, wrong, feature, right):
     assert _error(files, **{name: wrong}) == (
         f"{files[0]}: expected {wrong} values of type int64 in feature '{feature}' of the first "
         f"record, got {right}. Pass {name}={right}, or --{name}={right}."
@@ -154,7 +154,7 @@ def _write(path, *records):
     return str(path)
 
 
-def test_records_of_something_else_and_none(tmp_path):
+def test_foreign_or_missing_records_raise_error(tmp_path):
     example = tf.train.Example()
     example.features.feature["image"].bytes_list.value.append(b"")
     other = _write(tmp_path / "other", example.SerializeToString())
@@ -170,7 +170,7 @@ def test_records_of_something_else_and_none(tmp_path):
     assert _error(empty) == f"No records in {empty}. Pass files of pre-training examples."
 
 
-def test_a_file_cut_short(files, tmp_path):
+def test_truncated_file_raises_error(files, tmp_path):
     with open(files[1], "rb") as file:
         content = file.read()
     size, path = len(content) // 11, tmp_path / "cut"
@@ -194,13 +194,13 @@ NO_MASK = {"input_word_ids": np.zeros((1, S), np.int32)}
         ([NO_MASK], ["x"], "The batch has no key 'input_mask'"),
     ],
 )
-def test_nothing_is_written(tmp_path, batches, names, message):
+def test_invalid_arguments_raise_error_and_write_nothing(tmp_path, batches, names, message):
     with pytest.raises(ValueError, match=message):
         write_tfrecords(batches, [str(tmp_path / name) for name in names])
     assert not list(tmp_path.iterdir())
 
 
-# === Index of records: built once, cached, and rebuilt if a file has changed ===
+# === Index of records ===
 
 
 @pytest.fixture
@@ -213,15 +213,15 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def read(monkeypatch):
-    """Names of the files that were read."""
+def indexed_files(monkeypatch):
+    """Names of the files that were indexed."""
     names, find = [], tfrecords._index_file
 
-    def counted(file):
+    def recording_index(file):
         names.append(os.path.basename(file.path))
         return find(file)
 
-    monkeypatch.setattr(tfrecords, "_index_file", counted)
+    monkeypatch.setattr(tfrecords, "_index_file", recording_index)
     return names
 
 
@@ -238,10 +238,10 @@ def assert_equal(first, second):
     np.testing.assert_array_equal(first.values, second.values)
 
 
-def test_without_a_folder_a_process_reads_once(folder, read):
+def test_without_cache_folder_files_are_indexed_once_per_process(folder, indexed_files):
     tfrecords._open.cache_clear()
     assert open_records(f"{folder}/*") is open_records(f"{folder}/*")
-    assert read == ["a", "b", "c"]
+    assert indexed_files == ["a", "b", "c"]
 
 
 def _rewrite(path):
@@ -260,9 +260,9 @@ def _rewrite(path):
         lambda folder: (folder / "b").unlink(),
         lambda folder: (folder / "b").rename(folder / "d"),
     ],
-    ids=["content", "new", "gone", "name"],
+    ids=["content", "new", "deleted", "renamed"],
 )
-def test_what_changed_is_read_again(folder, tmp_path, change):
+def test_index_is_rebuilt_if_files_change(folder, tmp_path, change):
     opened(folder, tmp_path / "cache")
     change(folder)
     assert_equal(opened(folder, tmp_path / "cache"), opened(folder))
@@ -284,7 +284,7 @@ def _array(value, dtype=np.int64):
 
 
 def _huge():
-    """An array whose header specifies more than any memory can store."""
+    """A NumPy file whose header specifies an array larger than any memory."""
     header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (1152921504606846975,), }\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
 
@@ -303,14 +303,12 @@ def _huge():
         lambda data: _zipped(data, values=_array([[1, 2]] * 3)),
     ],
 )
-def test_nothing_is_read_a_second_time_but_where_the_index_is_damaged(
-    folder, tmp_path, read, change
-):
+def test_files_are_read_again_only_if_index_is_damaged(folder, tmp_path, indexed_files, change):
     first = opened(folder, tmp_path / "cache")
     (index,) = (tmp_path / "cache").iterdir()
     data = index.read_bytes()
     index.write_bytes(change(data))
     damaged = index.read_bytes() != data
-    read.clear()
+    indexed_files.clear()
     assert_equal(opened(folder, tmp_path / "cache"), first)
-    assert sorted(read) == (["a", "b", "c"] if damaged else [])
+    assert sorted(indexed_files) == (["a", "b", "c"] if damaged else [])

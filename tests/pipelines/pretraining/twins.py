@@ -13,7 +13,7 @@ def below(bits, bound):
 
 
 def cut(lengths, targets, max_tokens):
-    """``cut_long_sentences``: returns the new lengths, the targets, and which are pieces."""
+    """``cut_long_sentences``: returns the new lengths, the targets and piece flags."""
     lengths, targets = [list(document) for document in lengths], list(targets)
     pieces = [[False] * len(document) for document in lengths]
     for d, document in enumerate(lengths):
@@ -36,7 +36,7 @@ def cut(lengths, targets, max_tokens):
 def pairs(lengths, draws, pieces=None):
     """Google's loop over ``PairDraws``; ``lengths`` has a list of sentence lengths per document.
 
-    A single piece that is drawn to be followed by its next is split into halves.
+    A piece that forms a chunk by itself is split in half if its next segment is not random.
 
     Returns (a_start, a_end, b_start, b_end, label) in tokens of the pool, in order.
     """
