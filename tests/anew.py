@@ -1,4 +1,4 @@
-"""A command in a process of its own, as a person runs it, or in what is sooner: a fork, or here."""
+"""Runs commands in a new process, in a fork of a process with imported modules, or in this one."""
 
 import dataclasses
 import inspect
@@ -17,40 +17,40 @@ from bert_tf.cli import flag_fields
 
 
 def split_cpu(count):
-    """Splits the CPU into logical devices, before TensorFlow has started any."""
+    """Splits the CPU into logical devices; call it before TensorFlow initializes its devices."""
     import tensorflow as tf
 
-    parts = [tf.config.LogicalDeviceConfiguration()] * count
-    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
+    devices = [tf.config.LogicalDeviceConfiguration()] * count
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
 
 
 def run_anew(command, *arguments, options=(), cwd=None):
-    """Runs ``python -m bert_tf.COMMAND``; ``options`` are Python's."""
+    """Runs ``python OPTIONS -m bert_tf.COMMAND ARGUMENTS``."""
     line = [sys.executable, *options, "-m", f"bert_tf.{command}", *map(str, arguments)]
     return subprocess.run(line, capture_output=True, text=True, cwd=cwd)
 
 
 def run_python(code, *arguments, **options):
-    """Runs Python code in a process of its own."""
+    """Runs Python code in a new process."""
     line = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(line, capture_output=True, text=True, **options)
 
 
-# Runs each of some commands as ``python -m`` does, in a fork that starts with what takes longest of
-# the modules that most of them import.
+# Runs each command as ``python -m`` does, but in a fork of a process that has imported the slowest
+# modules.
 _IN_FORKS = """
 import atexit, json, os, pathlib, runpy, sys
 import numpy
 import bert_tf.cli.command
-place, folder = pathlib.Path.cwd(), sys.argv[1]
+results, folder = pathlib.Path.cwd(), sys.argv[1]
 for number, (command, *arguments) in enumerate(json.loads(sys.argv[2])):
     if process := os.fork():
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        (place / f"{number}.status").write_text(str(status))
+        (results / f"{number}.status").write_text(str(status))
         continue
     for descriptor, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(place / f"{number}.{name}", os.O_WRONLY | os.O_CREAT), descriptor)
-    atexit.register(lambda: (place / f"{number}.loaded").write_text(" ".join([*sys.modules])))
+        os.dup2(os.open(results / f"{number}.{name}", os.O_WRONLY | os.O_CREAT), descriptor)
+    atexit.register(lambda: (results / f"{number}.loaded").write_text(" ".join([*sys.modules])))
     os.chdir(folder)
     sys.argv = [command, *arguments]
     if command.endswith(".py"):
@@ -62,8 +62,8 @@ for number, (command, *arguments) in enumerate(json.loads(sys.argv[2])):
 
 
 @dataclasses.dataclass
-class Ended:
-    """How a command ended, and which modules it had loaded by then."""
+class CompletedCommand:
+    """Exit status, output and loaded modules of a command."""
 
     returncode: int
     stdout: str
@@ -72,18 +72,20 @@ class Ended:
 
 
 def run_in_forks(folder, *lines):
-    """How each of some lines of a module, or a program's path, and arguments ends in a folder."""
-    given = json.dumps([list(map(str, line)) for line in lines])
-    with tempfile.TemporaryDirectory() as place:
-        line = [sys.executable, "-c", _IN_FORKS, os.path.abspath(folder), given]
-        subprocess.run(line, cwd=place, check=True)
+    """Runs commands in a folder; a line is a module or the path of a program, and its arguments."""
+    commands = json.dumps([list(map(str, line)) for line in lines])
+    with tempfile.TemporaryDirectory() as results:
+        line = [sys.executable, "-c", _IN_FORKS, os.path.abspath(folder), commands]
+        subprocess.run(line, cwd=results, check=True)
 
         def read(number, name):
-            path = pathlib.Path(place, f"{number}.{name}")
-            return path.read_text() if path.exists() else ""  # nothing after an abort
+            path = pathlib.Path(results, f"{number}.{name}")
+            return (
+                path.read_text() if path.exists() else ""
+            )  # an aborted process does not write all files
 
         return [
-            Ended(
+            CompletedCommand(
                 *(int(read(number, "status")), read(number, "out"), read(number, "err")),
                 set(read(number, "loaded").split()),
             )
@@ -92,7 +94,7 @@ def run_in_forks(folder, *lines):
 
 
 def run_main(module, *arguments):
-    """Runs a command's module in this process, whose flags it leaves alone."""
+    """Runs a command's module in this process without defining absl's global flags."""
 
     def run(main, *declarations, passes_on=False):
         values = flags.FlagValues()

@@ -5,7 +5,8 @@
     python -m tests.baseline compare FOLDER --only=squad_1,tags
 
 ``record`` trains one model per task type from real data (``BERT_TF_DATA``) and keeps its directory.
-``compare`` trains each again (the weights must be bit-equal), and asks the kept directories again.
+``compare`` trains each again (the weights must be bit-equal), and predicts again with the recorded
+ones.
 
 | path                     | content                                                            |
 |--------------------------|--------------------------------------------------------------------|
@@ -69,7 +70,7 @@ def _pairs():
 
 
 def _sentences(language, tag):
-    """Words and tags (column ``tag``) of CoNLL-2002's sentences."""
+    """Yields the words and tags (column ``tag``) of the sentences of CoNLL-2002."""
     with zipfile.ZipFile(_data("ner/conll2002.zip")) as file:
         text = file.read(f"conll2002/{language}.testa").decode()
     for block in text.split("\n\n"):
@@ -98,7 +99,7 @@ def _squad(path):
 
 
 def _paragraphs(squad, first, last):
-    """Some articles of a SQuAD file, with three paragraphs each."""
+    """Returns articles of a SQuAD file, with three paragraphs each."""
     articles = [{**a, "paragraphs": a["paragraphs"][:3]} for a in squad["data"][first:last]]
     return json.dumps({"version": squad["version"], "data": articles})
 
@@ -121,14 +122,14 @@ def _split(make, rows, num_train, num_dev):
 
 
 def _tables():
-    """By task: the suffix, the training table and the dev table."""
+    """Returns, for each name, the suffix, the training table and the dev table."""
     films, pairs = _film_rows(), _pairs()
     choices = [
         {"context": row[1], "choices": row[2:6], "label": int(row[6])}
         for row in _glue("../multiple_choice/codah.tsv")
     ]
     one, two = (_squad(_data(f"squad/{n}")) for n in ("dev-v1.1.json.zip", "half-dev-v2.0.json.gz"))
-    texts, twos = ("text", "label"), ("one", "other", "label")
+    texts, pair_columns = ("text", "label"), ("one", "other", "label")
     entities = list(_sentences("esp", 2))
     tagged = ({"words": w, "tags": t} for w, t in _sentences("ned", 1))
     return {
@@ -140,7 +141,7 @@ def _tables():
                 films, 400, 100,
             ),
         ),
-        "pairs": (".tsv", *_split(lambda r: _columns(twos, r), pairs, 400, 100)),
+        "pairs": (".tsv", *_split(lambda r: _columns(pair_columns, r), pairs, 400, 100)),
         "choices": (".jsonl", *_split(_lines, choices, 200, 60)),
         "tags": (".jsonl", *_split(_lines, tagged, 200, 60)),
         "entities": (".conll", *_split(_conll, entities, 200, 60)),
@@ -182,17 +183,17 @@ MODELS = {"masked_words": "tiny"}
 
 
 def unlabeled_texts():
-    """Texts of Wikipedia, and others that are empty, very long or odd."""
+    """Returns texts of Wikipedia, and texts that are empty, very long or unusual."""
     with gzip.open(sorted(_data("corpora/enwiki").glob("*.gz"))[-1], "rt") as file:
         lines = [line.strip() for line in file if len(line) > 40 and line[0] != "<"]
-    odd = [
+    special = [
         *("", " ", "\t\n", "a", ".", "[MASK]", "[SEP] [CLS]", "\x00\x07", "\u200b", "\ufffd"),
         *("caf\xe9 na\xefve", "e\u0301", "\u4f60\u597d world", "\u0391\u03b8\u03ae\u03bd\u03b1"),
         *("\u0645\u0631\u062d\u0628\u0627", "\U0001f600 ok", "a" * 300, "x " * 600, "\xad\u2028b"),
         *("<b>bold</b> &amp; more", "1.000,00 \u20ac", "don't -- stop...", "\uff21\uff22", "\xdf"),
     ]
     very_long = [" ".join(lines[n : n + 12]) for n in range(0, 240, 12)]
-    kept = odd + very_long
+    kept = special + very_long
     return (kept + [line[:400] for line in lines[240:]])[:NUM_TEXTS]
 
 
@@ -200,7 +201,7 @@ def unlabeled_texts():
 
 
 def _json(value):
-    """A value as JSON has it, with a non-finite float as a string."""
+    """Converts a value to JSON types, and non-finite floats to strings."""
 
     def plain(item):
         if isinstance(item, dict):
@@ -219,7 +220,7 @@ def _json(value):
 
 
 def weights_digest(model):
-    """Digest of all weights by their paths."""
+    """Returns the digest of all weights, sorted by path."""
     digest = hashlib.sha256()
     for variable in sorted(model.weights, key=lambda variable: variable.path):
         digest.update(variable.path.encode() + variable.numpy().tobytes())
@@ -227,7 +228,7 @@ def weights_digest(model):
 
 
 def _cells(text):
-    """Rows of a written table, with each cell that is a number as a float."""
+    """Returns the rows of a table, with numeric cells as floats."""
 
     def value(cell):
         try:
@@ -277,7 +278,7 @@ def _suffix(folder, table):
 
 
 def _rows_to_predict(name, texts):
-    """Rows as ``predict`` takes them for a model."""
+    """Returns input rows for a model."""
     others = texts[1:] + texts[:1]
     flags = RUNS[name][1]
     if flags["task"] == "squad":
@@ -300,7 +301,7 @@ def _predictions(name, run, texts, scratch):
     source = scratch / "input.jsonl"
     source.write_text(_lines(rows))
     found = {"Predictor": _json(Predictor(run)(rows, skip_bad_rows=True))}
-    # Words of any form stand in CoNLL's columns alone.
+    # Only CoNLL files can contain any word.
     is_tagged = name in RUNS and RUNS[name][1]["task"] in ("ner", "tagging")
     for suffix in (".jsonl", ".conll" if is_tagged else ".tsv"):
         output = scratch / f"predictions{suffix}"
@@ -310,7 +311,7 @@ def _predictions(name, run, texts, scratch):
 
 
 def _request(signature, texts):
-    """A value for each input of a signature, by name."""
+    """Returns a value for each input of a signature, by name."""
     import numpy as np
     import tensorflow as tf
 
@@ -342,7 +343,7 @@ def _request(signature, texts):
 
 
 def _signatures(export, texts):
-    """Answers of every signature but those of serialized examples, in requests of several sizes."""
+    """Answers of all signatures except those of serialized examples, for several request sizes."""
     import tensorflow as tf
 
     loaded = tf.saved_model.load(str(export))
@@ -362,7 +363,7 @@ def _signatures(export, texts):
 
 
 def _served_answers(export, texts):
-    """Answers of ``serve`` by its default signature, one row a request and many."""
+    """Answers of ``serve`` from the default signature, for requests of one and of many rows."""
     import tensorflow as tf
 
     signature = tf.saved_model.load(str(export)).signatures["serving_default"]
@@ -379,12 +380,12 @@ def _served_answers(export, texts):
 
 
 def _model_path(server):
-    """Path of the model that a server answers for."""
-    return "/v1/models/" + re.search(r"/v1/models/([^ :]+)", "".join(server.said))[1]
+    """Returns the path of the model in the URLs of a server."""
+    return "/v1/models/" + re.search(r"/v1/models/([^ :]+)", "".join(server.output))[1]
 
 
-def answers_of(name, folder, texts, *, trains):
-    """All that is recorded of a model; ``trains``: also of a training in a new directory."""
+def all_answers(name, folder, texts, *, trains):
+    """Returns all answers of a model; ``trains`` also trains it in a new directory."""
     from bert_tf import api
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -396,7 +397,7 @@ def answers_of(name, folder, texts, *, trains):
             if not run.exists():
                 shutil.copytree(scratch / "run", run)
             predictions = json.dumps(_predictions(name, run, texts, scratch))
-            # Errors name the file, which is elsewhere each time.
+            # Errors contain the path of the file, which changes.
             found["predictions"] = json.loads(predictions.replace(str(scratch), ""))
         api.export(run, scratch / "export" / "1", verbose=False)
         found["signatures"] = _signatures(scratch / "export" / "1", texts)
@@ -442,7 +443,7 @@ def main():
     texts, num_different = unlabeled_texts(), 0
     for name in names:
         path = flags.folder / "answers" / f"{name}.json"
-        answers = answers_of(name, flags.folder, texts, trains=not flags.no_training)
+        answers = all_answers(name, flags.folder, texts, trains=not flags.no_training)
         now = json.loads(json.dumps(answers))
         if flags.action == "record":
             path.write_text(json.dumps(now))

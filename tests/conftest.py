@@ -1,4 +1,4 @@
-"""What every test starts from, and fixtures that any of them may ask for."""
+"""Settings and fixtures for all tests."""
 
 import contextlib
 import functools
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 
-# A shell starts its background jobs deaf to Ctrl-C, and processes hand that on: the tests that
-# interrupt one would wait for ever.
+# Background jobs of a shell ignore SIGINT, and child processes inherit this. Tests that interrupt a
+# process would never end.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -27,9 +27,9 @@ needs_beam = pytest.mark.skipif(
 
 
 def pytest_collection_finish() -> None:
-    """Leaves out of every later collection what imports have made, which stays to the end.
+    """Excludes the imported modules from garbage collections, and makes collections rarer.
 
-    The others come more rarely: graphs are many objects, of which few are garbage.
+    Graphs have many objects, few of which are garbage.
     """
     gc.collect()
     gc.freeze()
@@ -37,8 +37,8 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def unchanged_arithmetic():
-    """Fails a test that leaves bfloat16 to the tests after it."""
+def check_precision_is_reset():
+    """Fails a test that does not reset bfloat16."""
     yield
     if "bert_tf.training.precision" in sys.modules:
         import keras
@@ -54,23 +54,23 @@ def unchanged_arithmetic():
 
 @pytest.fixture
 def full_disk():
-    """A context in which no file gets larger than so many bytes: a write fails half-way."""
+    """Returns a context manager in which writes beyond a file size fail, as on a full disk."""
 
     @contextlib.contextmanager
     def limit(size: int) -> Iterator[None]:
-        was = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, was[1]))
+        previous = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, previous[1]))
         try:
             yield
         finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, was)
+            resource.setrlimit(resource.RLIMIT_FSIZE, previous)
 
     return limit
 
 
 @pytest.fixture(scope="session")
 def unpacked(data_dir, tmp_path_factory):
-    """A function that unpacks an archive of the real data, and gives the folder of its files."""
+    """Returns a function that unpacks an archive of the real data and returns the folder."""
 
     @functools.cache
     def unpack(name: str) -> pathlib.Path:
@@ -83,7 +83,7 @@ def unpacked(data_dir, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def data_dir() -> pathlib.Path:
-    """The folder of real data that ``BERT_TF_DATA`` names; without it the test skips, saying so."""
+    """Returns the folder in ``BERT_TF_DATA``; skips the test if the variable is not set."""
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
         pytest.skip(
@@ -91,15 +91,15 @@ def data_dir() -> pathlib.Path:
         )
     path = pathlib.Path(folder)
     if not path.is_dir():
-        raise ValueError(f"BERT_TF_DATA names {folder!r}, which is not a folder.")
+        raise ValueError(f"BERT_TF_DATA is {folder!r}, which is not a folder.")
     return path
 
 
 @pytest.fixture
 def write(tmp_path):
-    """A function that writes a file and gives its path: of text, of bytes, or of lines.
+    """Returns a function that writes a string, bytes or a list of lines, and returns the path.
 
-    A line that is no text is written as JSON.
+    Lines that are not strings are written as JSON.
     """
 
     def write_file(name, content, line_end="\n"):

@@ -1,4 +1,4 @@
-"""The documents as data: their blocks of code, and the commands in them."""
+"""Code blocks of the documentation, and the commands in them."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ _SEPARATORS = ";&|()<>\n"
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, and why no test runs it, or ``""``."""
+    """A fenced code block; ``not_run`` is the reason why no test runs it, or ``""``."""
 
     page: pathlib.Path
     line: int
@@ -37,12 +37,12 @@ class Block:
     not_run: str
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
 def blocks(page):
-    """Every fenced block of a page."""
+    """Returns the fenced code blocks of a page."""
     text = page.read_text()
     return [
         Block(
@@ -57,7 +57,7 @@ def blocks(page):
 
 
 def _simple_commands(text):
-    """A shell text as lists of words, one for each command."""
+    """Yields the words of each command in a shell script."""
     text = re.sub(r"(^|\s)#.*$", "", text.replace("\\\n", " "), flags=re.MULTILINE)
     lexer = shlex.shlex(text, posix=True, punctuation_chars=_SEPARATORS)
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
@@ -73,12 +73,12 @@ def _simple_commands(text):
 
 
 def commands(text):
-    """The command of this library and its arguments, of each one in a shell text.
+    """Yields (name, arguments) of each bert_tf command in a shell script.
 
-    A command inside a quoted word, as ``bash -c`` takes it, counts. Variables become 0.
+    Commands in quoted words, such as the argument of ``bash -c``, are included. Variables become 0.
     """
     if not re.search("bert[-_]tf", text):
-        return  # what a command prints is no shell text
+        return  # the output of a command is not a shell script
     for words in _simple_commands(text):
         if words[:2] == ["python", "-m"] and words[2].startswith("bert_tf."):
             arguments = [re.sub(r"\$\w+", "0", word) for word in words[3:]]
@@ -90,8 +90,8 @@ def commands(text):
                 yield from commands(word.replace("\n", " "))
 
 
-def curls(text):
-    """The address and the body, bytes or None, of each curl in a shell text."""
+def curl_requests(text):
+    """Yields the address and the body (bytes or None) of each curl command in a shell script."""
     for words in _simple_commands(text):
         if words[0] == "curl":
             *given, address = words[1:]
@@ -104,9 +104,9 @@ import json, os, runpy, sys
 import numpy  # which many commands import
 from absl import flags
 from bert_tf.cli import command
-# The command as it is run, but for this last call.
+# The module runs unchanged except for its last call.
 command.run = lambda main, *declarations, **_: command.define_flags(*declarations)
-# A process for each command: two of them define flags of the same name.
+# Each command needs its own process, because commands define flags of the same name.
 for name, lines in json.load(sys.stdin).items():
     if process := os.fork():
         if os.waitpid(process, 0)[1]:
@@ -126,10 +126,10 @@ for name, lines in json.load(sys.stdin).items():
 
 
 def parse(lines):
-    """What commands' real flags make of argument lists, of which each command has some.
+    """Parses argument lists with the flags of each command; ``lines`` maps names to lists.
 
-    Returns, by command, an (error or None, arguments left) pair for each list, and the names of all
-    its flags.
+    Returns, for each command, an (error or None, unparsed arguments) pair per list, and the names
+    of all flags.
     """
     process = run_python(_PARSE, input=json.dumps(lines), timeout=300)
     assert process.returncode == 0, process.stderr
@@ -138,7 +138,7 @@ def parse(lines):
 
 
 def printed(notebook):
-    """What a notebook's cells printed, as one text, and all their outputs."""
+    """Returns the text that the cells of a notebook printed, and all outputs."""
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
-    # In the file a text is a list of lines.
+    # A notebook file stores text as a list of lines.
     return "".join("".join(output.get("text", "")) for output in outputs), outputs

@@ -1,7 +1,7 @@
-"""Commands in processes of their own, some killed as one of their files gets its name.
+"""Runs commands in new processes, which can be killed when they rename a temporary file.
 
-They are forked from a process that has imported what they need, which takes longer than all that
-they do. It has computed nothing before: TensorFlow begins anew in each.
+The processes are forked from a server that has imported the slow modules. The server has not
+computed anything, so that each process initializes TensorFlow itself.
 """
 
 import multiprocessing
@@ -28,24 +28,24 @@ def _run(module, arguments, folder, environment, outputs, killed):
     rename = tf.io.gfile.rename
     moment, target = killed
 
-    def killing(source, destination, overwrite=False):
-        hit = destination.endswith(target)
-        if hit and moment == "before":
+    def rename_and_kill(source, destination, overwrite=False):
+        matches = destination.endswith(target)
+        if matches and moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         rename(source, destination, overwrite=overwrite)
-        if hit and moment == "after":
+        if matches and moment == "after":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    tf.io.gfile.rename = killing
+    tf.io.gfile.rename = rename_and_kill
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 class Started:
-    """A command that runs, ``number`` of its process.
+    """A running command; ``number`` is the ID of its process.
 
-    ``killed``: ("before" or "after", what a path ends in): SIGKILL ends the command as the file of
-    such a path gets its name.
+    ``killed`` is ("before" or "after", suffix): The command gets SIGKILL before or after it renames
+    a temporary file to a path with this suffix.
     """
 
     def __init__(self, module, arguments, killed=("never", "")):
@@ -54,13 +54,13 @@ class Started:
         self._outputs = [pathlib.Path(self._folder.name, name) for name in ("out", "error")]
         for path in self._outputs:
             path.touch()
-        given = module, self.arguments, os.getcwd(), dict(os.environ), self._outputs, killed
-        self._process = _FORKS.Process(target=_run, args=given)
+        args = module, self.arguments, os.getcwd(), dict(os.environ), self._outputs, killed
+        self._process = _FORKS.Process(target=_run, args=args)
         self._process.start()
         self.number = self._process.pid
 
     def ended(self):
-        """Waits for its end, and gives what ``subprocess.run`` does."""
+        """Waits for the command to end; returns a ``CompletedProcess``."""
         self._process.join()
         printed = [path.read_text() for path in self._outputs]
         self._folder.cleanup()
@@ -68,11 +68,11 @@ class Started:
 
 
 def run_command(module, arguments):
-    """Runs a command to its end: what ``subprocess.run`` gives."""
+    """Runs a command; returns a ``CompletedProcess``."""
     return Started(module, arguments).ended()
 
 
-def kill_at_a_write(module, arguments, moment, target):
-    """Runs a command until SIGKILL ends it: ``Started`` says when."""
+def kill_at_write(module, arguments, moment, target):
+    """Runs a command that gets SIGKILL at a write; see ``Started``."""
     ended = Started(module, arguments, (moment, target)).ended()
     assert ended.returncode == -signal.SIGKILL, (moment, target, ended.stderr)

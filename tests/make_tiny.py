@@ -1,7 +1,7 @@
-"""Makes bert_tf/models/tiny of a pre-training that has finished: ``python -m tests.make_tiny RUN``.
+"""Creates bert_tf/models/tiny from a finished pre-training run: ``python -m tests.make_tiny RUN``.
 
-The weights are the run's, rounded to bfloat16, in Hugging Face's form; results.json has what
-fine-tuning asks a run for, and what the card says.
+The weights are rounded to bfloat16 and written in Hugging Face's format. results.json contains the
+values that fine-tuning and the model card read.
 """
 
 import dataclasses
@@ -70,15 +70,15 @@ def _rounded(tensor: StoredTensor) -> StoredTensor:
 
 
 def main(run: str) -> None:
-    """Writes the files anew."""
+    """Replaces the files of the model."""
     checkpoint = open_checkpoint(run)
     rounded = {name: _rounded(tensor) for name, tensor in checkpoint.tensors.items()}
     checkpoint = dataclasses.replace(checkpoint, tensors=rounded)
     found = read_json_object(str(pathlib.Path(run) / "results.json"))
     results = {name: found[name] for name in _RESULT_KEYS}
-    whole = recipes.RECIPES["hour"]["num_train_steps"]
-    if results["step"] != whole:
-        sys.exit(f"{run} ended at step {results['step']}: expected {whole}, as in the recipe.")
+    num_steps = recipes.RECIPES["hour"]["num_train_steps"]
+    if results["step"] != num_steps:
+        sys.exit(f"{run} ended at step {results['step']}: expected {num_steps}, as in the recipe.")
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     hugging_face.write(checkpoint, str(FOLDER))

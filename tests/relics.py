@@ -26,7 +26,7 @@ import subprocess
 import sys
 import venv
 
-# Versions by a short name: the first two whose files users may have.
+# Short name to commit: the first two versions whose files users may have.
 COMMITS = {
     "97594add": "97594add5bac1585e06518ff48fb3625c9afc334",
     "a2a6c31a": "a2a6c31a0d38e71ce52ee14ee553cc2b256681a4",
@@ -36,10 +36,10 @@ ROOT = pathlib.Path(__file__).parents[1]
 # === The runs ===
 
 _GOOD, _BAD = ("a fine film", "a good plot", "so good"), ("a poor film", "the plot was bad", "dull")
-_PLACES = ("Rome", "Paris", "London", "Berlin")
+_CITIES = ("Rome", "Paris", "London", "Berlin")
 _TEXTS = [f"{end} {number}" for number in range(8) for end in (*_GOOD, *_BAD)]
 _LABELS = ["good" if text.rpartition(" ")[0] in _GOOD else "bad" for text in _TEXTS]
-_SPANS = [(f"Anna lives in {place}.", place) for place in _PLACES]
+_SPANS = [(f"Anna lives in {city}.", city) for city in _CITIES]
 
 
 def _table(*columns, rows):
@@ -50,15 +50,15 @@ def _lines(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def _columns(places):
-    sentences = (f"Anna NNP B-NP B-PER\nsees VBZ B-VP O\n{p} NNP B-NP B-LOC\n" for p in places)
+def _columns(cities):
+    sentences = (f"Anna NNP B-NP B-PER\nsees VBZ B-VP O\n{p} NNP B-NP B-LOC\n" for p in cities)
     return "-DOCSTART- -X- -X- O\n\n" + "\n".join(sentences)
 
 
 def _questions(version, impossible):
     questions = []
-    for number, (context, place) in enumerate(_SPANS * 3):
-        answers = [{"text": place, "answer_start": context.index(place)}]
+    for number, (context, city) in enumerate(_SPANS * 3):
+        answers = [{"text": city, "answer_start": context.index(city)}]
         question = {"id": f"q{number}", "question": "Where does Anna live?", "answers": answers}
         if impossible:
             question["is_impossible"] = bool(number % 3 == 2)
@@ -95,7 +95,7 @@ DATA = {
         {"context": "The film is", "choices": ["fine", "bad", t][n % 2 :], "label": n % 2}
         for n, t in enumerate(_TEXTS)
     ),
-    "tags.conll": _columns(_PLACES * 6),
+    "tags.conll": _columns(_CITIES * 6),
     "entities.jsonl": _lines(
         {"text": t, "entities": [{"start": t.index(p), "end": t.index(p) + len(p), "label": "LOC"}]}
         for t, p in _SPANS * 6
@@ -106,44 +106,42 @@ DATA = {
 }  # fmt: skip
 _WORDS = {"text_columns": "text", "label_column": "label"}
 _TWO = {"text_columns": "one,other", "label_column": "label"}
-_ASKED_TEXTS = [
-    {"text": text} for text in ("a fine film", "The plot was DULL, so poor.", "caf\xe9")
-]
-_ASKED_PAIRS = [{"one": "a fine film", "other": "so good"}, {"one": "so good", "other": "dull"}]
-_ASKED_WORDS = [
+_NEW_TEXTS = [{"text": text} for text in ("a fine film", "The plot was DULL, so poor.", "caf\xe9")]
+_NEW_PAIRS = [{"one": "a fine film", "other": "so good"}, {"one": "so good", "other": "dull"}]
+_NEW_WORDS = [
     {"words": ["Anna", "sees", "Rome"]},
     {"words": ["Oslo", "sees", "unaffable", "Paris"]},
 ]
-_ASKED_QUESTIONS = [
+_NEW_QUESTIONS = [
     {"question": "Where does Anna live?", "context": "Anna lives in Rome, and not in Paris."},
     {"question": "Who lives in Oslo?", "context": "Nobody lives there."},
 ]
 _LENGTHS = {"max_query_length": 12, "doc_stride": 6, "max_seq_length": 20}
-# By name: the data, the flags, and what is asked afterwards.
+# Name to data, flags and examples to predict.
 RUNS = {
-    "classification": ("texts.tsv", {"task": "classification", **_WORDS}, _ASKED_TEXTS),
+    "classification": ("texts.tsv", {"task": "classification", **_WORDS}, _NEW_TEXTS),
     "multilabel": (
         "classes.jsonl",
         {"task": "multilabel", "text_columns": "text", "label_column": "labels", "pooling": "mean"},
-        _ASKED_TEXTS,
+        _NEW_TEXTS,
     ),
     "regression": (
         "numbers.tsv",
         {"task": "regression", **_WORDS, "long_text": "windows", "max_seq_length": 8},
-        _ASKED_TEXTS,
+        _NEW_TEXTS,
     ),
-    "pairs": ("pairs.tsv", {"task": "classification", **_TWO}, _ASKED_PAIRS),
-    "similarity": ("alike.tsv", {"task": "similarity", **_TWO}, _ASKED_PAIRS),
+    "pairs": ("pairs.tsv", {"task": "classification", **_TWO}, _NEW_PAIRS),
+    "similarity": ("alike.tsv", {"task": "similarity", **_TWO}, _NEW_PAIRS),
     "choices": (
         "choices.jsonl",
         {"task": "multiple_choice", "text_columns": "context,choices", "label_column": "label"},
         [{"context": "The film is", "choices": ["fine", "bad", "so dull"]}],
     ),
-    "tags": ("tags.conll", {"task": "ner"}, _ASKED_WORDS),
+    "tags": ("tags.conll", {"task": "ner"}, _NEW_WORDS),
     "features": (
         "tags.conll",
         {"task": "ner", "feature_based": "last", "lstm_units": 8, "num_train_epochs": 2},
-        _ASKED_WORDS,
+        _NEW_WORDS,
     ),
     "entities": (
         "entities.jsonl",
@@ -151,10 +149,10 @@ RUNS = {
             "task": "tagging", "text_columns": "text", "label_column": "entities",
             "character_spans": True,
         },
-        _ASKED_TEXTS,
+        _NEW_TEXTS,
     ),
-    "squad 1.1": ("train-v1.1.json", {"task": "squad", **_LENGTHS}, _ASKED_QUESTIONS),
-    "squad 2.0": ("train-v2.0.json", {"task": "squad", **_LENGTHS}, _ASKED_QUESTIONS),
+    "squad 1.1": ("train-v1.1.json", {"task": "squad", **_LENGTHS}, _NEW_QUESTIONS),
+    "squad 2.0": ("train-v2.0.json", {"task": "squad", **_LENGTHS}, _NEW_QUESTIONS),
 }  # fmt: skip
 _SIZES = {
     "config_overrides": [
@@ -169,7 +167,7 @@ PRETRAININGS = {
     # The settings that the recipe implies are part of the run.
     "recipe": {"recipe": "five_minutes", "phases": "12:0.5,32:0.5", **_SIZES},
 }
-# One of each head.
+# One run for each type of head.
 EXPORTED = (
     *("classification", "multilabel", "regression", "similarity", "choices", "tags", "features"),
     *("squad 2.0", "pretraining"),
@@ -187,8 +185,8 @@ def train(folder, name, model_dir, callbacks=()):
         return api.pretrain(data / "corpus.txt", **PRETRAININGS[name], **given).results
     table, flags, _ = RUNS[name]
     files = {"train": data / table, "dev": data / table}
-    usual = {"max_seq_length": 32, "train_batch_size": 8, "num_train_epochs": 2, "init": "tiny"}
-    return api.fine_tune(**{**usual, **files, **flags, **given}).results
+    defaults = {"max_seq_length": 32, "train_batch_size": 8, "num_train_epochs": 2, "init": "tiny"}
+    return api.fine_tune(**{**defaults, **files, **flags, **given}).results
 
 
 def answers(model, name):
@@ -234,11 +232,11 @@ def logits(path):
 
     import bert_tf
 
-    is_of_keras = path.suffix == ".keras"
-    model = keras.saving.load_model(path) if is_of_keras else bert_tf.load(path)
+    is_keras_file = path.suffix == ".keras"
+    model = keras.saving.load_model(path) if is_keras_file else bert_tf.load(path)
     outputs = model(_some_ids(), training=False)
     found = list(outputs.values()) if isinstance(outputs, dict) else [outputs]
-    if is_of_keras:
+    if is_keras_file:
         _fit_a_step(model)
         found.append(model(_some_ids(), training=False))
     return [np.array(each).tolist() for each in found]

@@ -1,4 +1,4 @@
-"""The breaks that tests.breaks makes are of texts that stand there still, each once."""
+"""The code that tests.breaks replaces occurs exactly once in its file."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from tests import breaks
 
 @pytest.mark.skipif(
     not (breaks.ROOT / "pipelines").is_dir(),
-    reason="the checkout is missing, whose files this reads",
+    reason="needs the files of a checkout",
 )
-def test_each_break_is_of_a_text_that_its_file_has_once():
+def test_code_of_each_break_occurs_once():
     found = [(path, old) for path, old, _ in breaks.read_breaks()]
     assert found
-    assert [place for place in found if _count(*place) != 1] == []
+    assert [item for item in found if _num_occurrences(*item) != 1] == []
 
 
-def _count(path, text):
+def _num_occurrences(path, text):
     file = breaks.ROOT / path
     return file.read_text().count(text) if file.is_file() else 0

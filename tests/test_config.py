@@ -38,7 +38,7 @@ def test_presets(name, layers, hidden, heads, intermediate):
     assert (preset.num_attention_heads, preset.intermediate_size) == (heads, intermediate)
 
 
-def test_the_24_miniatures_are_there():
+def test_presets_include_24_miniatures():
     assert sum(name.startswith("bert-L") for name in config.PRESETS) == 24
     for name in config.PRESETS:
         BertConfig.from_preset(name)
@@ -51,7 +51,7 @@ def test_json_round_trip(tmp_path):
     assert BertConfig.from_json(path) == written
 
 
-def test_hugging_face_keys_that_say_nothing_are_left_alone():
+def test_irrelevant_hugging_face_keys_are_ignored():
     values = {
         "vocab_size": 7,
         "architectures": ["BertForMaskedLM"],
@@ -82,7 +82,7 @@ def test_hugging_face_keys_that_say_nothing_are_left_alone():
          "gelu_pytorch_tanh, gelu_approximate, relu, silu, swish, tanh, linear"),
     ],
 )  # fmt: skip
-def test_errors(values, message):
+def test_invalid_values_raise_errors(values, message):
     with pytest.raises(ValueError, match=message):
         BertConfig(**values)
 
@@ -112,14 +112,14 @@ def test_errors(values, message):
          "add_cross_attention=True: expected False"),
     ],
 )  # fmt: skip
-def test_errors_of_files(tmp_path, content, message):
+def test_invalid_files_raise_errors(tmp_path, content, message):
     if content is not None:
         (tmp_path / "bad.json").write_text(content)
     with pytest.raises(ValueError, match=rf"bad\.json:? {message}" if content else message):
         BertConfig.from_json(tmp_path / "bad.json")
 
 
-def test_no_such_preset():
+def test_unknown_preset_raises_error():
     with pytest.raises(
         ValueError,
         match="Unknown preset 'bert-huge': expected one of bert-tiny, bert-mini, bert-small, "
@@ -129,7 +129,7 @@ def test_no_such_preset():
         BertConfig.from_preset("bert-huge")
 
 
-def test_only_a_causal_model_s_file_says_so():
+def test_is_decoder_is_written_only_for_causal_models():
     assert "is_decoder" not in BertConfig().to_dict()
     assert BertConfig.from_dict({"vocab_size": 8, "is_decoder": False}) == BertConfig(vocab_size=8)
     causal = BertConfig(vocab_size=8, is_decoder=True)

@@ -31,7 +31,7 @@ def test_longest_spans_and_first_annotations_are_kept(tmp_path):
     ]
 
 
-def test_offsets_in_utf16(tmp_path):
+def test_utf16_offsets_are_converted(tmp_path):
     row = {"text": TEXT, "label": [[16, 20, "LOC"]]}
     (tmp_path / "all.jsonl").write_text(json.dumps(row) + "\n")
     (entity,) = _convert(tmp_path, utf16=True)[0]["entities"]

@@ -1,4 +1,4 @@
-"""What the pages show runs as it stands there, in a small world: little text, a tiny model."""
+"""Commands and Python code in the documentation run, with little text and a tiny model."""
 
 import gzip
 import json
@@ -12,27 +12,25 @@ import signal
 import pytest
 
 from tests.anew import run_anew, run_python
-from tests.documents import NOTEBOOK, PAGES, ROOT, blocks, commands, curls, printed
+from tests.documents import NOTEBOOK, PAGES, ROOT, blocks, commands, curl_requests, printed
 from tests.served import Served
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not (ROOT / "docs").is_dir(), reason="the checkout is missing, whose docs/ this reads"
-    ),
+    pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="needs docs/ of a checkout"),
 ]
 
 DATA = pathlib.Path(__file__).parent / "checkpoints" / "data"
 KERAS2 = pathlib.Path(__file__).parent / "transformers" / "keras2"
-# The last value of a flag counts: what makes a command of the pages small.
+# These flags are appended to the commands of the pages to make them fast; the last value counts.
 SMALL = {
     "pretrain": ("--num_train_steps=3", "--max_eval_steps=1", "--bert_config=bert-L4-H128"),
     "finetune": ("--num_train_epochs=1", "--train_batch_size=4"),
 }
 
 
-def _shown(page, *, python):
-    """A page's blocks that run: of Python, or with commands of this library."""
+def _runnable_blocks(page, *, python):
+    """Returns the blocks of a page that run: Python code or shell scripts with bert_tf commands."""
     return [
         block
         for block in blocks(page)
@@ -104,27 +102,29 @@ def _run(folder, name, arguments):
 
 
 def _serve(folder, arguments, text):
-    """Starts the server of a block, and asks it the curls of the block."""
+    """Starts the server of a block and sends the curl requests of the block to it."""
     served = Served(*arguments, cwd=folder)
-    asked = list(curls(text))
-    for address, body in asked:
+    requests = list(curl_requests(text))
+    for address, body in requests:
         host, _, path = address.removeprefix("http://").partition("/")
         assert host == "localhost:8501" and served.ask(f"/{path}", body), address
     served.process.send_signal(signal.SIGINT)
     out, err = served.process.communicate(timeout=60)
-    assert asked and (served.process.returncode, out, err) == (0, "Stopped.\n", ""), text
+    assert requests and (served.process.returncode, out, err) == (0, "Stopped.\n", ""), text
 
 
-def _run_python(shown, folder):
-    # One process: each of its own would import TensorFlow.
-    lines = [f"exec(compile({block.text!r}, {block.place!r}, 'exec'), {{}})" for block in shown]
+def _run_python(code_blocks, folder):
+    # All blocks run in one process, because importing TensorFlow is slow.
+    lines = [
+        f"exec(compile({block.text!r}, {block.location!r}, 'exec'), {{}})" for block in code_blocks
+    ]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     process = run_python("\n".join(lines), cwd=folder, env=environment)
     assert process.returncode == 0, process.stderr
 
 
 def _copy_models(folder):
-    """What transformers' TFBert classes left, by the names in docs/guides/migrating.md."""
+    """Copies models of transformers' TFBert classes to the paths in docs/guides/migrating.md."""
     names = {"model": "tf_bert", "sequence_classification": "tf_classifier"}
     for name, target in names.items():
         shutil.copytree(DATA / "tf_model" / name, folder / target)
@@ -136,7 +136,7 @@ def _copy_models(folder):
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    """A folder with what the first command of README leaves, and models of transformers 4."""
+    """Returns a folder with the output of README's first command and models of transformers 4."""
     folder = tmp_path_factory.mktemp("world")
     _copy_models(folder)
     _run(folder, "pretrain", [])
@@ -145,17 +145,17 @@ def pretrained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def world(pretrained):
-    """What the pages' commands read, in addition: text, tables, checkpoints, a tuned model."""
+    """Adds the inputs of the pages' commands: text, tables, checkpoints, a fine-tuned model."""
     folder = pretrained
     _write_texts(folder)
     _write_tables(folder)
     _write_questions(folder)
     _run(folder, "pretrain", ["--input=corpus/*.txt.gz", "--model_dir=runs/mine"])
     shutil.copy(folder / "runs" / "mine" / "vocab.txt", folder)
-    forms = {"uncased_L-12_H-768_A-12": "google_tf1"}
-    forms |= dict.fromkeys(("bert-base", "all-MiniLM-L6-v2"), "huggingface")
-    for name, form in forms.items():
-        _run(folder, "convert", ["--input=runs/mine", f"--output={name}", f"--format={form}"])
+    formats = {"uncased_L-12_H-768_A-12": "google_tf1"}
+    formats |= dict.fromkeys(("bert-base", "all-MiniLM-L6-v2"), "huggingface")
+    for name, target in formats.items():
+        _run(folder, "convert", ["--input=runs/mine", f"--output={name}", f"--format={target}"])
     table = ["--task=classification", "--train_file=reviews.csv", "--text_columns=review"]
     model = ["--label_column=stars", "--init_checkpoint=bert-base", "--model_dir=runs/reviews"]
     _run(folder, "finetune", [*table, *model])
@@ -167,30 +167,33 @@ def world(pretrained):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if any(_shown(page, python=False))],
+    [page for page in PAGES if any(_runnable_blocks(page, python=False))],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
-def test_the_commands_of_a_page_run(page, world, tmp_path):
-    """And after them the Python that reads what they left."""
-    folder = shutil.copytree(world, tmp_path / "world")  # what one page writes is not another's
-    for block in _shown(page, python=False):
+def test_commands_of_a_page_run(page, world, tmp_path):
+    """Then runs the Python blocks that read the output of the commands."""
+    # A page must not read the output of another page.
+    folder = shutil.copytree(world, tmp_path / "world")
+    for block in _runnable_blocks(page, python=False):
         for name, arguments in commands(block.text):
             if name == "serve":
                 _serve(folder, arguments, block.text)
             else:
                 _run(folder, name, arguments)
-    left = [block for block in blocks(page) if block.not_run.startswith("reads ")]
-    _run_python([block for block in left if block.language == "python"], folder)
+    readers = [block for block in blocks(page) if block.not_run.startswith("reads ")]
+    _run_python([block for block in readers if block.language == "python"], folder)
 
 
-def test_the_python_of_the_pages_runs(pretrained):
+def test_python_code_runs(pretrained):
     reference = sorted((ROOT / "docs" / "api").glob("*.md"))
-    shown = [block for page in [*PAGES, *reference] for block in _shown(page, python=True)]
-    assert len(shown) >= 5
-    _run_python(shown, pretrained)
+    code_blocks = [
+        block for page in [*PAGES, *reference] for block in _runnable_blocks(page, python=True)
+    ]
+    assert len(code_blocks) >= 5
+    _run_python(code_blocks, pretrained)
 
 
-def test_the_notebook_runs(pretrained):
+def test_notebook_runs(pretrained):
     nbclient = pytest.importorskip("nbclient", reason="needs the extra examples")
     nbformat = pytest.importorskip("nbformat", reason="needs the extra examples")
     notebook = nbformat.read(NOTEBOOK, 4)
@@ -207,11 +210,11 @@ def test_the_notebook_runs(pretrained):
     assert (pretrained / "runs" / "packages" / "dev" / "worst_errors.html").is_file()
 
 
-def test_a_pretraining_is_drawn(pretrained, tmp_path):
+def test_pretraining_is_plotted(pretrained, tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra examples")
     script = runpy.run_path(str(ROOT / "examples" / "plot_pretraining.py"))
     script["main"](pretrained / "runs" / "pretrain", tmp_path / "picture.svg")
-    drawn = (tmp_path / "picture.svg").read_text()
-    assert "<svg" in drawn and len(drawn) > 20_000
-    # Wilson's interval of 8 of 10, as tables have it.
+    svg = (tmp_path / "picture.svg").read_text()
+    assert "<svg" in svg and len(svg) > 20_000
+    # Wilson score interval of 8 of 10, from published tables.
     assert script["wilson"](0.8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)

@@ -1,4 +1,4 @@
-"""Every example in a docstring runs and prints what it says."""
+"""Examples in docstrings run and print the documented output."""
 
 import doctest
 import importlib.util
@@ -16,16 +16,16 @@ def _has_examples(name):
 
 def _modules():
     names = [module.name for module in pkgutil.walk_packages(bert_tf.__path__, "bert_tf.")]
-    # Folders that are installed under the package's name are not below its own path.
-    for room in ("pipelines", "saved_models"):
-        path = importlib.import_module(f"bert_tf.{room}").__path__
-        names += [module.name for module in pkgutil.walk_packages(path, f"bert_tf.{room}.")]
+    # These packages are installed as subpackages but are outside the folder bert_tf/.
+    for package in ("pipelines", "saved_models"):
+        path = importlib.import_module(f"bert_tf.{package}").__path__
+        names += [module.name for module in pkgutil.walk_packages(path, f"bert_tf.{package}.")]
     return sorted({name for name in names if not name.endswith(("__init__", "__main__"))})
 
 
-# Only these are imported: two commands define flags of the same name, each for its own process.
+# Other modules are not imported, because commands define flags of the same name.
 @pytest.mark.parametrize("name", list(filter(_has_examples, _modules())))
 def test_examples(name):
-    # By its package name: collected from the file's path it would be loaded a second time.
+    # Importing by path, as pytest does, would load the module twice.
     outcome = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert outcome.failed == 0

@@ -13,7 +13,7 @@ def _batch():
     return {**batch, "masked_lm_weights": np.zeros((2, 3), np.float32)}
 
 
-def test_a_batch_as_the_table_has_it():
+def test_valid_batches_and_specs_are_accepted():
     features.check_batch(_batch(), features.PRETRAINING_FEATURES)
     specs = {
         key: tf.TensorSpec((None, *value.shape[1:]), value.dtype) for key, value in _batch().items()
@@ -36,7 +36,7 @@ def test_a_batch_as_the_table_has_it():
         ({"masked_lm_weights": None}, "The batch has no key 'masked_lm_weights'"),
     ],
 )  # fmt: skip
-def test_errors(change, message):
+def test_invalid_batches_raise_errors(change, message):
     batch = {key: value for key, value in {**_batch(), **change}.items() if value is not None}
     with pytest.raises(ValueError, match=message):
         features.check_batch(batch, features.PRETRAINING_FEATURES)

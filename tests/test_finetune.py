@@ -1,9 +1,9 @@
-"""The command in processes of its own, killed at any write."""
+"""The finetune command resumes after being killed at any write."""
 
 import pytest
 
 from tests.finetuning.small_runs import arguments, assert_ends_as, finetune, write_inputs
-from tests.killing import kill_at_a_write
+from tests.killing import kill_at_write
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +20,8 @@ def finished(inputs, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_killed_at_each_write(finished, inputs, tmp_path):
-    """Each start is killed by SIGKILL as a file gets its name, the last is let through."""
+def test_killed_run_resumes_to_the_same_result(finished, inputs, tmp_path):
+    """All runs except the last are killed when they rename a temporary file."""
     for moment, target in (
         ("before", "flags.json"),
         ("before", "checkpoints/step-00000006/manifest.json"),
@@ -33,12 +33,12 @@ def test_killed_at_each_write(finished, inputs, tmp_path):
         ("before", "results.json"),
     ):
         flags = arguments(inputs, tmp_path / "run", export=target == "export/1")
-        kill_at_a_write("bert_tf.finetune", flags, moment, target)
+        kill_at_write("bert_tf.finetune", flags, moment, target)
     done = finetune(inputs, tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert_ends_as(finished, tmp_path / "run")
-    # What a stopped run goes on from, which was there at the fourth kill.
+    # A finished run has no state to resume from; the run had one at the fourth kill.
     assert not (tmp_path / "run" / "last").exists()
-    # What was killed as it was exported is exported when that is asked for again.
+    # The export that was killed is written if it is requested again.
     assert finetune(inputs, tmp_path / "run", export=True).returncode == 0
     assert (tmp_path / "run/export/1/saved_model.pb").is_file()

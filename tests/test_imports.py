@@ -1,4 +1,4 @@
-"""Imports go one way, every folder of code is packaged, and nothing is loaded twice."""
+"""Imports follow the layers of the library; packages and dependencies are in setup.cfg."""
 
 import ast
 import configparser
@@ -13,9 +13,8 @@ import pytest
 import bert_tf
 
 ROOT = pathlib.Path(bert_tf.__file__).parent.parent
-# What each room may import from the rest of the library. A name stands for the module or the
-# room and all in it; the commands at the top of bert_tf/, and the rooms of their stages, may import
-# everything but each other.
+# Modules and packages of the library that each package may import. The commands in bert_tf/ and the
+# packages of their stages may import everything except each other.
 ALLOWED = {
     "io": "",
     "choices": "",
@@ -36,18 +35,18 @@ ALLOWED = {
     "training",
     "cli": "choices io",
 }
-# What the folder of a kind of task may import, besides its own: no other kind.
-OF_A_KIND = ALLOWED["tasks"] + " tasks"
+# Packages that the package of a task type may import; other task types are not among them.
+ALLOWED_IN_TASKS = ALLOWED["tasks"] + " tasks"
 LIBRARY = [ROOT / name for name in ("bert_tf", "pipelines", "saved_models")]
 FOLDERS = {
     ".".join(path.parent.relative_to(ROOT).parts).removeprefix("bert_tf."): path.parent
     for folder in LIBRARY
     for path in folder.glob("**/*.py")
 }
-KINDS = {name for name in FOLDERS if name.startswith("tasks.")}
+TASK_TYPES = {name for name in FOLDERS if name.startswith("tasks.")}
 
 needs_checkout = pytest.mark.skipif(
-    not (ROOT / "pipelines").is_dir(), reason="the checkout is missing, whose files this reads"
+    not (ROOT / "pipelines").is_dir(), reason="needs the files of a checkout"
 )
 
 
@@ -59,7 +58,7 @@ def imports_of(path):
 
 @functools.cache
 def _imported(path):
-    """The rooms and top modules of the library that a file imports, but for its own room's."""
+    """Returns the packages and top-level modules that a file imports, except its own package."""
     found = set()
     for node in imports_of(path):
         if isinstance(node, ast.Import):
@@ -67,22 +66,22 @@ def _imported(path):
         elif node.level == 1 and path.parent.name != "bert_tf":
             continue
         else:
-            own = _room(path).split(".") if path.parent.name != "bert_tf" else []
+            own = _package_of(path).split(".") if path.parent.name != "bert_tf" else []
             above = ["bert_tf", *own[: len(own) - node.level + 1]] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             names = [f"{base}.{alias.name}" for alias in node.names]
         inner = [name.removeprefix("bert_tf.") for name in names if name.startswith("bert_tf.")]
-        found |= {*map(_room_of, inner)}
-        found |= {"bert_tf"} & {*names}  # the package as a whole, which is above every room
+        found |= {*map(_package_of_name, inner)}
+        found |= {"bert_tf"} & {*names}  # the package itself, which is above all layers
         assert not any(name.split(".")[0] in ("pipelines", "saved_models") for name in names), path
     return found
 
 
-def _room_of(name):
-    """The room of a module or of what is in it, or the module at the top."""
+def _package_of_name(name):
+    """Returns the package of a module or of a name in it, or the name of a top-level module."""
     parts = name.split(".")
-    rooms = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
-    return next((room for room in rooms if room in FOLDERS), parts[0])
+    packages = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((package for package in packages if package in FOLDERS), parts[0])
 
 
 def _files():
@@ -90,61 +89,61 @@ def _files():
         yield from sorted(folder.glob("*.py"))
 
 
-def _room(path):
+def _package_of(path):
     if path.parent.name == "bert_tf":
         return path.stem
     return ".".join(path.parent.relative_to(ROOT).parts).removeprefix("bert_tf.")
 
 
 @needs_checkout
-def test_no_import_by_name_goes_round_the_rules():
-    """A literal name would hide an import from the tests here."""
-    rooms = [path for path in _files() if path.parent.name != "bert_tf"]
+def test_import_module_is_not_called_with_a_constant_name():
+    """The other tests of this file do not see such imports."""
+    paths = [path for path in _files() if path.parent.name != "bert_tf"]
     found = [
-        path for path in rooms if re.search(r"import_module\(\s*f?.bert_tf\.", path.read_text())
+        path for path in paths if re.search(r"import_module\(\s*f?.bert_tf\.", path.read_text())
     ]
     assert found == []
 
 
 @needs_checkout
-def test_imports_go_one_way():
-    rooms = [(path, _room(path)) for path in _files()]
-    allowed = {**ALLOWED, **dict.fromkeys(KINDS, OF_A_KIND)}
+def test_imports_follow_the_layers():
+    files = [(path, _package_of(path)) for path in _files()]
+    allowed = {**ALLOWED, **dict.fromkeys(TASK_TYPES, ALLOWED_IN_TASKS)}
     wrong = {
-        path: _imported(path) - {room, *allowed[room].split()}
-        for path, room in rooms
-        if room in allowed and path.name != "registry.py"
+        path: _imported(path) - {package, *allowed[package].split()}
+        for path, package in files
+        if package in allowed and path.name != "registry.py"
     }
     assert {path: names for path, names in wrong.items() if names} == {}
 
 
 @needs_checkout
-def test_the_registry_alone_lists_the_kinds():
-    assert _imported(FOLDERS["tasks"] / "registry.py") >= KINDS
+def test_registry_imports_all_task_types():
+    assert _imported(FOLDERS["tasks"] / "registry.py") >= TASK_TYPES
 
 
 @needs_checkout
-def test_the_rows_of_a_kind_are_of_tf_data_alone():
-    rows = [path for path in _files() if path.name == "rows.py" and _room(path) in KINDS]
+def test_rows_modules_import_only_pipelines():
+    rows = [path for path in _files() if path.name == "rows.py" and _package_of(path) in TASK_TYPES]
     assert rows
     for path in rows:
         assert _imported(path) <= {"choices", "features", "pipelines"}, path
 
 
 @needs_checkout
-def test_a_room_imports_its_own_files_relatively():
-    rooms = [path for path in _files() if path.parent != FOLDERS["bert_tf"]]
-    assert [path for path in rooms if _room(path) in _imported(path)] == []
+def test_imports_within_a_package_are_relative():
+    paths = [path for path in _files() if path.parent != FOLDERS["bert_tf"]]
+    assert [path for path in paths if _package_of(path) in _imported(path)] == []
 
 
 @needs_checkout
-def test_modeling_is_keras_alone():
+def test_modeling_does_not_import_tensorflow():
     for path in FOLDERS["modeling"].glob("*.py"):
         assert not re.search(r"^\s*(import|from) tensorflow", path.read_text(), re.MULTILINE), path
 
 
 @needs_checkout
-def test_every_folder_is_packaged():
+def test_all_folders_are_packaged():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     packages = set(setup["options"]["packages"].split())
@@ -156,13 +155,13 @@ def test_every_folder_is_packaged():
     assert set(ALLOWED) - {path.stem for path in FOLDERS["bert_tf"].glob("*.py")} <= set(FOLDERS)
 
 
-# What only some uses need, and ask for in a sentence.
+# Optional dependencies; code that needs them raises an error with the command to install them.
 OPTIONAL = {"apache_beam", "orjson", "pyarrow", "uvicorn"}
 DISTRIBUTIONS = {"absl": "absl-py", "google": "protobuf"}
 
 
 @needs_checkout
-def test_what_is_installed_on_a_tpu_is_what_tensorflow_does_not_bring():
+def test_tpu_install_command_lists_packages_missing_from_tensorflow():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     required = re.findall(r"^([\w-]+)>=", setup["options"]["install_requires"], re.MULTILINE)
@@ -171,15 +170,15 @@ def test_what_is_installed_on_a_tpu_is_what_tensorflow_does_not_bring():
         (ROOT / "docs" / "install.md").read_text(),
         re.MULTILINE,
     )
-    brought = {"tensorflow", "tensorflow-text", "h5py", "ml_dtypes", "numpy", "optree", "protobuf"}
+    included = {"tensorflow", "tensorflow-text", "h5py", "ml_dtypes", "numpy", "optree", "protobuf"}
     assert set(re.findall(r"[\w-]+", line.replace("==3.15.*", ""))) == {
         *("pip", "install"),
-        *(name for name in required if name not in brought),
+        *(name for name in required if name not in included),
     }
 
 
 @needs_checkout
-def test_everything_that_is_imported_is_declared():
+def test_imported_packages_are_declared():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     declared = {
@@ -198,26 +197,25 @@ def test_everything_that_is_imported_is_declared():
     assert {DISTRIBUTIONS.get(name, name).replace("-", "_") for name in imported} <= declared
 
 
-# That --help loads no TensorFlow is tests/cli's.
-def test_no_module_is_loaded_twice():
+def test_modules_are_not_loaded_under_two_names():
     importlib.import_module("bert_tf.pretraining.run")
     assert not {"pipelines", "saved_models"} & set(sys.modules)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda p: p.name)
 @needs_checkout
-def test_the_benchmarks_import_what_there_is(path):
+def test_benchmarks_import_existing_names(path):
     for node in imports_of(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bert_tf"):
             module = importlib.import_module(node.module)
             for name in (alias.name for alias in node.names):
-                there = hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}")
-                assert there, f"{node.module}.{name}"
+                exists = hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}")
+                assert exists, f"{node.module}.{name}"
 
 
-def test_every_folder_is_there_when_the_library_is_imported():
+def test_packages_are_attributes_of_the_library():
     folders = [path.parent for path in pathlib.Path(bert_tf.__file__).parent.glob("*/__init__.py")]
-    rooms = {*(path.name for path in folders), "pipelines", "saved_models"}
-    assert rooms <= {*dir(bert_tf)}
-    for name in rooms:
+    packages = {*(path.name for path in folders), "pipelines", "saved_models"}
+    assert packages <= {*dir(bert_tf)}
+    for name in packages:
         assert getattr(bert_tf, name).__name__ == f"bert_tf.{name}"

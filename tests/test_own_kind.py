@@ -19,7 +19,7 @@ from bert_tf.tasks.signatures import model_signatures
 from tests.finetuning.small_runs import assert_ends_as, write_checkpoint
 
 FILE = pathlib.Path(__file__).parent.parent / "examples" / "star_ratings.py"
-needs_checkout = pytest.mark.skipif(not FILE.exists(), reason="the checkout is missing")
+needs_checkout = pytest.mark.skipif(not FILE.exists(), reason="needs examples/ of a checkout")
 LENGTHS = {"max_seq_length": 16, "train_batch_size": 8, "learning_rate": 1e-3}
 
 
@@ -35,14 +35,14 @@ def stars():
 
 
 def reviews(count, seed=0):
-    """Texts with one star more than they have good words."""
+    """Returns texts; the number of stars is 1 plus the number of 'good'."""
     draw = random.Random(seed)
     texts = [[draw.choice(["good", "bad"]) for _ in range(4)] for _ in range(count)]
     return [(" ".join(words), 1 + words.count("good")) for words in texts]
 
 
 class _Stop(keras.callbacks.Callback):
-    """Ctrl-C in the second epoch."""
+    """Interrupts the second epoch, as Ctrl-C does."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -53,7 +53,7 @@ class _Stop(keras.callbacks.Callback):
 
 
 @needs_checkout
-def test_a_users_kind_trains_resumes_and_predicts(stars, tmp_path):
+def test_custom_task_type_trains_resumes_and_predicts(stars, tmp_path):
     def train(folder, *callbacks):
         return api.fine_tune(
             reviews(40), reviews(12, 1), reviews(5, 2), task="stars", max_stars=5,
@@ -62,25 +62,25 @@ def test_a_users_kind_trains_resumes_and_predicts(stars, tmp_path):
         )  # fmt: skip
 
     write_checkpoint(tmp_path / "init")
-    whole = train("whole")
-    assert whole.scores["dev"].keys() == {"near", "spearman", "loss"}
-    assert {record["prediction"] for record in whole.predictions["test"]} <= {1, 2, 3, 4, 5}
+    uninterrupted = train("uninterrupted")
+    assert uninterrupted.scores["dev"].keys() == {"near", "spearman", "loss"}
+    assert {record["prediction"] for record in uninterrupted.predictions["test"]} <= {1, 2, 3, 4, 5}
     with pytest.raises(KeyboardInterrupt):
         train("stopped", _Stop())
     train("stopped")
-    assert_ends_as(tmp_path / "whole", tmp_path / "stopped")
-    (record,) = api.predict(str(tmp_path / "whole"), ["good good good good"])
+    assert_ends_as(tmp_path / "uninterrupted", tmp_path / "stopped")
+    (record,) = api.predict(str(tmp_path / "uninterrupted"), ["good good good good"])
     assert record["id"] == "0" and record["prediction"] in range(1, 6) and len(record) == 2
     texts = [text for text, _ in reviews(9, 3)]
-    model = bert_tf.load(tmp_path / "whole")
+    model = bert_tf.load(tmp_path / "uninterrupted")
     served = untraced(model, model.preprocessor.tokenizer, ExportOptions(max_seq_length=16))
     answers = model_signatures(served)["serving_default"].function(text=tf.constant(texts))
-    predicted = api.predict(str(tmp_path / "whole"), texts)
+    predicted = api.predict(str(tmp_path / "uninterrupted"), texts)
     assert answers["value"].numpy().tolist() == [each["prediction"] for each in predicted]
 
 
 @needs_checkout
-def test_what_is_refused(stars):
+def test_invalid_examples_and_options_are_rejected(stars):
     with pytest.raises(ValueError, match="^stars, train: the example 0 has 5 stars"):
         train = [(f"good {number}", 5) for number in range(4)]
         api.fine_tune(train, task="stars", max_stars=4, init="tiny", verbose=False)
@@ -94,7 +94,7 @@ def test_what_is_refused(stars):
 
 @needs_checkout
 @pytest.mark.slow
-def test_the_file_is_a_program_with_every_command(tmp_path):
+def test_module_runs_all_commands(tmp_path):
     rows = "".join(f"{text},{count}\n" for text, count in reviews(40))
     (tmp_path / "reviews.csv").write_text("review,stars\n" + rows)
     model = f"--model={tmp_path}/run"

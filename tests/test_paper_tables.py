@@ -1,4 +1,4 @@
-"""examples/paper: every command of the plan is one, runs are made once, the tables are right."""
+"""examples/paper: the printed commands parse, finished runs are kept, the tables are correct."""
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ from bert_tf.pretraining import settings as pretraining_settings
 from tests.documents import ROOT, commands
 
 SCRIPT = ROOT / "examples" / "paper" / "make_tables.py"
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the checkout is missing")
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="needs examples/ of a checkout")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def tables():
 
 @pytest.fixture
 def data(tables, tmp_path):
-    """A folder with every file that a task reads first, but RTE's."""
+    """Returns a folder with the preferred input files of all tasks except RTE."""
     for task, sources in tables.TASKS.items():
         for name in sources[0]["files"] if task != "RTE" else ():
             path = tmp_path / "data" / name
@@ -37,7 +37,7 @@ def data(tables, tmp_path):
 
 
 @pytest.mark.parametrize("size", ["bert-mini", "bert-base"])
-def test_every_command_of_the_plan_is_one(tables, data, tmp_path, size, capsys):
+def test_planned_commands_parse(tables, data, tmp_path, size, capsys):
     given = [f"--size={size}", "--input=a b.txt", f"--data_dir={data}", f"--output_dir={tmp_path}"]
     tables.main([*given, "--pretrain_flags=--masked_lm_prob=0.3", "--dry_run"])
     printed = capsys.readouterr().out
@@ -45,9 +45,9 @@ def test_every_command_of_the_plan_is_one(tables, data, tmp_path, size, capsys):
     by_name = {}
     for name, words in commands(printed):
         by_name.setdefault(name, []).append(words)
-    assert {name: len(some) for name, some in by_name.items()} == {
+    assert {name: len(arguments) for name, arguments in by_name.items()} == {
         "vocab": 1,
-        "pretrain": 15,  # of sizes 8, of tasks 2 more, of masks 5 more
+        "pretrain": 15,  # 8 sizes, 2 more objectives, 5 more mask settings
         "finetune": 93,
     }
     for words in by_name["pretrain"]:
@@ -62,7 +62,7 @@ def test_every_command_of_the_plan_is_one(tables, data, tmp_path, size, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
-def test_overrides_are_joined_and_heads_keep_their_width(tables):
+def test_overrides_are_merged_and_head_size_is_kept(tables):
     assert tables.joined("--a=1 --config_overrides=x=1", "--a=2 --config_overrides=y=2") == [
         *("--a=2", "--config_overrides=x=1,y=2")
     ]
@@ -73,35 +73,37 @@ def test_overrides_are_joined_and_heads_keep_their_width(tables):
         tables.sizes("bert-tiny", {"blocks": 0.25}, "")
 
 
-def of_seeds(scores, **more):
-    of_dev = [{"dev": {"f1": score, "loss": 3.0}} for score in scores]
-    runs = [{"seed": n, "collapsed": None, "scores": s, **more} for n, s in enumerate(of_dev)]
+def results_of_seeds(scores, **more):
+    scores_by_set = [{"dev": {"f1": score, "loss": 3.0}} for score in scores]
+    runs = [
+        {"seed": n, "collapsed": None, "scores": s, **more} for n, s in enumerate(scores_by_set)
+    ]
     return {"dev_set": "dev", "runs": runs}
 
 
-def test_of_a_sweep_the_best_configuration_counts_and_squad_is_in_percent(tables):
-    results = of_seeds([0.5, 0.7], learning_rate=2e-5)
-    results["runs"] += of_seeds([0.9], learning_rate=5e-5)["runs"]
+def test_scores_are_of_the_best_configuration_and_in_percent(tables):
+    results = results_of_seeds([0.5, 0.7], learning_rate=2e-5)
+    results["runs"] += results_of_seeds([0.9], learning_rate=5e-5)["runs"]
     results["configurations"] = [{"learning_rate": 2e-5}, {"learning_rate": 5e-5}]
     assert [each["f1"] for _, _, each in tables.scores(results)] == [50, 70]
-    results = of_seeds([81.5])
+    results = results_of_seeds([81.5])
     results["runs"][0]["scores"]["dev"]["exact"] = 70.0
     assert tables.scores(results) == [("0", "", {"f1": 81.5, "exact": 70.0})]
 
 
-def test_runs_are_made_once_failed_ones_again_and_tables_say_what_lacks(
+def test_only_failed_runs_are_rerun_and_missing_data_are_reported(
     tables, data, tmp_path, monkeypatch
 ):
-    made = []
+    started = []
 
     def run(words, stdout, stderr):
         assert stdout is stderr
-        (place,) = [word.split("=", 1)[1] for word in words if word.startswith("--model_dir=")]
-        made.append(place.rpartition("/")[2])
-        if len(made) == 1:
+        (model_dir,) = [word.split("=", 1)[1] for word in words if word.startswith("--model_dir=")]
+        started.append(model_dir.rpartition("/")[2])
+        if len(started) == 1:
             return subprocess.CompletedProcess(words, returncode=1)
-        pathlib.Path(place).mkdir()
-        pathlib.Path(place, "results.json").write_text(json.dumps(of_seeds([0.8, 0.9])))
+        pathlib.Path(model_dir).mkdir()
+        pathlib.Path(model_dir, "results.json").write_text(json.dumps(results_of_seeds([0.8, 0.9])))
         return subprocess.CompletedProcess(words, returncode=0)
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -111,7 +113,8 @@ def test_runs_are_made_once_failed_ones_again_and_tables_say_what_lacks(
         tables.main(given)
     with pytest.raises(SystemExit, match="0"):
         tables.main(given)
-    assert len(made) == 9 and made[0] == made[-1]  # 4 of MRPC and of CoLA
+    # 4 runs each of MRPC and CoLA, and the rerun.
+    assert len(started) == 9 and started[0] == started[-1]
     page = (tmp_path / "out/tables.md").read_text()
     assert "| AdamW, 3 epochs | - | 85.0 ± 5.0 | - |" in page
     assert "Missing: RTE, no glue/RTE/train.tsv in --data_dir." in page

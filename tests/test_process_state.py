@@ -1,4 +1,4 @@
-"""A library call changes nothing that a program has once for all of its threads."""
+"""Calls of the library do not change global state of the process."""
 
 import concurrent.futures
 import gc
@@ -51,7 +51,7 @@ def _umask():
 
 
 tf.get_logger()  # TensorFlow sets its level at the first use
-# What belongs to the process, each by a function that reads it.
+# Functions that read the state of the process.
 STATES = {
     "standard streams": lambda: (sys.stdin, sys.stdout, sys.stderr),
     "hooks": lambda: (sys.excepthook, sys.unraisablehook, sys.displayhook, threading.excepthook),
@@ -82,7 +82,7 @@ STATES = {
         tf.config.functions_run_eagerly(), tf.distribute.get_strategy(),
     ),
     "signals": lambda: [signal.getsignal(each) for each in signal.valid_signals()],
-    "places": lambda: (os.getcwd(), _umask(), tempfile.gettempdir(), [*sys.path]),
+    "paths": lambda: (os.getcwd(), _umask(), tempfile.gettempdir(), [*sys.path]),
     "others": lambda: (
         locale.setlocale(locale.LC_ALL), gc.isenabled(), gc.get_threshold(),
         sys.getrecursionlimit(), sys.getswitchinterval(), np.geterr(),
@@ -96,7 +96,7 @@ def _train(inputs, **given):
     )
 
 
-# A call of each function; what the ``inputs`` of a test have besides are a run and an empty folder.
+# Calls of all public functions; ``folder`` is empty.
 CALLS = {
     "fine_tune": lambda inputs, run, folder: _train(inputs),
     "fine_tune, quiet": lambda inputs, run, folder: _train(inputs, verbose=False),
@@ -139,7 +139,7 @@ SLOW = ("fine_tune, restarts", "pretrain, bfloat16, deterministic")
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CALLS],
 )
-def test_a_call_changes_no_state_of_the_process(name, inputs, run, tmp_path):
+def test_call_does_not_change_process_state(name, inputs, run, tmp_path):
     tf.random.set_seed(2)
     tf.random.normal([])
     before = {state: read() for state, read in STATES.items()}
@@ -151,7 +151,7 @@ def test_a_call_changes_no_state_of_the_process(name, inputs, run, tmp_path):
     assert [state for state in STATES if before[state] != after[state]] == []
 
 
-def test_new_weights_are_drawn_as_those_of_keras(run):
+def test_new_weights_depend_on_keras_seed(run):
     drawn = []
     for seed in (3, 3, 4):
         keras.utils.set_random_seed(seed)
@@ -175,10 +175,10 @@ def _seed():
     random.seed(8), np.random.seed(8), tf.random.set_seed(8)
 
 
-def test_the_program_prints_and_draws_while_a_quiet_call_runs(inputs, run, monkeypatch):
+def test_concurrent_calls_do_not_affect_output_and_random_numbers(inputs, run, monkeypatch):
     _seed()
     expected = [_draw() for _ in range(2000)]
-    alone = _train(inputs, verbose=False)
+    sequential = _train(inputs, verbose=False)
     monkeypatch.setattr(sys, "stdout", stream := io.StringIO())
     _seed()
     drawn = []
@@ -192,20 +192,20 @@ def test_the_program_prints_and_draws_while_a_quiet_call_runs(inputs, run, monke
             print("the program's own line")
             drawn.append(_draw())
             time.sleep(0.01)
-        assert calls[0].result().scores == alone.scores
+        assert calls[0].result().scores == sequential.scores
     assert stream.getvalue().splitlines() == ["the program's own line"] * len(drawn)
     assert drawn == expected[: len(drawn)]
 
 
 @pytest.mark.slow
-def test_two_trainings_at_once_are_each_what_they_are_alone(inputs):
+def test_parallel_trainings_equal_sequential_ones(inputs):
     def weights(seed):
         return [each.numpy() for each in _train(inputs, verbose=False, seed=seed).model.weights]
 
-    alone = [weights(seed) for seed in (1, 2)]
+    sequential = [weights(seed) for seed in (1, 2)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        together = [*pool.map(weights, (1, 2))]
-    for one, other in zip(alone, together, strict=True):
+        parallel = [*pool.map(weights, (1, 2))]
+    for one, other in zip(sequential, parallel, strict=True):
         for ours, theirs in zip(one, other, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
@@ -214,7 +214,7 @@ def test_two_trainings_at_once_are_each_what_they_are_alone(inputs):
 @pytest.mark.parametrize(
     "second", [{}, {"is_rewritten": True}, {"num_replicas": 2}, {"deterministic": True}]
 )
-def test_a_training_that_changes_the_process_runs_alone(first, second):
+def test_training_that_changes_process_state_is_exclusive(first, second):
     with training_in_process(**first):
         if first or second:
             with (
@@ -230,7 +230,7 @@ def test_a_training_that_changes_the_process_runs_alone(first, second):
     assert not tf_config.is_op_determinism_enabled()
 
 
-def test_a_second_training_is_refused_at_its_start(inputs, tmp_path):
+def test_second_training_is_rejected_before_writing(inputs, tmp_path):
     with training_in_process(is_rewritten=True):
         for call in (
             lambda: _train(inputs, model_dir=tmp_path / "fine"),
@@ -244,16 +244,16 @@ def test_a_second_training_is_refused_at_its_start(inputs, tmp_path):
 # === The environment ===
 
 
-def test_an_import_changes_no_variable_and_defines_no_flag():
+def test_import_does_not_change_environment_or_flags():
     done = run_python(
-        "import os; from absl import app, flags, logging  # which have flags of their own\n"
+        "import os; from absl import app, flags, logging  # these define flags\n"
         "before = dict(os.environ), {*flags.FLAGS}; import bert_tf, bert_tf.api\n"
         "assert (dict(os.environ), {*flags.FLAGS}) == before"
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Flags with which each command comes to load TensorFlow; names in capitals are paths.
+# Flags with which each command loads TensorFlow; uppercase names are replaced by paths.
 COMMANDS = {
     "convert": ["--model=tiny", "--output=NEW", "--format=huggingface"],
     "create_pretraining_data": ["--input_file=TEXT", "--vocab_file=TEXT", "--output_file=NEW"],
@@ -269,7 +269,7 @@ COMMANDS = {
     "verify": ["."],
     "vocab": ["--input=TEXT", "--output=NEW"],
 }  # fmt: skip
-# Prints the backend that Keras would take where a command loads TensorFlow, each in a fork.
+# Runs each command in a fork, and prints Keras' backend when the command loads TensorFlow.
 _LOAD = """
 import json, os, runpy, sys
 from bert_tf.cli import command
@@ -289,23 +289,23 @@ for name, flags in json.loads(sys.argv[1]).items():
 
 @pytest.fixture(params=["torch", "jax", "keras.json"])
 def other_backend(request, tmp_path):
-    """The environment of a user whose Keras runs on another backend."""
+    """Returns the environment of a user who has selected another Keras backend."""
     if request.param != "keras.json":
         return {**os.environ, "KERAS_BACKEND": request.param}
     (tmp_path / "keras").mkdir()
     (tmp_path / "keras" / "keras.json").write_text('{"backend": "torch"}')
-    left = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
-    return {**left, "KERAS_HOME": str(tmp_path / "keras")}
+    inherited = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+    return {**inherited, "KERAS_HOME": str(tmp_path / "keras")}
 
 
-def test_each_command_runs_on_tensorflow(other_backend, tmp_path):
+def test_commands_select_tensorflow_backend(other_backend, tmp_path):
     (tmp_path / "text.tsv").write_text("text\tlabel\nA text.\tyes\nAnother one.\tno\n")
     (tmp_path / "export" / "1").mkdir(parents=True)
     (tmp_path / "export" / "1" / "saved_model.pb").touch()
-    places = {name: str(tmp_path / name.lower()) for name in ("NEW", "EXPORT")}
-    places["TEXT"] = str(tmp_path / "text.tsv")
+    path_values = {name: str(tmp_path / name.lower()) for name in ("NEW", "EXPORT")}
+    path_values["TEXT"] = str(tmp_path / "text.tsv")
     given = json.dumps(COMMANDS)
-    for name, path in places.items():
+    for name, path in path_values.items():
         given = given.replace(name, path)
     done = run_python(_LOAD, given, env=other_backend)
     assert done.stderr == ""
@@ -314,7 +314,7 @@ def test_each_command_runs_on_tensorflow(other_backend, tmp_path):
     assert {*COMMANDS} == {*commands()}
 
 
-def test_an_export_leaves_logging_for_the_program_to_configure(run, tmp_path, monkeypatch):
+def test_export_does_not_configure_logging(run, tmp_path, monkeypatch):
     monkeypatch.setattr(logging.root, "handlers", [])
     monkeypatch.setattr(logging.getLogger("absl"), "level", 0)
     api.export(run, tmp_path / "1", verbose=False)
@@ -322,7 +322,7 @@ def test_an_export_leaves_logging_for_the_program_to_configure(run, tmp_path, mo
 
 
 @pytest.mark.slow
-def test_a_command_and_a_call_under_another_backend(other_backend, tmp_path):
+def test_commands_run_and_calls_raise_with_another_backend(other_backend, tmp_path):
     line = [sys.executable, "-m", "bert_tf.convert", "--model=tiny", "--format=bert_tf"]
     line.append(f"--output={tmp_path / 'new'}")
     done = subprocess.run(line, env=other_backend, capture_output=True, text=True)
@@ -344,5 +344,5 @@ def test_a_command_and_a_call_under_another_backend(other_backend, tmp_path):
         "        print(error)\n",
         env=other_backend,
     )
-    said = "Keras' backend: expected tensorflow, got torch. Set the environment variable "
-    assert [line.startswith(said) for line in done.stdout.splitlines()] == [True] * 3
+    message = "Keras' backend: expected tensorflow, got torch. Set the environment variable "
+    assert [line.startswith(message) for line in done.stdout.splitlines()] == [True] * 3

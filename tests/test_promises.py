@@ -1,4 +1,4 @@
-"""What users build on: every flag, public name and key of a file is listed here, and stays."""
+"""Flags and public names are stable: they match the lists in this file."""
 
 import importlib
 
@@ -114,14 +114,14 @@ NAMES = {
 }
 
 
-def test_every_command_has_its_flags():
+def test_flags_are_stable():
     found = {name: flags for name, (_, flags) in parse({name: [] for name in FLAGS}).items()}
-    common = set.intersection(*found.values())  # absl's, and --debug
+    common = set.intersection(*found.values())  # absl's flags and --debug
     for name, flags in found.items():
         expected = {*FLAGS[name].split(), *ALIASES.get(name, "").split()}
         assert flags - common == expected, name
 
 
 @pytest.mark.parametrize("module", NAMES)
-def test_a_module_has_its_names(module):
+def test_public_names_are_stable(module):
     assert set(NAMES[module].split()) == set(importlib.import_module(module).__all__)

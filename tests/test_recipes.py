@@ -1,4 +1,4 @@
-"""The recipes' command lines are what the commands take, and every task has a recipe."""
+"""Commands in the recipes are valid, and every task has a recipe."""
 
 import re
 
@@ -13,13 +13,11 @@ from tests.documents import ROOT, blocks, commands
 FOLDER = ROOT / "docs" / "recipes"
 RECIPES = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
 
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason="the checkout is missing, whose docs/recipes this reads"
-)
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="needs docs/ of a checkout")
 
 
 def _trainings(path):
-    """The arguments of each finetune command in a recipe's code blocks."""
+    """Returns the arguments of the finetune commands in a recipe."""
     return [
         arguments
         for block in blocks(path)
@@ -31,12 +29,12 @@ def _trainings(path):
 def _settings(arguments):
     values = flags.FlagValues()
     flag_fields.define_flags(values, *declarations())
-    assert values(["finetune", *arguments]) == ["finetune"]  # nothing is left that is no flag
+    assert values(["finetune", *arguments]) == ["finetune"]  # no positional arguments
     return settings_from_flags(values)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_every_command_line_resolves_to_settings(path):
+def test_commands_have_valid_settings(path):
     trainings = _trainings(path)
     assert len(trainings) >= 2
     for arguments in trainings:
@@ -46,9 +44,9 @@ def test_every_command_line_resolves_to_settings(path):
             assert settings.task == path.stem
 
 
-def test_there_is_a_recipe_for_every_task():
+def test_every_task_has_a_recipe():
     tasks = {_settings(words).task for path in RECIPES for words in _trainings(path)}
-    # AX has nothing to train on: MNLI's recipe predicts it.
+    # AX has no training data; the recipe of MNLI predicts it.
     others = {"swag", "ner", "squad", "classification", "multilabel", "regression"}
     assert tasks == {*GLUE_NAMES, *others, "tagging", "multiple_choice"} - {"ax"}
     listed = re.findall(r"\((\w\S*\.md)\)", (FOLDER / "README.md").read_text())

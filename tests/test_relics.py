@@ -22,7 +22,7 @@ NAMES = (*relics.RUNS, *relics.PRETRAININGS)
 
 @pytest.fixture(scope="module", params=relics.COMMITS)
 def written(tmp_path_factory, request):
-    """Folder of the files that an earlier version wrote, and the answers that it recorded."""
+    """Returns the folder that an earlier version wrote, and the answers that it recorded."""
     commit = relics.COMMITS[request.param]
     if not relics.is_in_history(commit):
         pytest.skip(f"commit {request.param} is not in the history of this checkout")
@@ -31,15 +31,17 @@ def written(tmp_path_factory, request):
     return folder, json.loads((folder / "answers.json").read_text())
 
 
-def about(said, expected):
-    """Returns whether JSON values are equal, numbers to 1e-6."""
+def about(actual, expected):
+    """Returns whether JSON values are equal, with a tolerance of 1e-6 for floats."""
     if isinstance(expected, dict):
-        return said.keys() == expected.keys() and all(about(said[k], expected[k]) for k in said)
+        return actual.keys() == expected.keys() and all(
+            about(actual[k], expected[k]) for k in actual
+        )
     if isinstance(expected, list):
-        return len(said) == len(expected) and all(map(about, said, expected))
+        return len(actual) == len(expected) and all(map(about, actual, expected))
     if isinstance(expected, float):
-        return said == pytest.approx(expected, abs=1e-6, rel=1e-6)
-    return said == expected
+        return actual == pytest.approx(expected, abs=1e-6, rel=1e-6)
+    return actual == expected
 
 
 def weights(run):
@@ -56,51 +58,51 @@ def weights(run):
 def results(values):
     """Returns results without times and paths."""
 
-    def kept(values):  # also for each run of a search
-        left_out = ("seconds", "examples_per_second", "files", "export")
-        return {k: v for k, v in values.items() if k not in left_out}
+    def without_ignored(values):  # also for each run of a search
+        ignored = ("seconds", "examples_per_second", "files", "export")
+        return {k: v for k, v in values.items() if k not in ignored}
 
-    return json.loads(json.dumps(values), object_hook=kept)
+    return json.loads(json.dumps(values), object_hook=without_ignored)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_finished_run_opens_and_answers(written, name):
-    folder, kept = written
+def test_finished_run_predicts_as_before(written, name):
+    folder, recorded = written
     run = folder / "runs" / name
     files = [run / "results.json", *run.rglob("checkpoints/*/*")]
     before = [path.stat().st_mtime_ns for path in files]
-    assert results(relics.train(folder, name, run)) == results(kept["results"][name])
+    assert results(relics.train(folder, name, run)) == results(recorded["results"][name])
     assert [path.stat().st_mtime_ns for path in files] == before
-    assert about(relics.answers(run, name), kept["answers"][name])
+    assert about(relics.answers(run, name), recorded["answers"][name])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stopped_run_resumes_to_the_same_end(written, name):
-    folder, kept = written
+def test_interrupted_run_resumes_to_the_same_result(written, name):
+    folder, recorded = written
     run = folder / "stopped" / name
-    assert results(relics.train(folder, name, run)) == results(kept["results"][name])
+    assert results(relics.train(folder, name, run)) == results(recorded["results"][name])
     assert_bit_equal(weights(run), weights(folder / "runs" / name))
 
 
 @pytest.mark.parametrize("name", relics.EXPORTED)
-def test_an_export_and_a_new_export_of_the_run_answer(written, name, tmp_path):
+def test_old_and_new_exports_predict_as_before(written, name, tmp_path):
     """The new export must reproduce the samples that the earlier version recorded."""
-    folder, kept = written
+    folder, recorded = written
     export = folder / "exports" / name / "1"
     assert verification.check_hashes(str(export))
-    anew = api.export(folder / "runs" / name, tmp_path / "1", verbose=False).path
+    new = api.export(folder / "runs" / name, tmp_path / "1", verbose=False).path
     samples = "assets.extra/samples"
     shutil.rmtree(tmp_path / "1" / samples)
     shutil.copytree(export / samples, tmp_path / "1" / samples)
-    for asked in (export, anew):
+    for path in (export, new):
         # A new export adds in another order: in two chains, and without a mask for equal lengths.
         # The regressor predicts about 80, where adjacent float32 numbers differ by 8e-6.
-        for row in replay.replay(str(asked), 1e-5 if name == "regression" else 5e-6):
-            assert row["samples"] and not row["problems"], (asked, row)
-    assert about(relics.answers(export, name), kept["answers"][name])
+        for row in replay.replay(str(path), 1e-5 if name == "regression" else 5e-6):
+            assert row["samples"] and not row["problems"], (path, row)
+    assert about(relics.answers(export, name), recorded["answers"][name])
 
 
-@pytest.mark.parametrize("form", relics.FORMS)
-def test_a_file_of_every_format_opens(written, form):
-    folder, kept = written
-    assert about(relics.logits(folder / "models" / form), kept["logits"][form])
+@pytest.mark.parametrize("file_format", relics.FORMS)
+def test_model_files_give_the_same_logits(written, file_format):
+    folder, recorded = written
+    assert about(relics.logits(folder / "models" / file_format), recorded["logits"][file_format])

@@ -1,4 +1,4 @@
-"""``python -m bert_tf.serve``: what it finds, says and refuses, and how it ends."""
+"""``python -m bert_tf.serve``: exports, errors, requests and shutdown."""
 
 import functools
 import http.client
@@ -18,7 +18,7 @@ run = functools.partial(run_main, command)
 
 
 @pytest.mark.parametrize(
-    "path, found, name",
+    "path, export, name",
     [
         ("exports/reviews", "exports/reviews/10", "reviews"),
         ("exports/reviews/2", "exports/reviews/2", "reviews"),
@@ -31,16 +31,16 @@ run = functools.partial(run_main, command)
         ("nowhere", None, "nowhere"),
     ],
 )
-def test_the_newest_version_is_found(path, found, name, tmp_path, monkeypatch):
+def test_newest_version_is_found(path, export, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("exports/reviews/2", "exports/reviews/10", "runs/mine/export/1"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "saved_model.pb").touch()
-    (tmp_path / "exports/reviews/11").mkdir()  # is being written
-    assert (command.find_export(path), command._name_of(path)) == (found, name)
+    (tmp_path / "exports/reviews/11").mkdir()  # an incomplete export
+    assert (command.find_export(path), command._name_of(path)) == (export, name)
 
 
-def test_refusals(tmp_path, monkeypatch):
+def test_invalid_flags_are_rejected(tmp_path, monkeypatch):
     with pytest.raises(
         ValueError, match="--model is missing: serve needs a run, an export or a checkpoint"
     ):
@@ -52,8 +52,8 @@ def test_refusals(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         taken = f"Cannot listen on --host=127.0.0.1 --port={port}: Address already in use"
-        sentence = f"{taken}. Use another port, or --port=0 for a free one"
-        with pytest.raises(ValueError, match=sentence):
+        message = f"{taken}. Use another port, or --port=0 for a free one"
+        with pytest.raises(ValueError, match=message):
             run("--model=tiny", f"--port={port}")
     with pytest.raises(
         ValueError,
@@ -69,7 +69,7 @@ def test_refusals(tmp_path, monkeypatch):
         run("--model=tiny")
 
 
-def test_which_addresses_others_reach():
+def test_loopback_addresses():
     assert [*map(command._is_this_machine, ("127.0.0.1", "127.3.0.1", "::1"))] == [True] * 3
     assert [*map(command._is_this_machine, ("0.0.0.0", "::", "10.0.0.7", "fe80::1%eth0"))] == [
         False
@@ -77,27 +77,27 @@ def test_which_addresses_others_reach():
 
 
 @pytest.mark.slow
-def test_a_checkpoint_is_served_until_a_signal(tmp_path, monkeypatch):
+def test_checkpoint_is_served_until_sigterm(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     served = Served("--model=tiny")
 
-    def left():  # but for the bytecode of TensorFlow's AutoGraph
+    def temporary_files():  # except the bytecode of TensorFlow's AutoGraph
         return set(os.listdir(tmp_path)) - {"__pycache__"}
 
-    assert len(left()) == 1
+    assert len(temporary_files()) == 1
     (status,) = served.ask("/v1/models/tiny")["model_version_status"]
     assert status["state"] == "AVAILABLE"
     predict = "/v1/models/tiny:predict"
     answer = served.ask(predict, {"instances": ["She [MASK] the letter."]})
     assert answer["predictions"][0]["counts"] == 1
-    # A request in hand at the signal is answered.
-    many = {"instances": ["The [MASK] is on the [MASK]. " * 9] * 250}
-    connection = http.client.HTTPConnection(served.place.removeprefix("http://"), timeout=120)
-    connection.request("POST", predict, json.dumps(many))
-    for _ in range(3):  # it has begun to read the other by then
+    # Requests in flight are answered after the signal.
+    large_request = {"instances": ["The [MASK] is on the [MASK]. " * 9] * 250}
+    connection = http.client.HTTPConnection(served.address.removeprefix("http://"), timeout=120)
+    connection.request("POST", predict, json.dumps(large_request))
+    for _ in range(3):  # by then, the server has started to read the first request
         served.ask("/v1/models/tiny")
-    # One whose body does not come holds the end up for a second, not for the 30 of other times.
-    slow = http.client.HTTPConnection(served.place.removeprefix("http://"), timeout=20)
+    # A request without a body delays the shutdown for one second, not for the normal 30 seconds.
+    slow = http.client.HTTPConnection(served.address.removeprefix("http://"), timeout=20)
     slow.putrequest("POST", predict)
     slow.putheader("Content-Length", "100")
     slow.endheaders(b"{")
@@ -109,4 +109,4 @@ def test_a_checkpoint_is_served_until_a_signal(tmp_path, monkeypatch):
     connection.close()
     out, err = served.process.communicate(timeout=120)
     assert (served.process.returncode, out, err) == (0, "Stopped.\n", "")
-    assert left() == set()
+    assert temporary_files() == set()

@@ -1,4 +1,4 @@
-"""``tiny``, the model that the library ships: found by its name, in the wheel, of use."""
+"""The included model ``tiny``: name, files, packaging and predictions."""
 
 import os
 import pathlib
@@ -21,57 +21,57 @@ FOLDER = pathlib.Path(bert_tf.__file__).parent / "models" / "tiny"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty working directory."""
+    """Changes to an empty working directory and returns it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_its_files_say_nothing_that_is_read_otherwise():
+def test_loading_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error", bert_tf.DifferenceWarning)
         bert_tf.load("tiny")
 
 
-def test_the_name_stands_for_what_is_shipped_unless_something_lies_there(folder):
+def test_existing_path_takes_precedence_over_the_name(folder):
     shipped = str(FOLDER)
     assert paths.resolve_model("tiny") == shipped
     others = ["", ".", "..", "./tiny", "tiny/", "models/tiny", "small", "/tiny", "hf://a/tiny"]
     assert [paths.resolve_model(path) for path in others] == others
-    (folder / "tiny").symlink_to("gone")  # a run whose disk is not there, for example
+    (folder / "tiny").symlink_to("gone")  # for example, a run on a disk that is not mounted
     assert paths.resolve_model("tiny") == "tiny"
 
 
-def test_all_files_are_in_the_wheel(monkeypatch):
+def test_data_files_are_packaged(monkeypatch):
     if not (ROOT / "setup.cfg").exists():
-        pytest.skip("the checkout is missing, whose setup.cfg this reads")
+        pytest.skip("needs setup.cfg of a checkout")
     monkeypatch.chdir(ROOT)
     distribution = setuptools.Distribution()
     distribution.parse_config_files([str(ROOT / "setup.cfg")])
     command = distribution.get_command_obj("build_py")
     command.ensure_finalized()
-    packed = {
+    packaged = {
         os.path.join(source, name) for _, source, _, names in command.data_files for name in names
     }
-    there = {
+    existing = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "bert_tf").rglob("*.*")
         if path.suffix not in (".py", ".pyc")
     }
-    assert {pathlib.Path(path).name for path in there} >= {
+    assert {pathlib.Path(path).name for path in existing} >= {
         *("README.md", "config.json", "model.safetensors", "results.json", "vocab.txt"),
         *("run.md", "converted.md", "use.md", "export.md", "page.html", "report.html"),
     }
-    assert there <= packed
+    assert existing <= packaged
 
 
-def test_it_is_small_and_in_bfloat16():
+def test_file_is_small_and_in_bfloat16():
     file = FOLDER / "model.safetensors"
     assert file.stat().st_size <= 4_000_000
     tensors = open_safetensors(str(file))
     assert {tensor.dtype for tensor in tensors.values()} == {"bfloat16"}
 
 
-def test_it_fills_masks(folder):
+def test_masked_words_are_predicted(folder):
     model = bert_tf.load("tiny")
     tokenizer = model.preprocessor.tokenizer
     words = {"he was [MASK] in 1950 .": "born", "the united [MASK] of america": "states"}
@@ -90,13 +90,13 @@ def test_it_fills_masks(folder):
             training=False,
         )["masked_lm_logits"]
         best = np.argsort(-np.array(logits)[0, 0])[:5]
-        assert word in [tokenizer.vocab[at] for at in best]
+        assert word in [tokenizer.vocab[index] for index in best]
 
 
 FLAGS = ["--task=classification", "--train_file=a.csv", "--text_columns=a", "--label_column=b"]
 
 
-def test_a_run_cannot_take_its_place(folder):
+def test_model_dir_tiny_is_rejected(folder):
     (folder / "a.csv").write_text("a,b\n" + "x,y\nz,w\n" * 20)
     settings = parse(*FLAGS, "--init_checkpoint=tiny", "--model_dir=tiny")
     with pytest.raises(
@@ -107,14 +107,14 @@ def test_a_run_cannot_take_its_place(folder):
     assert not (folder / "tiny").exists()
 
 
-def test_by_the_names_of_transformers(folder):
+def test_from_pretrained_accepts_the_name(folder):
     model = bert_tf.transformers.TFAutoModelForMaskedLM.from_pretrained("tiny")
     tokenizer = bert_tf.transformers.AutoTokenizer.from_pretrained("tiny")
     assert model.config.vocab_size == len(tokenizer) == 8000
 
 
-def test_the_card_says_text_licence_and_command():
+def test_card_has_license_data_and_command():
     card = (FOLDER / "README.md").read_text()
-    for said in ("license: apache-2.0", "CC BY-SA 3.0", "public domain", "137 billion"):
-        assert said in card
+    for expected in ("license: apache-2.0", "CC BY-SA 3.0", "public domain", "137 billion"):
+        assert expected in card
     assert [name for name, _ in commands(card)] == ["pretrain"]

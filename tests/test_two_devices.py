@@ -1,4 +1,4 @@
-"""Two devices of a machine give what one gives: fine-tuning, evaluation, predict, extraction."""
+"""Fine-tuning, evaluation, prediction and extraction give equal results on one and two devices."""
 
 import functools
 import json
@@ -25,27 +25,27 @@ from tests import two_devices
 two_devices.compare(sys.argv[1])
 two_devices.run_commands(sys.argv[1])
 """
-slow = pytest.mark.slow  # a process of two devices
+slow = pytest.mark.slow  # starts a process with two devices
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("two")
-    done = run_python(PROGRAM, path, cwd=ROOT, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "Devices: MirroredStrategy on 2 logical CPU devices." in done.stderr
+    process = run_python(PROGRAM, path, cwd=ROOT, timeout=300)
+    assert process.returncode == 0, process.stderr[-3000:]
+    assert "Devices: MirroredStrategy on 2 logical CPU devices." in process.stderr
     return path
 
 
 def _assert_close(one, two, tolerance):
-    """Compares what JSON holds: numbers to a tolerance, all else exactly."""
+    """Compares JSON values: floats with a tolerance, others exactly."""
     if isinstance(one, dict):
         assert list(one) == list(two)
         one, two = list(one.values()), list(two.values())
     if isinstance(one, list):
         assert len(one) == len(two)
-        for ours, theirs in zip(one, two, strict=True):
-            _assert_close(ours, theirs, tolerance)
+        for actual, other in zip(one, two, strict=True):
+            _assert_close(actual, other, tolerance)
     elif isinstance(one, float):
         assert two == pytest.approx(one, rel=tolerance, abs=tolerance)
     else:
@@ -54,7 +54,7 @@ def _assert_close(one, two, tolerance):
 
 @slow
 @pytest.mark.parametrize("case", CASES)
-def test_two_replicas_train_and_evaluate_as_one_device(folder, case):
+def test_training_on_two_devices_equals_one_device(folder, case):
     with np.load(folder / "weights.npz") as weights:
         one, two = (
             {key.split(":")[1]: weights[key] for key in weights if key.startswith(f"{case}/{n}:")}
@@ -69,21 +69,21 @@ def test_two_replicas_train_and_evaluate_as_one_device(folder, case):
 
 
 @slow
-def test_a_run_on_two_devices_resumes_bit_for_bit(folder):
+def test_resumed_run_equals_uninterrupted_run(folder):
     assert_ends_as(folder / "whole", folder / "on_two")
 
 
 @slow
-def test_a_run_on_two_devices_goes_on_on_one(folder):
+def test_run_on_two_devices_resumes_on_one(folder):
     assert results_of(folder / "on_one")["steps"] == results_of(folder / "whole")["steps"] == 6
-    # Dropout is another replica's.
+    # The dropout masks depend on the number of replicas.
     one, two = (saved(folder / name / "last") for name in ("on_one", "whole"))
     assert one.keys() == two.keys()
     assert any(not np.array_equal(one[name], two[name]) for name in one)
 
 
 @slow
-def test_predict_writes_the_same(folder):
+def test_predictions_are_equal(folder):
     one, two = (
         [line.split("\t") for line in (folder / f"{name}.tsv").read_text().splitlines()]
         for name in ("one_device", "mirrored")
@@ -96,7 +96,7 @@ def test_predict_writes_the_same(folder):
 
 @slow
 @pytest.mark.parametrize("pooling", ["none", "mean"])
-def test_extraction_writes_the_same(folder, pooling):
+def test_extracted_vectors_are_equal(folder, pooling):
     one, two = (
         [
             json.loads(line)
@@ -112,9 +112,9 @@ def test_extraction_writes_the_same(folder, pooling):
 @pytest.mark.parametrize(
     "command", [small_runs.parse, functools.partial(run_main, bert_tf.predict)]
 )
-def test_a_strategy_of_several_machines_is_refused(command):
-    sentence = "--strategy=multi_worker: value should be one of <auto|one_device|mirrored>"
-    with pytest.raises(flags.IllegalFlagValueError, match=re.escape(sentence)):
+def test_multi_worker_strategy_is_rejected(command):
+    message = "--strategy=multi_worker: value should be one of <auto|one_device|mirrored>"
+    with pytest.raises(flags.IllegalFlagValueError, match=re.escape(message)):
         command("--strategy=multi_worker")
 
 
@@ -125,7 +125,7 @@ def test_a_strategy_of_several_machines_is_refused(command):
         (bert_tf.extract_features, ["--model=tiny", f"--input={__file__}", "--output=x"]),
     ],
 )
-def test_several_workers_are_refused(command, arguments, monkeypatch):
+def test_several_workers_are_rejected(command, arguments, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
     with pytest.raises(
         ValueError,

@@ -1,4 +1,4 @@
-"""What is the user's stays as it is, whatever a command is given as its output, however it ends."""
+"""Commands do not change or delete files of the user, whatever the output path is."""
 
 import dataclasses
 import functools
@@ -22,11 +22,11 @@ from bert_tf.saved_models import export
 from tests.anew import run_main
 from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.finetuning import small_runs
-from tests.killing import kill_at_a_write
+from tests.killing import kill_at_write
 from tests.predicting import prediction_models
 from tests.pretraining import commands
 
-# Names that a command might take for its own.
+# Files of the user with names that commands use.
 _FOREIGN = (
     "mine.txt", "vocab.txt", "model.json", "manifest.json", "results.json", "part-000000.jsonl",
     ".hidden", "checkpoints/step-00000004/notes.txt", "last/step-00000006/mine",
@@ -37,7 +37,7 @@ _FORMATS = {"bert_tf": model_directory, "huggingface": hugging_face, "google_tf1
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """Inputs of every command."""
+    """Returns a folder with the inputs of all commands."""
     folder = small_runs.write_inputs(tmp_path_factory.mktemp("world"))
     commands.write_corpus(folder / "corpus.txt")
     (folder / "config.json").write_text(json.dumps(commands.TINY))
@@ -45,13 +45,13 @@ def world(tmp_path_factory):
     prediction_models.write_classifier(folder / "classifier")
     prediction_models.write_texts(folder)
     checkpoint = make_checkpoint(MODELS["pretrainer"], tokenization=UNCASED)
-    for form, module in _FORMATS.items():
-        (folder / form).mkdir()
-        module.write(checkpoint, str(folder / form))
+    for file_format, module in _FORMATS.items():
+        (folder / file_format).mkdir()
+        module.write(checkpoint, str(folder / file_format))
     return folder
 
 
-# === Every command that writes: inputs and an output's path to what it does ===
+# === Commands that write to a path ===
 
 
 def _pretrain(world, output):
@@ -76,8 +76,8 @@ def _classifier(path):
     return bert_tf.load(path)
 
 
-def _convert(form):
-    return lambda world, output: convert(str(world / "tiny"), str(output), form)
+def _convert(file_format):
+    return lambda world, output: convert(str(world / "tiny"), str(output), file_format)
 
 
 def _extract_features(world, output):
@@ -92,7 +92,7 @@ _load_extractor = functools.cache(extraction._load)
 
 
 def _extractor(settings):
-    """The model is loaded once, wherever its vectors go."""
+    """Loads the model once for all outputs."""
     return _load_extractor(dataclasses.replace(settings, output=""))
 
 
@@ -112,24 +112,24 @@ COMMANDS = {
     "finetune": _finetune,
     "export": _export,
     "extract_features": _extract_features,
-    **{f"convert to {form}": _convert(form) for form in _FORMATS},
+    **{f"convert to {file_format}": _convert(file_format) for file_format in _FORMATS},
     "predict": _predict,
     "vocab": _vocab,
     "create_pretraining_data": _create_pretraining_data,
 }
-# What the names of files end in; other commands write directories.
+# Suffixes of output files; the other commands write directories.
 SUFFIXES = {"predict": ".tsv", "vocab": ".txt", "create_pretraining_data": ".tfrecord"}
 
 
-# Commands that take longer than a fast test may.
+# Commands that are too slow for fast tests.
 SLOW = ("pretrain", "finetune", "export")
 
 
-# === What may be there already ===
+# === Existing files ===
 
 
 def write_foreign(folder):
-    """Files of somebody's, and links among them, with any names."""
+    """Writes files of the user and links between them."""
     for name in _FOREIGN:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(f"the user's {name}".encode())
@@ -138,7 +138,7 @@ def write_foreign(folder):
     return folder
 
 
-# What puts it in an output's place, of inputs and a folder of foreign files.
+# Functions that create something at the output path; ``elsewhere`` contains files of the user.
 KINDS = {
     "directory": lambda output, world, elsewhere: write_foreign(output),
     "link to a directory": lambda output, world, elsewhere: output.symlink_to(elsewhere),
@@ -150,7 +150,7 @@ KINDS = {
 
 
 def snapshot(folder):
-    """Every path below a folder with what is there: a file's contents, a link's end."""
+    """Returns the file content or link target of each path below a folder."""
     found = {}
     for root, folders, names in os.walk(folder):
         for name in [*folders, *names]:
@@ -167,31 +167,31 @@ def snapshot(folder):
 
 
 def assert_kept(before, folder, may_change=None):
-    """All that was there is there still, and nothing else but the output."""
+    """Asserts that a folder is unchanged, except for the output."""
     after = snapshot(folder)
-    own = str(may_change) if may_change else "\0"
+    output = str(may_change) if may_change else "\0"
     for path, content in before.items():
-        if path != own:
+        if path != output:
             assert after.get(path) == content, path
-    new = [path for path in after if path not in before and not path.startswith(own)]
+    new = [path for path in after if path not in before and not path.startswith(output)]
     assert not new, new
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_is_in_an_outputs_place_is_refused_and_stays(world, tmp_path, name, kind, capsys):
+def test_existing_output_is_rejected_and_unchanged(world, tmp_path, name, kind, capsys):
     command, output = COMMANDS[name], tmp_path / f"out{SUFFIXES.get(name, '')}"
     (tmp_path / "beside.txt").write_text("beside")
     KINDS[kind](output, world, write_foreign(tmp_path / "elsewhere"))
     before = snapshot(tmp_path)
-    if kind == "file" and name == "predict":  # the user names a file to be replaced
+    if kind == "file" and name == "predict":  # predict may replace an existing output file
         command(world, output)
         assert output.read_bytes() != before[str(output)]
         assert_kept(before, tmp_path, output)
         return
-    with pytest.raises((ValueError, OSError)) as refused:
+    with pytest.raises((ValueError, OSError)) as error:
         command(world, output)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error.value)
     assert_kept(before, tmp_path)
 
 
@@ -200,24 +200,26 @@ def test_what_is_in_an_outputs_place_is_refused_and_stays(world, tmp_path, name,
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in COMMANDS],
 )
-def test_whatever_is_written_has_the_mode_of_the_umask(world, tmp_path, name, umask, capsys):
+def test_written_files_follow_the_umask(world, tmp_path, name, umask, capsys):
     before = os.umask(umask)
     try:
         COMMANDS[name](world, tmp_path / f"out{SUFFIXES.get(name, '')}")
     finally:
         os.umask(before)
     modes = {path: path.stat().st_mode for path in tmp_path.rglob("*")}
-    of_kinds = {True: 0o777 & ~umask, False: 0o666 & ~umask}
-    expected = {path: stat.S_IFMT(mode) | of_kinds[path.is_dir()] for path, mode in modes.items()}
+    permissions = {True: 0o777 & ~umask, False: 0o666 & ~umask}
+    expected = {
+        path: stat.S_IFMT(mode) | permissions[path.is_dir()] for path, mode in modes.items()
+    }
     assert modes and modes == expected
 
 
 @pytest.mark.slow
-def test_a_run_keeps_what_is_put_into_its_directory(world, tmp_path, capsys):
-    """Also where it is killed, and as its results are there and something is exported again."""
+def test_resumed_run_keeps_foreign_files(world, tmp_path, capsys):
+    """The run is killed and resumed."""
     output = tmp_path / "run"
     flags = small_runs.arguments(world, output, num_train_epochs=2)
-    kill_at_a_write("bert_tf.finetune", flags, "after", "last/step-00000006/manifest.json")
+    kill_at_write("bert_tf.finetune", flags, "after", "last/step-00000006/manifest.json")
     for name in ("mine.txt", "dev/mine", "logs/mine", "checkpoints/mine", "last/mine", "runs/a/b",
                  "last/step-00000099.mine/x", "export/mine"):  # fmt: skip
         (output / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""``python -m bert_tf.verify``: what it prints, and its status."""
+"""``python -m bert_tf.verify``: output and exit status."""
 
 import pytest
 
@@ -12,27 +12,27 @@ WRONG = VerifiedSignature("serving_default", 3, 0.5, ("serving_default.0.json: b
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """Runs the command where verifying finds what is told; returns what it was asked."""
+    """Returns a function that runs the command with a fake result and returns the calls."""
 
     def run_with(signatures, has_hashes=True, **values):
-        asked = []
+        calls = []
 
-        def found(directory, **options):
-            asked.append((directory, options))
+        def verify_export(directory, **options):
+            calls.append((directory, options))
             return Verification(directory, "2.14.1", "2.14.0", signatures, has_hashes)
 
-        monkeypatch.setattr(verification, "verify", found)
+        monkeypatch.setattr(verification, "verify", verify_export)
         (tmp_path / "exports" / "1").mkdir(parents=True)
         monkeypatch.chdir(tmp_path)
         verify.main(verify.VerifySettings(**values), "exports/1")
-        return asked
+        return calls
 
     return run_with
 
 
-def test_as_recorded(run, capsys):
-    asked = run((SOUND,), python="p", tolerance=0.5)
-    assert asked == [("exports/1", {"python": "p", "tolerance": 0.5})]
+def test_matching_answers(run, capsys):
+    calls = run((SOUND,), python="p", tolerance=0.5)
+    assert calls == [("exports/1", {"python": "p", "tolerance": 0.5})]
     assert capsys.readouterr().out == (
         "exports/1 in TensorFlow 2.14.1, tensorflow_text 2.14.0:\n"
         "signature  samples  largest difference  result\n"
@@ -41,7 +41,7 @@ def test_as_recorded(run, capsys):
     )
 
 
-def test_another_answer_and_no_hashes(run, capsys):
+def test_different_answers_and_missing_hashes(run, capsys):
     with pytest.raises(SystemExit) as ended:
         run((WRONG, SOUND), has_hashes=False, python="other/python", tolerance=0.01)
     assert ended.value.code == 1

@@ -28,12 +28,12 @@ def text(tmp_path):
 
 
 @pytest.fixture
-def unjudged(monkeypatch):
+def without_coverage(monkeypatch):
     """Skips applying the vocabulary to the text, which is slower than learning it."""
     monkeypatch.setattr(vocab, "_coverage", lambda *_: "")
 
 
-def test_learns_writes_and_reports(text, tmp_path, capsys):
+def test_vocabulary_is_written_and_reported(text, tmp_path, capsys):
     output = str(tmp_path / "new" / "vocab.txt")
     flags = [f"--input={text}", f"--output={output}", "--input_format=google", "--vocab_size=80"]
     run_main(vocab, *flags)
@@ -50,9 +50,9 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
         "These are fewer than --vocab_size=80: no other pair of pieces occurs 2 times. Use more "
         "text for more pieces."
     )
-    shown = sample.removeprefix("Examples: ").split(" ")
-    assert len(shown) == 20 and set(shown) <= set(learned)
-    # Each of eight sentences has six words and a full stop, all of one piece.
+    examples = sample.removeprefix("Examples: ").split(" ")
+    assert len(examples) == 20 and set(examples) <= set(learned)
+    # The eight sentences consist of words and full stops of one piece each.
     assert coverage == (
         "In a sample of 48 words: 1.00 pieces per word, 0 unknown words (0.000%)."
     )  # fmt: skip
@@ -63,7 +63,7 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
     ]
 
 
-def test_a_place_that_cannot_be_written_to_is_refused_before_the_learning(text, monkeypatch):
+def test_invalid_output_path_is_rejected_before_learning(text, monkeypatch):
     monkeypatch.setattr("bert_tf.pipelines.vocabulary.learn_vocabulary", None)
     with pytest.raises((OSError, tf.errors.OpError), match="text.txt"):
         learn(text, output=f"{text}/vocab.txt", input_format="google")
@@ -76,13 +76,13 @@ def test_unknown_words_are_counted(text, tmp_path, capsys):
         min_frequency=5,
     )  # fmt: skip
     lines = capsys.readouterr().out.splitlines()
-    # The letters c, g, w, x, b and M occur four times and have no pieces; words with them neither.
+    # The letters c, g, w, x, b and M occur only four times. Words with them are unknown.
 
     assert "24 unknown words (50.000%)" in lines[-4]
     assert lines[-1].endswith(" --do_lower_case=false")
 
 
-def test_a_limit_reads_less(unjudged, tmp_path, capsys, monkeypatch):
+def test_byte_limit_reduces_the_text(without_coverage, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(vocab, "_MAX_BYTES", 10_000)
     folder = tmp_path / "texts"
     folder.mkdir()
@@ -94,7 +94,7 @@ def test_a_limit_reads_less(unjudged, tmp_path, capsys, monkeypatch):
     assert len(digits) == 2
 
 
-def test_unpacked_copies_are_removed(unjudged, tmp_path, monkeypatch):
+def test_decompressed_copies_are_removed(without_coverage, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_formats, "MAX_DOCUMENT_BYTES", 2_000)
     path = tmp_path / "large.txt.gz"
     with gzip.open(path, "wt") as file:

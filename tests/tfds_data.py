@@ -1,11 +1,11 @@
-"""Datasets of TensorFlow Datasets that tests prepare themselves: nothing is downloaded."""
+"""Writes small datasets in the format of TensorFlow Datasets, without downloads."""
 
 import numpy as np
 import pytest
 
 
 def write_dataset(data_dir, name, version, features, splits, *, config=None, rows_per_shard=2):
-    """Prepares a dataset under ``data_dir``, and returns that folder as text."""
+    """Writes a dataset to ``data_dir`` and returns this path as a string."""
     tfds = pytest.importorskip("tensorflow_datasets")
     folder = data_dir.joinpath(*filter(None, (name, config, version)))
     folder.mkdir(parents=True)
@@ -25,9 +25,9 @@ def write_dataset(data_dir, name, version, features, splits, *, config=None, row
 
 
 def write_texts(data_dir, name, texts):
-    """Prepares a dataset of texts, version 1.0.0, in several shards; see ``write_dataset``.
+    """Writes a dataset of texts, version 1.0.0, in several shards; see ``write_dataset``.
 
-    Reading the shards in turns would mix the examples.
+    Several shards show whether the order of the examples is kept.
     """
     tfds = pytest.importorskip("tensorflow_datasets")
     features = {"text": tfds.features.Text(), "id": np.int64}

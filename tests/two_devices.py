@@ -1,8 +1,8 @@
 """Fine-tunes, predicts and extracts on one device and on two logical CPU devices.
 
-TensorFlow splits the CPU before anything is computed or not at all, and what this imports
-computes: a process of its own runs ``main`` when it has split it. What each case gave is in the
-folder's ``weights.npz`` and ``outputs.json``; what the commands wrote is beside them.
+The CPU must be split before the first computation, and importing this module computes. The test
+therefore calls these functions in a new process that has split the CPU. They write ``weights.npz``
+and ``outputs.json`` with the results of all cases, and the files of the commands.
 """
 
 import contextlib
@@ -50,24 +50,24 @@ NUM_EXAMPLES, BATCH_SIZE, EVAL_BATCH_SIZE = 17, 8, 5
 TINY = dataclasses.replace(CONFIG, num_hidden_layers=1)
 
 
-def _texts(kind, **options):
-    labels = LABELS if kind == "classification" else ()
-    examples = examples_of(texts_with(random_labels(kind, NUM_EXAMPLES)), labels)
-    return text_task("own", examples, {"dev": examples}, {}, kind=kind, **options)
+def _texts(task_type, **options):
+    labels = LABELS if task_type == "classification" else ()
+    examples = examples_of(texts_with(random_labels(task_type, NUM_EXAMPLES)), labels)
+    return text_task("own", examples, {"dev": examples}, {}, kind=task_type, **options)
 
 
 def _pairs():
-    """Of which those of all replicas are each other's negatives."""
+    """Returns pairs whose in-batch negatives come from all replicas."""
     items = texts_with([None] * 2 * NUM_EXAMPLES)
     texts = [(one.text_a, other.text_a) for one, other in zip(items[::2], items[1::2], strict=True)]
     return examples_of(SimilarityExample(str(n), pair, None) for n, pair in enumerate(texts))
 
 
-def _task(kind, examples, **options):
-    return make_task(kind, "own", examples, {"dev": examples}, **options)
+def _task(task_type, examples, **options):
+    return make_task(task_type, "own", examples, {"dev": examples}, **options)
 
 
-# Other kinds go through no other code.
+# Other task types use the same code.
 CASES = {
     "classification": lambda: _texts("classification", class_weights="x:3,y:0.5"),
     "regression": lambda: _texts("regression"),
@@ -77,7 +77,7 @@ CASES = {
     "pairs": lambda: _task("similarity", _pairs()),
 }
 FLAGS = {"questions": {"gradient_accumulation_steps": 2}}
-# Adam, and clipping, hardly see a gradient of twice the size; plain descent does.
+# Most cases use SGD, because Adam and clipping hide a gradient of twice the size.
 CLIPPED_WITH_ADAM = "regression"
 SGD_RATE = 0.1
 
@@ -89,7 +89,7 @@ def _sgd(name, schedule, variables, **_):
 
 
 def train(name, devices, folder):
-    """A case's last weights, the losses of its training, its scores and its predictions."""
+    """Trains a case; returns its weights and its losses, scores and predictions."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
     task = CASES[name]()
@@ -123,7 +123,7 @@ def train(name, devices, folder):
 
 
 def _interrupted(step):
-    """Asks a training to stop at a step, as Ctrl-C does."""
+    """Interrupts training at a step, as Ctrl-C does."""
     before = training.FineTuningTrainer.is_save_due
 
     def is_save_due(self):
@@ -134,7 +134,7 @@ def _interrupted(step):
 
 
 def resume(inputs, folder):
-    """Runs of the command with dropout: not interrupted, resumed on two devices, and on one."""
+    """Fine-tunes with dropout: uninterrupted, resumed on two devices, and resumed on one."""
     for name, strategy in (("whole", None), ("on_two", "mirrored"), ("on_one", "one_device")):
         flags = {"num_train_epochs": 1}
         if strategy:
@@ -159,7 +159,7 @@ def compare(folder: str) -> None:
 
 
 def run_commands(folder: str) -> None:
-    """Fine-tunes, predicts and extracts by the commands."""
+    """Fine-tunes, predicts and extracts with the commands."""
     path = pathlib.Path(folder)
     inputs = path / "inputs"
     inputs.mkdir()
