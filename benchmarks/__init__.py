@@ -1,1 +1,1 @@
-"""Measurements against the peers, each side by side in one run."""
+"""Benchmarks against other libraries; each comparison runs all contenders side by side."""

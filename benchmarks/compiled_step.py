@@ -1,18 +1,21 @@
-"""What the compilers of a TPU and of an H100 make of a training's step, on neither.
+"""Compiles a training step for a TPU or an H100, without the hardware, and counts bytes moved.
 
     python -m benchmarks.compiled_step [--targets=v5e,h100] [--programs=tiny:32x128,base:32x512]
         [--python=v5e=VENV/bin/python,h100=VENV/bin/python] [--keep=FOLDER]
 
-A program is a size, rows and tokens a row; base/4 is bert-base of four layers, and finetune the
-fine-tuning of a classifier of all-MiniLM-L6-v2's sizes. TensorFlow lowers the whole step, forward,
-backward and update, in bfloat16; the compilers that jax 0.10.2 brings compile it without the
-hardware: for a TPU libtpu (pip install 'jax[tpu]==0.10.2'), for an H100 XLA with the card's
-description in h100.txtpb (pip install jax==0.10.2 jax-cuda12-plugin==0.10.2
-jax-cuda12-pjrt==0.10.2). --python names environments that have them, if this one does not. A line
-a program: kernels, bytes that they move, the seconds that takes at the memory's speed, temporaries,
-a processor's seconds to compile; below it what the step's parts move most. The compiler for a GPU
-times nothing there, and has the flags that a run sets. --keep keeps the programs, lowered and
-compiled.
+A program is SIZE:ROWSxTOKENS. base/4 is bert-base with four layers; finetune is the fine-tuning of
+a classifier of the size of all-MiniLM-L6-v2. TensorFlow lowers the whole step (forward, backward
+and update) in bfloat16. The compilers for jax 0.10.2 compile it without the hardware:
+
+- for a TPU, libtpu (pip install 'jax[tpu]==0.10.2');
+- for an H100, XLA with the GPU's description in h100.txtpb
+  (pip install jax==0.10.2 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2).
+
+If this environment lacks a compiler, pass the interpreter of another one as --python. The output
+has one line per program: kernels, bytes moved, the time this takes at the memory bandwidth,
+temporaries and compilation time. The lines below it list the parts of the step with the largest
+memory traffic. The GPU compiler uses the flags of a training run, but cannot autotune. --keep keeps
+the lowered and compiled programs.
 """
 
 import argparse
@@ -33,7 +36,7 @@ JAX = "0.10.2"
 
 
 class Target(NamedTuple):
-    """A chip: what it is called by, bytes and bfloat16 operations a second, bytes of memory."""
+    """A chip: bandwidth in bytes per second, peak in bfloat16 FLOP/s, memory in bytes."""
 
     platform: str
     topology: str
@@ -42,13 +45,13 @@ class Target(NamedTuple):
     memory: float
 
 
-# Sources: https://cloud.google.com/tpu/docs; NVIDIA's data sheet.
+# Sources: https://cloud.google.com/tpu/docs and NVIDIA's data sheet.
 TARGETS = {
     "v5e": Target("tpu", "v5e:2x2", 819e9, 197e12, 16e9),
     "v6e": Target("tpu", "v6e:2x2", 1640e9, 918e12, 32e9),
     "h100": Target("cuda", "1x1x1", 3.35e12, 989e12, 80e9),
 }
-# What of libtpu looks for a TPU, on a machine or on the network, is told that there is none.
+# Prevents libtpu from searching the machine and the network for a TPU.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
@@ -57,7 +60,7 @@ ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 
-# The sizes of all-MiniLM-L6-v2 that are not bert-base's.
+# Settings of all-MiniLM-L6-v2 that differ from bert-base.
 MINILM = {
     "hidden_size": 384,
     "num_hidden_layers": 6,
@@ -71,7 +74,7 @@ MINILM = {
 def build_step(
     device: str, size: str, rows: int, length: int, *, jit_compile: bool
 ) -> tuple[Callable[..., Any], dict[str, Any], float]:
-    """A step of one replica, in bfloat16, a batch, and the FLOPs of its matrix products."""
+    """Returns the bfloat16 step of one replica, a batch, and the FLOPs of its matrix products."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import keras
     import tensorflow as tf
@@ -86,20 +89,20 @@ def build_step(
     from bert_tf.training import optimizers, schedules
     from bert_tf.training.loop import TrainingLoop
 
-    # The model asks what it computes on.
+    # The model queries the device that it runs on.
     keras.distribution.list_devices = lambda *_: [f"{device.lower()}:0"]
     keras.config.set_dtype_policy("mixed_bfloat16")
     strategy = tf.distribute.get_strategy()
     options = {"seed": 0, "jit_compile": jit_compile, "device_type": device, "clip_norm": 1.0}
 
-    def optimizer_of(model: keras.Model) -> keras.optimizers.Optimizer:
+    def make_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
         schedule = schedules.WarmupLinearDecay(1e-4, warmup_steps=100, total_steps=10_000)
         return optimizers.create_optimizer("adamw", schedule, model.trainable_variables)
 
-    def zeros(named: Mapping[str, features.Feature], **sizes: int) -> dict[str, Any]:
+    def zeros(layout: Mapping[str, features.Feature], **sizes: int) -> dict[str, Any]:
         return {
             key: tf.zeros([sizes[letter] for letter in feature.dimensions], feature.dtype)
-            for key, feature in named.items()
+            for key, feature in layout.items()
         }
 
     if size == "finetune":
@@ -109,7 +112,7 @@ def build_step(
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(loss=loss, jit_compile=False)
         objective = TaskObjective(model, ClassificationTask.loss_weight)
-        loop = TrainingLoop(model, optimizer_of(model), strategy, objective, **options)
+        loop = TrainingLoop(model, make_optimizer(model), strategy, objective, **options)
         encoded = zeros(features.ENCODER_FEATURES, B=rows, S=length)
         batch = {"rows": encoded, "targets": tf.zeros([rows], tf.int32)}
         predictions = 0
@@ -119,7 +122,7 @@ def build_step(
         if layers:
             config = dataclasses.replace(config, num_hidden_layers=int(layers))
         model = BertPretrainer(config)
-        loop = PretrainingLoop(model, optimizer_of(model), strategy, **options)
+        loop = PretrainingLoop(model, make_optimizer(model), strategy, **options)
         predictions = max(1, math.ceil(0.15 * length))
         batch = zeros(features.PRETRAINING_FEATURES, B=rows, S=length, P=predictions)
     batch[features.CURSOR] = tf.zeros([rows, 4], tf.int32)
@@ -127,24 +130,24 @@ def build_step(
 
 
 def lower(platform: str, size: str, rows: int, length: int) -> tuple[str, float]:
-    """A step of one replica as StableHLO, and the FLOPs of its matrix products."""
+    """Returns the step of one replica as StableHLO, and the FLOPs of its matrix products."""
     device = {"tpu": "TPU", "cuda": "GPU"}[platform]
     step, batch, flops = build_step(device, size, rows, length, jit_compile=True)
     import tensorflow as tf
 
     compiled = tf.function(step, jit_compile=True, autograph=False)
-    # No such device is there to lower for; the program is the same.
+    # There is no such device here; the program for a CPU is the same.
     text = compiled.experimental_get_compiler_ir(batch)(stage="stablehlo", platform_name="CPU")
     return text, flops
 
 
-# === The compilers, in a process and perhaps an environment of their own ===
+# === Compilation, in a separate process ===
 
 
 def compile_program(program: str, name: str, hlo_file: str) -> None:
     """Compiles a program, writes the result as text, and prints a line of JSON.
 
-    A process of its own: JAX, imported, may look for a TPU or take a GPU's memory.
+    Runs in a separate process, because importing JAX may search for a TPU or reserve GPU memory.
     """
     import jax
     import numpy as np
@@ -155,12 +158,12 @@ def compile_program(program: str, name: str, hlo_file: str) -> None:
     from jax.experimental import topologies
 
     if jax.__version__ != JAX:
-        sys.exit(f"jax {JAX} is needed, and {jax.__version__} is installed")
+        sys.exit(f"Expected jax {JAX}, got {jax.__version__}.")
     target = TARGETS[name]
     if target.platform == "cuda":
-        card = pathlib.Path(__file__).with_name(f"{name}.txtpb").read_text()
-        # The topology must be given, or it asks for a client, which needs a GPU.
-        options = {"topology_name": "", "topology": target.topology, "target_config": card}
+        description = pathlib.Path(__file__).with_name(f"{name}.txtpb").read_text()
+        # Without a topology, JAX requests a client, which needs a GPU.
+        options = {"topology_name": "", "topology": target.topology, "target_config": description}
     else:
         options = {"topology_name": target.topology}
     device = topologies.get_topology_desc(platform=target.platform, **options).devices[0]
@@ -169,24 +172,24 @@ def compile_program(program: str, name: str, hlo_file: str) -> None:
     )
     text = pathlib.Path(program).read_text()
     with mlir.make_ir_context():
-        # The compilers do not know what XLA's bridge makes of tf.identity.
+        # The compilers do not support mhlo.copy, to which XLA's bridge lowers tf.identity.
         module = ir.Module.parse(text.replace("mhlo.copy", "stablehlo.optimization_barrier"))
-        began = _processor_seconds()
+        start = _cpu_seconds()
         found = device.client.compile(module, xla_client.DeviceList((device,)), compiling)
-        seconds = _processor_seconds() - began
+        seconds = _cpu_seconds() - start
     memory = found.get_compiled_memory_stats()
     hlo = "\n".join(each.to_string() for each in found.hlo_modules())
     pathlib.Path(hlo_file).write_text(hlo)
-    # The TPU's compiler counts itself what is accessed.
+    # The TPU compiler reports the bytes accessed.
     moved = found.cost_analysis()["bytes accessed"] if target.platform == "tpu" else None
     sizes = memory.argument_size_in_bytes, memory.temp_size_in_bytes
     print(json.dumps([seconds, *sizes, moved]))
     sys.stdout.flush()
-    os._exit(0)  # libtpu's own end fails without a TPU
+    os._exit(0)  # libtpu fails at exit without a TPU
 
 
-def _processor_seconds() -> float:
-    """Seconds of all cores that this process has taken, and those that it began."""
+def _cpu_seconds() -> float:
+    """Returns the processor seconds of this process and its children."""
     return sum(os.times()[:4])
 
 
@@ -201,12 +204,12 @@ _BYTES = {
 _ARRAY = re.compile(rf"\b({'|'.join(_BYTES)})\[([\d,]*)\](?:\{{([\d,]*)(?::T\(([\d,]+)\))?)?")
 _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)")
 _SOURCE = re.compile(r'op_name="([^"]*)"')
-# What only names or regroups what is there.
+# Operations that move no bytes.
 _FREE = {"get-tuple-element", "tuple", "parameter", "bitcast", "constant"}
 
 
 def array_bytes(shape: str) -> int:
-    """The bytes of a shape's arrays as they are tiled in a TPU's memory, padding included.
+    """Returns the bytes of the arrays of a shape as tiled in TPU memory, including padding.
 
     >>> array_bytes("f32[10,3]"), array_bytes("f32[10,3]{1,0:T(8,128)}")
     (120, 8192)
@@ -214,24 +217,24 @@ def array_bytes(shape: str) -> int:
     total = 0
     for name, sizes, order, tile in _ARRAY.findall(shape):
         dimensions = [int(size) for size in sizes.split(",") if size]
-        # The order has the fastest dimension first, and a tile has it last.
-        places = [int(each) for each in order.split(",") if each]
+        # The order starts with the fastest dimension, and a tile ends with it.
+        positions = [int(each) for each in order.split(",") if each]
         tiles = [int(each) for each in tile.split(",") if each]
-        for dimension, multiple in zip(places, reversed(tiles), strict=False):
+        for dimension, multiple in zip(positions, reversed(tiles), strict=False):
             dimensions[dimension] = -(-dimensions[dimension] // multiple) * multiple
         total += math.prod(dimensions) * _BYTES[name]
     return total
 
 
 def kernels(hlo: str) -> Iterator[tuple[int, str]]:
-    """The instructions of a program's entry that move bytes: how many, and where they come from."""
+    """Yields the bytes moved and the source of each kernel in the entry computation."""
     entry = hlo[hlo.index("\nENTRY") :]
     sizes: dict[str, int] = {}
     for line in entry[: entry.index("\n}")].split("\n"):
         if found := _INSTRUCTION.match(line):
             name, shape, operation, rest = found.groups()
             sizes[name] = array_bytes(shape)
-            # What is fetched ahead counts where it is used.
+            # Prefetched data counts at the instruction that uses it.
             if operation in _FREE or operation.endswith(("-start", "-done")):
                 continue
             operands = re.findall(r"%([\w.\-]+)", rest.split("), ")[0])
@@ -240,7 +243,7 @@ def kernels(hlo: str) -> Iterator[tuple[int, str]]:
             yield sizes[name] + sum(sizes.get(each, 0) for each in operands), where[-70:]
 
 
-def account(
+def summarize(
     target: Target,
     hlo: str,
     flops: float,
@@ -249,18 +252,18 @@ def account(
     temporaries: int,
     moved: float | None,
 ) -> list[str]:
-    """The line of a program, and what its parts move most."""
+    """Returns the line of a program, and the lines of its parts with the largest memory traffic."""
     parts, counts = collections.Counter[str](), collections.Counter[str]()
     for size, where in kernels(hlo):
         parts[where] += size
         counts[where] += 1
     moved = moved or sum(parts.values())
-    least = max(moved / target.bytes_per_second, flops / target.peak)
+    min_seconds = max(moved / target.bytes_per_second, flops / target.peak)
     fits = "" if arguments + temporaries < target.memory else " TOO MUCH"
     return [
         f"{sum(counts.values()):,} kernels, {moved / 1e9:.2f} GB moved: "
         f"{moved / target.bytes_per_second * 1e3:.1f} ms; products {flops / 1e12:.3g} TFLOP: "
-        f"{flops / target.peak * 1e3:.1f} ms, MFU {flops / target.peak / least:.0%} at most; "
+        f"{flops / target.peak * 1e3:.1f} ms, MFU {flops / target.peak / min_seconds:.0%} at most; "
         f"{arguments / 1e9:.2f} GB variables and batch, {temporaries / 1e9:.2f} temporaries{fits}; "
         f"compiled in {seconds:.0f} s of a processor",
         *(
@@ -271,7 +274,7 @@ def account(
 
 
 def measure(name: str, program: str, python: str, folder: pathlib.Path) -> list[str]:
-    """Lowers and compiles a program for a target, and accounts for it."""
+    """Lowers and compiles a program for a target, and returns the lines to print."""
     target = TARGETS[name]
     size, _, shape = program.partition(":")
     rows, length = map(int, shape.split("x"))
@@ -284,32 +287,36 @@ def measure(name: str, program: str, python: str, folder: pathlib.Path) -> list[
         environment.setdefault("XLA_FLAGS", COMPILER_FLAGS)
     text, flops = lower(target.platform, size, rows, length)
     path.write_text(text)
-    words = [python, __file__, "--compile", str(path), name, str(hlo_file)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    command = [python, __file__, "--compile", str(path), name, str(hlo_file)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
-        return [f"the compiler ended with status {done.returncode}: {last}"]
+        return [f"the compiler failed with status {done.returncode}: {last}"]
     found = json.loads(done.stdout.splitlines()[-1])
-    return account(target, hlo_file.read_text(), flops, *found)
+    return summarize(target, hlo_file.read_text(), flops, *found)
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--compile"]:
         compile_program(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--targets", default="v5e,h100", help=f"some of {', '.join(TARGETS)}")
-    parser.add_argument("--programs", default="tiny:32x128")
-    parser.add_argument("--python", default="", help="TARGET=PATH of interpreters with a compiler")
-    parser.add_argument("--keep", help="a folder for the programs")
-    given = parser.parse_args()
+    parser.add_argument(
+        "--targets", default="v5e,h100", help=f"Targets, from {', '.join(TARGETS)}."
+    )
+    parser.add_argument("--programs", default="tiny:32x128", help="Programs, as SIZE:ROWSxTOKENS.")
+    parser.add_argument(
+        "--python", default="", help="Interpreters with a compiler, as TARGET=PATH."
+    )
+    parser.add_argument("--keep", help="Folder to keep the programs in.")
+    arguments = parser.parse_args()
     pythons: Mapping[str, str] = dict(
-        each.partition("=")[::2] for each in given.python.split(",") if each
+        each.partition("=")[::2] for each in arguments.python.split(",") if each
     )
     with tempfile.TemporaryDirectory() as scratch:
-        folder = pathlib.Path(given.keep or scratch)
+        folder = pathlib.Path(arguments.keep or scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        for name in given.targets.split(","):
-            for program in given.programs.split(","):
+        for name in arguments.targets.split(","):
+            for program in arguments.programs.split(","):
                 lines = measure(name, program, pythons.get(name, sys.executable), folder)
                 print(f"{name} {program}: " + "\n".join(lines), flush=True)
 

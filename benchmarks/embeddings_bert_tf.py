@@ -1,4 +1,4 @@
-"""This library's side of ``benchmarks.embeddings``: ``api.fine_tune``, as its users call it."""
+"""bert_tf's side of ``benchmarks.embeddings``, with ``api.fine_tune``."""
 
 import importlib.metadata
 import json
@@ -19,7 +19,7 @@ _PACKAGES = ("bert_tf", "tensorflow", "keras")
 
 
 class _Clock(keras.callbacks.Callback):
-    """Wall and processor seconds at the beginning and at the end of each step."""
+    """Records wall and processor seconds at the start of training and after each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,43 +32,43 @@ class _Clock(keras.callbacks.Callback):
         self.times.append((time.perf_counter(), time.process_time()))
 
 
-def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """Trains as is asked for, and writes the texts' vectors, or the classes that are predicted."""
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Trains as requested, and writes the vectors or predicted classes of the texts."""
     clock, model = _Clock(), None
-    given: dict[str, Any] = {"task": "similarity"}
-    if asked["is_few_shot"]:
-        # The texts to predict are a test set, which decides nothing.
-        texts = [[text] for text in asked["texts"]]
-        given = {"task": "classification", "few_shot": True, "few_shot_pairs": asked["pairs"]}
-        given["test"] = texts or None
-    if asked["steps"]:
+    options: dict[str, Any] = {"task": "similarity"}
+    if request["is_few_shot"]:
+        # The texts to predict are passed as a test set, which does not affect training.
+        texts = [[text] for text in request["texts"]]
+        options = {"task": "classification", "few_shot": True, "few_shot_pairs": request["pairs"]}
+        options["test"] = texts or None
+    if request["steps"]:
         fine_tuned = api.fine_tune(
-            [tuple(row) for row in asked["rows"]],
-            init=asked["start"],
+            [tuple(row) for row in request["rows"]],
+            init=request["start"],
             callbacks=[clock],
             dev_fraction=0,
-            max_steps=asked["steps"],
+            max_steps=request["steps"],
             verbose=False,
-            **{name: asked[name] for name in ("seed", "learning_rate", "weight_decay")},
-            **{name: asked[name] for name in ("max_seq_length", "warmup_proportion")},
-            train_batch_size=asked["batch_size"],
-            **given,
+            **{name: request[name] for name in ("seed", "learning_rate", "weight_decay")},
+            **{name: request[name] for name in ("max_seq_length", "warmup_proportion")},
+            train_batch_size=request["batch_size"],
+            **options,
         )
         model = fine_tuned.model
-    if asked["texts"] and asked["is_few_shot"]:
-        found = [int(record["prediction"]) for record in fine_tuned.predictions["test"]]
-        np.save(asked["output"], found)
-    elif asked["texts"]:
-        model = model or load(asked["start"])
-        tokenizer, length = model.preprocessor.tokenizer, asked["max_seq_length"]
-        examples = similarity_examples(tokenizer, [asked["texts"]], max_seq_length=length)
+    if request["texts"] and request["is_few_shot"]:
+        predictions = [int(record["prediction"]) for record in fine_tuned.predictions["test"]]
+        np.save(request["output"], predictions)
+    elif request["texts"]:
+        model = model or load(request["start"])
+        tokenizer, length = model.preprocessor.tokenizer, request["max_seq_length"]
+        examples = similarity_examples(tokenizer, [request["texts"]], max_seq_length=length)
         inference = Inference(model, tokenizer, length, 64)
-        np.save(asked["output"], normalize_rows(inference.ordered_outputs(examples)[:, 0]))
+        np.save(request["output"], normalize_rows(inference.ordered_outputs(examples)[:, 0]))
     return {"times": clock.times, "threads": os.cpu_count()}
 
 
 def main() -> None:
-    """Answers until the input ends."""
+    """Answers requests until the input ends."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}

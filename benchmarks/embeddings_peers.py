@@ -2,10 +2,10 @@
 
     PEER_PYTHON benchmarks/embeddings_peers.py
 
-It runs in an environment of its own, without this library: a request on each line of its input, an
-answer on a line of its output, both JSON. Each library trains by its own ``Trainer``. What they are
-given is what this library has: AdamW that decays matrices and embeddings alone, Google's schedule,
-gradients clipped to a norm of 1, the lengths, rates and losses of the request.
+Runs in a separate environment without bert_tf. Requests and answers are lines of JSON. Each library
+uses its own ``Trainer`` with the settings of bert_tf: AdamW that decays only matrices and
+embeddings, Google's schedule, gradients clipped to a norm of 1, and the lengths, learning rates and
+losses of the request.
 """
 
 import importlib.metadata
@@ -33,7 +33,7 @@ _PACKAGES = ("sentence-transformers", "setfit", "transformers", "torch")
 
 
 class _Clock(transformers.TrainerCallback):
-    """Wall and processor seconds at the beginning and at the end of each step."""
+    """Records wall and processor seconds at the start of training and after each step."""
 
     def __init__(self) -> None:
         self.times: list[tuple[float, float]] = []
@@ -45,48 +45,50 @@ class _Clock(transformers.TrainerCallback):
         self.times.append((time.perf_counter(), time.process_time()))
 
 
-def _optimizer(model: torch.nn.Module, asked: dict[str, Any], total: int) -> tuple[Any, Any]:
-    """AdamW, whose decay leaves out biases and LayerNorm, and Google's line over all steps."""
-    named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
-    plain = [weight for name, weight in named if name.endswith("bias") or "LayerNorm" in name]
-    decayed = [weight for _, weight in named if not any(weight is other for other in plain)]
+def _optimizer(model: torch.nn.Module, request: dict[str, Any], total: int) -> tuple[Any, Any]:
+    """Returns AdamW without decay of biases and LayerNorm, and Google's schedule over all steps."""
+    weights = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+    not_decayed = [
+        weight for name, weight in weights if name.endswith("bias") or "LayerNorm" in name
+    ]
+    decayed = [weight for _, weight in weights if not any(weight is other for other in not_decayed)]
     optimizer = torch.optim.AdamW(
         [
-            {"params": decayed, "weight_decay": asked["weight_decay"]},
-            {"params": plain, "weight_decay": 0.0},
+            {"params": decayed, "weight_decay": request["weight_decay"]},
+            {"params": not_decayed, "weight_decay": 0.0},
         ],
-        lr=asked["learning_rate"],
+        lr=request["learning_rate"],
         eps=1e-8,
         fused=True,
     )
-    warmup = int(asked["warmup_proportion"] * total)
+    warmup = int(request["warmup_proportion"] * total)
 
-    def share(step: int) -> float:
+    def factor(step: int) -> float:
         return step / warmup if step < warmup else 1 - step / total
 
-    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
-def _pairs(asked: dict[str, Any], folder: str) -> tuple[Any, _Clock]:
-    """sentence-transformers on pairs, with scores or without."""
-    model = SentenceTransformer(asked["start"], device="cpu")
-    model.max_seq_length = asked["max_seq_length"]
-    clock, steps = _Clock(), asked["steps"]
+def _pairs(request: dict[str, Any], folder: str) -> tuple[Any, _Clock]:
+    """Trains sentence-transformers on pairs, with or without scores."""
+    model = SentenceTransformer(request["start"], device="cpu")
+    model.max_seq_length = request["max_seq_length"]
+    clock, steps = _Clock(), request["steps"]
     if not steps:
         return model, clock
     columns = dict(
-        zip(("anchor", "other", "score"), zip(*asked["rows"], strict=True), strict=False)
+        zip(("anchor", "other", "score"), zip(*request["rows"], strict=True), strict=False)
     )
     data = Dataset.from_dict({name: list(column) for name, column in columns.items()})
     is_scored = "score" in columns
     loss = losses.CoSENTLoss(model) if is_scored else losses.MultipleNegativesRankingLoss(model)
-    # Its pages advise it where texts of a batch are each other's wrong answers.
+    # The documentation recommends NO_DUPLICATES for losses with in-batch negatives.
     sampler = BatchSamplers.BATCH_SAMPLER if is_scored else BatchSamplers.NO_DUPLICATES
     arguments = SentenceTransformerTrainingArguments(
         output_dir=folder,
         max_steps=steps,
-        per_device_train_batch_size=asked["batch_size"],
-        seed=asked["seed"],
+        per_device_train_batch_size=request["batch_size"],
+        seed=request["seed"],
         batch_sampler=sampler,
         **_QUIET,
     )
@@ -96,7 +98,7 @@ def _pairs(asked: dict[str, Any], folder: str) -> tuple[Any, _Clock]:
         train_dataset=data,
         loss=loss,
         callbacks=[clock],
-        optimizers=_optimizer(model, asked, asked["total_steps"]),
+        optimizers=_optimizer(model, request, request["total_steps"]),
     )
     trainer.train()
     return model, clock
@@ -113,24 +115,24 @@ _QUIET: dict[str, Any] = {
 }
 
 
-def _few_shot(asked: dict[str, Any], folder: str) -> tuple[Any, _Clock]:
-    """SetFit on a few labelled texts, with its own head."""
+def _few_shot(request: dict[str, Any], folder: str) -> tuple[Any, _Clock]:
+    """Trains SetFit on few labeled texts, with its own head."""
     import setfit
 
-    transformers.set_seed(asked["seed"])
-    model = setfit.SetFitModel.from_pretrained(asked["start"], device="cpu")
-    model.model_body.max_seq_length = asked["max_seq_length"]
-    texts, labels = (list(column) for column in zip(*asked["rows"], strict=True))
+    transformers.set_seed(request["seed"])
+    model = setfit.SetFitModel.from_pretrained(request["start"], device="cpu")
+    model.model_body.max_seq_length = request["max_seq_length"]
+    texts, labels = (list(column) for column in zip(*request["rows"], strict=True))
     arguments = setfit.TrainingArguments(
         output_dir=folder,
-        batch_size=(asked["batch_size"], 16),
+        batch_size=(request["batch_size"], 16),
         num_epochs=(1, 1),
-        num_iterations=asked["pairs"],
-        body_learning_rate=(asked["learning_rate"], 1e-5),
-        warmup_proportion=asked["warmup_proportion"],
-        l2_weight=asked["weight_decay"],
-        max_steps=asked["steps"] if asked["steps"] < asked["total_steps"] else -1,
-        seed=asked["seed"],
+        num_iterations=request["pairs"],
+        body_learning_rate=(request["learning_rate"], 1e-5),
+        warmup_proportion=request["warmup_proportion"],
+        l2_weight=request["weight_decay"],
+        max_steps=request["steps"] if request["steps"] < request["total_steps"] else -1,
+        seed=request["seed"],
         save_strategy="no",
         logging_strategy="no",
         eval_strategy="no",
@@ -144,28 +146,30 @@ def _few_shot(asked: dict[str, Any], folder: str) -> tuple[Any, _Clock]:
     clock, inner = _Clock(), trainer.st_trainer
     inner.add_callback(clock)
     inner.args.disable_tqdm = True
-    inner.optimizer, inner.lr_scheduler = _optimizer(model.model_body, asked, asked["total_steps"])
+    inner.optimizer, inner.lr_scheduler = _optimizer(
+        model.model_body, request, request["total_steps"]
+    )
     trainer.train()
     return model, clock
 
 
-def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """Trains as is asked for, and writes the texts' vectors, or the classes that are predicted."""
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Trains as requested, and writes the vectors or predicted classes of the texts."""
     with tempfile.TemporaryDirectory() as folder:
-        train = _few_shot if asked["is_few_shot"] else _pairs
-        model, clock = train(asked, folder)
-    if asked["texts"] and asked["is_few_shot"]:
-        np.save(asked["output"], np.asarray(model.predict(asked["texts"]), np.int64))
-    elif asked["texts"]:
-        np.save(asked["output"], model.encode(asked["texts"], batch_size=64))
+        train = _few_shot if request["is_few_shot"] else _pairs
+        model, clock = train(request, folder)
+    if request["texts"] and request["is_few_shot"]:
+        np.save(request["output"], np.asarray(model.predict(request["texts"]), np.int64))
+    elif request["texts"]:
+        np.save(request["output"], model.encode(request["texts"], batch_size=64))
     return {"times": clock.times, "threads": torch.get_num_threads()}
 
 
 def main() -> None:
-    """Answers until the input ends."""
+    """Answers requests until the input ends."""
     warnings.filterwarnings("ignore")
     transformers.utils.logging.set_verbosity_error()
-    # What the libraries print does not come between the answers.
+    # Redirects the output of the libraries to stderr, so that it does not mix with the answers.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}

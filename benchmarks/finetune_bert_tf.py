@@ -1,4 +1,4 @@
-"""This library's side of ``benchmarks.finetune``: ``fit``, with the command's attention."""
+"""bert_tf's side of ``benchmarks.finetune``: ``fit`` with the attention of the command."""
 
 import os
 import time
@@ -51,19 +51,19 @@ class _EachStep(keras.callbacks.Callback):
 
 
 def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
-    """Trains, and predicts on the dev examples where the training is whole."""
+    """Trains; predicts the dev examples unless training stops early."""
     comparison = COMPARISONS[run.task]
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     compilation = Compilation(device)
-    os.environ[NOT_REWRITTEN] = "AddN,BiasAddGrad"  # as in a training of the library
+    os.environ[NOT_REWRITTEN] = "AddN,BiasAddGrad"  # as in training commands
     set_precision(run.precision, device)
     keras.utils.set_random_seed(run.seed)
-    model_class, arguments = _model_of(comparison)
+    model_class, arguments = _model_class(comparison)
     model = model_class.from_checkpoint(run.checkpoint, **arguments)
     examples = _examples(model, train_items, comparison)
     rows = examples.examples if isinstance(examples, QuestionExamples) else examples
-    preparation_seconds = time.perf_counter() - began
+    preparation_seconds = time.perf_counter() - start_time
 
     steps = comparison.epochs * rows.num_batches(BATCH_SIZE)
     batches = rows.training_batches(
@@ -77,13 +77,13 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
         "adamw", schedule, model.trainable_variables, global_clipnorm=CLIP_NORM
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # The mean of the two losses, where the answer begins and where it ends.
-    halves = {} if comparison.glue else {"loss_weights": 0.5}
+    # For spans, average the losses of the start and the end of the answer.
+    loss_weights = {} if comparison.glue else {"loss_weights": 0.5}
     model.encoder.trains_without_padding = True
     if compilation.groups_attention:
         heads = model.config.num_attention_heads
         model.encoder.training_attention = choose_attention(rows.lengths, BATCH_SIZE, heads)
-    model.compile(optimizer=optimizer, loss=loss, jit_compile=False, **halves)
+    model.compile(optimizer=optimizer, loss=loss, jit_compile=False, **loss_weights)
     epochs, steps_per_epoch = comparison.epochs, rows.num_batches(BATCH_SIZE)
     if run.stop_after:
         epochs, steps_per_epoch = 1, min(run.stop_after, steps)
@@ -99,19 +99,19 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
         callbacks=[_EachStep(stopwatch, epochs * steps_per_epoch)],
     )
 
-    seen, positions = [], 0
+    batch_sizes, positions = [], 0
     for batch, _ in batches:
-        seen.append(len(batch[features.INPUT_MASK]))
+        batch_sizes.append(len(batch[features.INPUT_MASK]))
         positions += int(tf.size(batch[features.INPUT_MASK]))
-    # A long context is several rows.
-    share = len(train_items) / len(rows)
+    # A long context has several rows.
+    examples_per_row = len(train_items) / len(rows)
     return Outcome(
         preparation_seconds=preparation_seconds,
         first_step_seconds=stopwatch.first,
         seconds=stopwatch.last,
         steps=stopwatch.steps,
-        examples=sum(seen) * share,
-        first_step_examples=seen[0] * share,
+        examples=sum(batch_sizes) * examples_per_row,
+        first_step_examples=batch_sizes[0] * examples_per_row,
         tokens=int(rows.lengths.sum()),
         positions=positions,
         device=device,
@@ -119,7 +119,7 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
     )
 
 
-def _model_of(comparison: Comparison) -> tuple[type[Any], dict[str, int]]:
+def _model_class(comparison: Comparison) -> tuple[type[Any], dict[str, int]]:
     if comparison.glue:
         return bert_tf.BertClassifier, {"num_classes": 2}
     return bert_tf.BertSpanPredictor, {}

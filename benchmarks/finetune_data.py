@@ -1,4 +1,4 @@
-"""The data of ``benchmarks.finetune`` and its scores: one reader, one metric for both libraries."""
+"""Data and metrics of ``benchmarks.finetune``, the same for both libraries."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ _SCORES = {**CLASS_SCORES, **BINARY_SCORES, **NUMBER_SCORES}
 
 
 def read_examples(run: Run, folder: str) -> tuple[list[Any], list[Any]]:
-    """The training and the dev examples of a run: ``TextExample`` or ``QuestionExample``."""
+    """Returns the training and dev examples of a run, ``TextExample`` or ``QuestionExample``."""
     comparison = COMPARISONS[run.task]
     train: list[Any]
     dev: list[Any]
@@ -30,9 +30,10 @@ def read_examples(run: Run, folder: str) -> tuple[list[Any], list[Any]]:
 
 
 def read_squad_articles(folder: str) -> tuple[list[Any], list[Any]]:
-    """SQuAD's questions about most articles, and about those held out.
+    """Returns the questions of SQuAD, split into training and held-out articles.
 
-    Paragraphs of one article share words, questions of one paragraph answers.
+    The split is by article, because paragraphs of an article share words, and questions about a
+    paragraph share answers.
     """
     questions = read_squad(os.path.join(folder, "squad", "dev-v1.1.json")).items
     titles = {question.title for question in questions}
@@ -45,7 +46,7 @@ def read_squad_articles(folder: str) -> tuple[list[Any], list[Any]]:
 
 
 def score(run: Run, items: list[Any], predictions: list[Any]) -> dict[str, float]:
-    """What the task reports, in points of 100; {} without predictions."""
+    """Returns the metrics of the task in percent, or {} without predictions."""
     if not predictions:
         return {}
     comparison = COMPARISONS[run.task]

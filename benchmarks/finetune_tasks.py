@@ -1,6 +1,6 @@
-"""What ``benchmarks.finetune`` compares on: the tasks and their bars, and one run's form.
+"""Tasks of ``benchmarks.finetune``, their targets, and the records of a run.
 
-Both libraries' processes import it, so it loads neither TensorFlow nor torch.
+The processes of both libraries import this module, so it imports neither TensorFlow nor torch.
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ EVALUATION_BATCH_SIZE = 64
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A task, how it is trained, and what is wanted.
+    """A task, its training settings and its targets.
 
     Attributes:
-        title: for people.
-        glue: GLUE's name of it; ``None`` for SQuAD.
-        rows: how many of the training examples, from the first; 0 for all.
-        epochs: of training.
-        max_seq_length: tokens of a row.
-        metric: the score that is compared, in points of 100.
-        points: so far at most may this library's mean be below the peer's.
-        speedup: so many times the peer's examples a second are wanted; ``None`` for no bar.
+        title: Display name.
+        glue: Name of the GLUE task; ``None`` for SQuAD.
+        rows: Number of training examples, from the start of the file; 0 for all.
+        epochs: Number of training epochs.
+        max_seq_length: Maximum number of tokens per sequence.
+        metric: Score to compare, in percent.
+        points: Maximum difference, in points, by which the mean may be below the peer's.
+        speedup: Target ratio of examples per second to the peer; ``None`` for no target.
     """
 
     title: str
@@ -52,17 +52,17 @@ COMPARISONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One training: what is asked of a library's process.
+    """Settings of one training run in the process of a library.
 
     Attributes:
-        task: a key of ``COMPARISONS``.
+        task: A key of ``COMPARISONS``.
         library: ``OURS`` or ``PEER``.
         precision: ``FLOAT32`` or ``BFLOAT16``.
-        seed: of the new head, dropout and the order.
-        rows: training examples, from the first; 0 for as many as the comparison has.
-        dev_rows: dev examples, from the first; 0 for all.
-        stop_after: the steps to stop after, without predictions; 0 to train whole.
-        checkpoint: the directory of the weights to start from.
+        seed: Random seed for the new head, dropout and shuffling.
+        rows: Number of training examples; 0 for the default of the comparison.
+        dev_rows: Number of dev examples; 0 for all.
+        stop_after: Number of steps after which to stop, without predictions; 0 trains fully.
+        checkpoint: Directory of the initial weights.
     """
 
     task: str
@@ -79,37 +79,37 @@ class Run:
 class Stopwatch:
     """Seconds from ``start`` to the end of the first and of the last step."""
 
-    began: float = 0.0
+    start_time: float = 0.0
     first: float = 0.0
     last: float = 0.0
     steps: int = 0
 
     def start(self) -> None:
-        """Begins to count, before the first step."""
-        self.began = time.perf_counter()
+        """Starts the stopwatch, before the first step."""
+        self.start_time = time.perf_counter()
 
     def step(self) -> None:
-        """Notes that a step has ended."""
-        self.last = time.perf_counter() - self.began
+        """Records the end of a step."""
+        self.last = time.perf_counter() - self.start_time
         self.first = self.first or self.last
         self.steps += 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a library's process answers.
+    """Results of a training run.
 
     Attributes:
-        preparation_seconds: reading the weights, tokenising; not part of the training.
-        first_step_seconds: until the first step's end, building and tracing included.
-        seconds: of the whole training, the first step included, no evaluation.
-        steps: of the training.
-        examples: seen in training, those of each epoch counted again.
-        first_step_examples: seen in the first step.
-        tokens: of the training set's rows, [CLS] and [SEP] among them, no padding.
-        positions: of the training's batches, padding included.
-        device: what it ran on.
-        predictions: for the dev examples, class ids or answers; [] where training was not whole.
+        preparation_seconds: Time to load the weights and tokenize; not part of the training.
+        first_step_seconds: Time of the first step, including building and tracing.
+        seconds: Time of the training, including the first step but no evaluation.
+        steps: Number of training steps.
+        examples: Number of examples seen in all epochs.
+        first_step_examples: Number of examples in the first step.
+        tokens: Number of tokens in the training set, including [CLS] and [SEP] but no padding.
+        positions: Number of positions in the training batches, including padding.
+        device: Device of the training.
+        predictions: Class ids or answers for the dev examples; [] if training stopped early.
     """
 
     preparation_seconds: float
@@ -125,6 +125,6 @@ class Outcome:
 
 
 def text_columns(items: list[TextExample]) -> tuple[list[str], list[str] | None, list[int]]:
-    """First texts, second texts where there are any, and class ids ("0" and "1" in the files)."""
+    """Returns the first texts, the second texts if present, and the class ids."""
     second = [item.text_b for item in items if item.text_b is not None]
     return [item.text_a for item in items], second or None, [int(str(item.label)) for item in items]

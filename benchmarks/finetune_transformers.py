@@ -1,8 +1,8 @@
-"""The peer's side of ``benchmarks.finetune``: torch and transformers, as its examples train.
+"""The transformers side of ``benchmarks.finetune``, trained as in its examples.
 
-Its ``Trainer``'s defaults in a plain loop: AdamW with bias correction and its fused kernel, no
-weight decay, a random order, batches padded to their longest row, linear warm-up and decay,
-gradients clipped to a norm of 1. Questions are prepared and answers chosen as in its ``run_qa``.
+A plain loop with the defaults of ``Trainer``: AdamW with bias correction, fused and without weight
+decay, shuffling, batches padded to the longest row, linear warmup and decay, and gradients clipped
+to a norm of 1. Questions are prepared and answers selected as in ``run_qa``.
 """
 
 import math
@@ -35,16 +35,18 @@ Rows = list[dict[str, Any]]
 
 
 def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
-    """Trains, and predicts on the dev examples where the training is whole."""
+    """Trains; predicts the dev examples unless training stops early."""
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     comparison = COMPARISONS[run.task]
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     transformers.set_seed(run.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = transformers.AutoTokenizer.from_pretrained(run.checkpoint)
     if tokenizer("Hello, world!", padding=False)["input_ids"] != [101, 7592, 1010, 2088, 999, 102]:
-        raise ValueError("The peer's tokenizer does not use the vocabulary that it was given.")
+        raise ValueError(
+            "The tokenizer of transformers does not use the vocabulary of the checkpoint."
+        )
     if comparison.glue:
         model = transformers.AutoModelForSequenceClassification.from_pretrained(
             run.checkpoint, num_labels=2, dtype=torch.float32
@@ -54,24 +56,24 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
         model = transformers.AutoModelForQuestionAnswering.from_pretrained(
             run.checkpoint, dtype=torch.float32
         )
-        rows = _labelled_windows(tokenizer, train_items, comparison.max_seq_length)
+        rows = _labeled_windows(tokenizer, train_items, comparison.max_seq_length)
     model.to(device)
     collate = transformers.DataCollatorWithPadding(tokenizer)
-    preparation_seconds = time.perf_counter() - began
+    preparation_seconds = time.perf_counter() - start_time
     stopwatch, positions = _fit(model, rows, collate, run, comparison.epochs)
     predictions: list[Any] = []
     if not run.stop_after:
         predictions = _predict(model, tokenizer, collate, dev_items, run)
-    seen, full = _rows_seen(len(rows), stopwatch.steps), min(BATCH_SIZE, len(rows))
-    # A long context is several rows.
-    share = len(train_items) / len(rows)
+    num_seen, first_batch = _num_rows_seen(len(rows), stopwatch.steps), min(BATCH_SIZE, len(rows))
+    # A long context has several rows.
+    examples_per_row = len(train_items) / len(rows)
     return Outcome(
         preparation_seconds=preparation_seconds,
         first_step_seconds=stopwatch.first,
         seconds=stopwatch.last,
         steps=stopwatch.steps,
-        examples=seen * share,
-        first_step_examples=full * share,
+        examples=num_seen * examples_per_row,
+        first_step_examples=first_batch * examples_per_row,
         tokens=sum(len(row["input_ids"]) for row in rows),
         positions=positions,
         device=f"{device}, {torch.get_num_threads()} threads",
@@ -79,13 +81,13 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
     )
 
 
-def _rows_seen(num_rows: int, steps: int) -> int:
-    epochs, rest = divmod(steps, math.ceil(num_rows / BATCH_SIZE))
-    return epochs * num_rows + min(rest * BATCH_SIZE, num_rows)
+def _num_rows_seen(num_rows: int, steps: int) -> int:
+    epochs, remaining = divmod(steps, math.ceil(num_rows / BATCH_SIZE))
+    return epochs * num_rows + min(remaining * BATCH_SIZE, num_rows)
 
 
 def _fit(model: Any, rows: Rows, collate: Any, run: Run, epochs: int) -> tuple[Stopwatch, int]:
-    """Trains; returns the times and the positions, padding included, of all batches."""
+    """Trains; returns the times, and the number of positions (with padding) in all batches."""
     loader = torch.utils.data.DataLoader(
         rows,
         batch_size=BATCH_SIZE,
@@ -129,7 +131,7 @@ def _autocast(model: Any, precision: str) -> torch.autocast:
 
 @torch.no_grad()
 def _outputs(model: Any, rows: Rows, collate: Any, precision: str) -> list[dict[str, np.ndarray]]:
-    """The model's logits for each row, in float32."""
+    """Returns the logits of each row in float32."""
     model.eval()
     outputs = []
     for start in range(0, len(rows), EVALUATION_BATCH_SIZE):
@@ -170,7 +172,10 @@ def _text_rows(tokenizer: Any, items: list[Any], max_seq_length: int) -> Rows:
 
 
 def _encode_windows(tokenizer: Any, items: list[QuestionExample], max_seq_length: int) -> Any:
-    """Windows of contexts behind their questions; here the stride is what two windows share."""
+    """Encodes questions with windows of their contexts.
+
+    In transformers, ``stride`` is the overlap of two windows.
+    """
     return tokenizer(
         [item.question.lstrip() for item in items],
         [item.context for item in items],
@@ -189,13 +194,13 @@ def _model_rows(encoded: Any) -> Rows:
 
 
 def _context_offsets(encoded: Any, row: int) -> tuple[int, np.ndarray]:
-    """The first column of a window's context, and its tokens' characters, (tokens, 2)."""
+    """Returns the first context column of a window, and the offsets of its tokens, (tokens, 2)."""
     columns = [column for column, part in enumerate(encoded.sequence_ids(row)) if part == 1]
     return columns[0], np.array(encoded["offset_mapping"][row])[columns]
 
 
-def _labelled_windows(tokenizer: Any, items: list[QuestionExample], max_seq_length: int) -> Rows:
-    """Rows with the answer's columns, or [CLS]'s where the window has not the whole answer."""
+def _labeled_windows(tokenizer: Any, items: list[QuestionExample], max_seq_length: int) -> Rows:
+    """Returns rows with the positions of the answer, or of [CLS] if it is cut off."""
     encoded = _encode_windows(tokenizer, items, max_seq_length)
     rows = _model_rows(encoded)
     for number, row in enumerate(rows):
@@ -214,7 +219,7 @@ def _labelled_windows(tokenizer: Any, items: list[QuestionExample], max_seq_leng
 def _best_answers(
     encoded: Any, outputs: list[dict[str, np.ndarray]], items: list[QuestionExample]
 ) -> list[str]:
-    """Of all a question's windows, the span with the greatest sum of its two logits."""
+    """Returns the span with the highest sum of logits in all windows of each question."""
     best = [(-math.inf, "")] * len(items)
     for row, output in enumerate(outputs):
         question = encoded["overflow_to_sample_mapping"][row]

@@ -1,12 +1,13 @@
-"""Pre-training on one card: model FLOPs' share of its peak, beside transformers, in one table.
+"""Pre-training on one GPU compared with transformers, with model FLOPs utilization (MFU).
 
     python -m benchmarks.gpu [--sizes=base,large] [--lengths=128,512] [--precisions=bfloat16]
     python -m benchmarks.gpu --device=cpu --sizes=tiny --lengths=32 --rows=4 --rounds=1  # a trial
 
-Random tokens without padding, so that every contender computes the same. bert_tf runs with XLA and
-without; the peer, left out where torch or transformers is missing, is train_step's, with SDPA,
-eager and compiled. Each contender is a process of its own, after the one before has ended, and
-takes the largest batch that fits, halving from --rows. The median of the rounds counts.
+The data are random tokens without padding, so that all contenders compute the same. bert_tf runs
+with and without XLA. The peer is that of ``train_step``, with SDPA, eager and compiled; it is
+skipped if torch or transformers is not installed. Each contender is a separate process, started
+after the previous one has ended. It uses the largest batch that fits in memory, found by halving
+--rows. The result is the median of the rounds.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from . import train_step
 from .machine import step_flops
 from .measured_process import MeasuredProcess
 
-# Dense bfloat16 TFLOP/s by the makers' data sheets, by what nvidia-smi calls the card.
+# Dense bfloat16 TFLOP/s from NVIDIA's data sheets, by the name that nvidia-smi prints.
 PEAKS = {
     "H200": 989.0,
     "H100 PCIe": 756.0,
@@ -41,12 +42,12 @@ PEAKS = {
 OURS = ("bert_tf", "bert_tf XLA")
 PEERS = ("torch eager", "torch compile")
 STEPS = 3
-NO_MEMORY = -1.0
-PRODUCT = 8192  # the size of the matrices that an unknown card's peak is measured by
+OUT_OF_MEMORY = -1.0
+PRODUCT = 8192  # size of the matrices to measure the peak of an unknown GPU
 
 
-def describe_card() -> tuple[str, str]:
-    """The card's name, and a line with its driver and memory; two empty texts without one."""
+def describe_gpu() -> tuple[str, str]:
+    """Returns the name of the GPU, and a line with driver and memory; ("", "") without a GPU."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=30)
@@ -59,15 +60,15 @@ def describe_card() -> tuple[str, str]:
     return name, f"{name}, driver {driver}, {memory}"
 
 
-def known_peak(card: str) -> float | None:
-    """The dense bfloat16 TFLOP/s of a card of the table, by its longest name that fits.
+def known_peak(gpu: str) -> float | None:
+    """Returns the dense bfloat16 TFLOP/s of a GPU by its longest matching name in ``PEAKS``.
 
     >>> known_peak("NVIDIA A100-SXM4-80GB"), known_peak("NVIDIA H100 PCIe"), known_peak("Card")
     (312.0, 756.0, None)
     """
-    words = card.replace("-", " ").split()
-    fitting = [name for name in PEAKS if set(name.split()) <= set(words)]
-    return PEAKS[max(fitting, key=len)] if fitting else None
+    words = gpu.replace("-", " ").split()
+    matching = [name for name in PEAKS if set(name.split()) <= set(words)]
+    return PEAKS[max(matching, key=len)] if matching else None
 
 
 def random_batches(size: str, rows: int, length: int, path: str) -> None:
@@ -100,37 +101,37 @@ def _stepper(name: str, size: str, precision: str, path: str, device: str) -> Ca
         arrays = dict(file)
     if name in OURS:
         return train_step.our_stepper(size, precision, arrays, name == "bert_tf XLA")
-    where = "cuda" if device == "gpu" else "cpu"
-    return train_step.peer_stepper(size, precision, arrays, name == "torch compile", where)
+    torch_device = "cuda" if device == "gpu" else "cpu"
+    return train_step.peer_stepper(size, precision, arrays, name == "torch compile", torch_device)
 
 
-# TensorFlow's, torch's and Python's, without importing them to know them.
-_NO_MEMORY_ERRORS = ("ResourceExhaustedError", "OutOfMemoryError", "MemoryError")
+# Names of the errors of TensorFlow, torch and Python, to avoid imports.
+_OUT_OF_MEMORY_ERRORS = ("ResourceExhaustedError", "OutOfMemoryError", "MemoryError")
 
 
-def _is_no_memory(error: Exception) -> bool:
-    return any(base.__name__ in _NO_MEMORY_ERRORS for base in type(error).__mro__)
+def _is_out_of_memory(error: Exception) -> bool:
+    return any(base.__name__ in _OUT_OF_MEMORY_ERRORS for base in type(error).__mro__)
 
 
 def serve(name: str, size: str, precision: str, path: str, device: str) -> None:
-    """Warms up, answers whether the memory was enough, then makes steps as it is asked to."""
+    """Warms up, reports whether the batch fits in memory, then runs the requested steps."""
     try:
         step = _stepper(name, size, precision, path, device)
         step(STEPS)
     except Exception as error:
-        if not _is_no_memory(error):
+        if not _is_out_of_memory(error):
             raise
-        print(f"ANSWER {NO_MEMORY}", flush=True)
+        print(f"ANSWER {OUT_OF_MEMORY}", flush=True)
         return
     print("ANSWER 0", flush=True)
     for line in sys.stdin:
-        began = time.perf_counter()
+        start = time.perf_counter()
         step(int(line))
-        print(f"ANSWER {time.perf_counter() - began}", flush=True)
+        print(f"ANSWER {time.perf_counter() - start}", flush=True)
 
 
 def measure_peak(device: str) -> None:
-    """Answers with the TFLOP/s of a large product of bfloat16 matrices."""
+    """Prints the TFLOP/s of a large bfloat16 matrix product."""
     import tensorflow as tf
 
     size = PRODUCT if device == "gpu" else 512
@@ -138,9 +139,9 @@ def measure_peak(device: str) -> None:
     product = tf.function(lambda: tf.matmul(matrix, matrix)[0, 0])
     seconds = []
     for _ in range(10):
-        began = time.perf_counter()
+        start = time.perf_counter()
         product().numpy()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     print(f"ANSWER {2 * size**3 / min(seconds) / 1e12}", flush=True)
 
 
@@ -150,20 +151,20 @@ def measure_peak(device: str) -> None:
 def measure(
     name: str, size: str, precision: str, length: int, rows: int, rounds: int, device: str
 ) -> tuple[int, float] | None:
-    """The rows of the largest batch that fits, and the seconds of a step; None if not one row."""
+    """Returns the largest batch size that fits and the seconds per step; None if none fits."""
     while rows:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "batches.npz")
             random_batches(size, rows, length, path)
-            arguments = [f"--serve={name}", f"--sizes={size}", f"--precisions={precision}"]
+            flags = [f"--serve={name}", f"--sizes={size}", f"--precisions={precision}"]
             process = MeasuredProcess(
                 name,
-                ["benchmarks.gpu", *arguments, f"--batches={path}", f"--device={device}"],
-                # TensorFlow sees the card alone, or none; torch takes the device by its name.
+                ["benchmarks.gpu", *flags, f"--batches={path}", f"--device={device}"],
+                # Hides the GPU from TensorFlow on a CPU; torch gets its device by name.
                 {} if device == "gpu" else {"CUDA_VISIBLE_DEVICES": ""},
             )
             try:
-                if process.answer() != NO_MEMORY:
+                if process.answer() != OUT_OF_MEMORY:
                     seconds = [process.ask(STEPS) / STEPS for _ in range(rounds)]
                     return rows, statistics.median(seconds)
             finally:
@@ -173,55 +174,77 @@ def measure(
 
 
 def main() -> None:
-    """Prints a line for each contender at each size, length and precision."""
+    """Prints a line per contender, size, length and precision."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default="base,large", help="of " + ", ".join(train_step.SIZES))
+    parser.add_argument(
+        "--sizes",
+        default="base,large",
+        help="Model sizes, from " + ", ".join(train_step.SIZES) + ".",
+    )
     parser.add_argument("--lengths", default="128,512")
     parser.add_argument(
-        "--precisions", default="bfloat16", help="or float32, its MFU of bfloat16's"
+        "--precisions",
+        default="bfloat16",
+        help="bfloat16, float32; MFU is relative to the bfloat16 peak.",
     )
-    parser.add_argument("--rows", type=int, default=512, help="the batch to halve from")
+    parser.add_argument(
+        "--rows", type=int, default=512, help="Initial batch size, halved until it fits."
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
-    parser.add_argument("--peak_tflops", type=float, default=0.0, help="instead of the table's")
+    parser.add_argument(
+        "--peak_tflops", type=float, default=0.0, help="Peak to use instead of the known one."
+    )
     parser.add_argument("--serve", default="", help=argparse.SUPPRESS)
     parser.add_argument("--batches", default="", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.serve == "peak":
-        measure_peak(given.device)
+    arguments = parser.parse_args()
+    if arguments.serve == "peak":
+        measure_peak(arguments.device)
         return
-    if given.serve:
-        serve(given.serve, given.sizes, given.precisions, given.batches, given.device)
+    if arguments.serve:
+        serve(
+            arguments.serve,
+            arguments.sizes,
+            arguments.precisions,
+            arguments.batches,
+            arguments.device,
+        )
         return
-    card, line = describe_card() if given.device == "gpu" else ("", "")
-    if given.device == "gpu" and not card:
-        sys.exit("No NVIDIA card answers nvidia-smi: this measures one; --device=cpu is a trial.")
-    sizes = given.sizes.split(",")
+    gpu, line = describe_gpu() if arguments.device == "gpu" else ("", "")
+    if arguments.device == "gpu" and not gpu:
+        sys.exit("nvidia-smi finds no GPU. Use a machine with an NVIDIA GPU, or try --device=cpu.")
+    sizes = arguments.sizes.split(",")
     if unknown := [size for size in sizes if size not in train_step.SIZES]:
-        sys.exit(f"--sizes={unknown[0]}: expected some of {', '.join(train_step.SIZES)}.")
-    peak = given.peak_tflops or known_peak(card)
-    source = "--peak_tflops" if given.peak_tflops else "the data sheet, bfloat16, dense"
+        sys.exit(f"--sizes={unknown[0]}: expected one of {', '.join(train_step.SIZES)}.")
+    peak = arguments.peak_tflops or known_peak(gpu)
+    source = "--peak_tflops" if arguments.peak_tflops else "the data sheet, bfloat16, dense"
     if peak is None:
         process = MeasuredProcess(
-            "peak", ["benchmarks.gpu", "--serve=peak", f"--device={given.device}"]
+            "peak", ["benchmarks.gpu", "--serve=peak", f"--device={arguments.device}"]
         )
         peak, source = process.answer(), "measured by a matrix product"
         process.close()
     print(f"{line or 'CPU'}; peak {peak:.3g} TFLOP/s ({source})", flush=True)
     has_peers = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
     if not has_peers:
-        print("torch or transformers is not installed: their rows are left out.")
+        print("torch or transformers is not installed. Their rows are skipped.")
     for size in sizes:
         config = BertConfig.from_preset(train_step.SIZES[size][0])
-        for length in map(int, given.lengths.split(",")):
-            for precision in given.precisions.split(","):
+        for length in map(int, arguments.lengths.split(",")):
+            for precision in arguments.precisions.split(","):
                 for name in (*OURS, *(PEERS if has_peers else ())):
                     found = measure(
-                        name, size, precision, length, given.rows, given.rounds, given.device
+                        name,
+                        size,
+                        precision,
+                        length,
+                        arguments.rows,
+                        arguments.rounds,
+                        arguments.device,
                     )
                     row = f"{size:6} {length:4} {precision:9} {name:14}"
                     if found is None:
-                        print(f"{row} not one row fits into the memory", flush=True)
+                        print(f"{row} out of memory with one row", flush=True)
                         continue
                     rows, seconds = found
                     flops = step_flops(config, rows, length, max(1, round(0.15 * length)))

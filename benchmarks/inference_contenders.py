@@ -1,9 +1,9 @@
-"""Those who embed sentences in ``benchmarks.inference``, each in a process of its own.
+"""Contenders of ``benchmarks.inference``, each in a separate process.
 
     python -m benchmarks.inference_contenders NAME DIRECTORY
 
-answers requests on its standard input, a line of JSON each: texts to embed, in batches of which
-size, and where to write the vectors, if anywhere; with the seconds that each took.
+Reads requests from standard input, one JSON object per line, with the texts, the batch size and an
+optional path for the vectors. Prints the seconds of each request.
 """
 
 import dataclasses
@@ -33,19 +33,18 @@ CONTENDERS = [
     f"{LIBRARY} {BFLOAT16}",
 ]
 
-# Texts, and how many at once, to vectors in the texts' order.
+# Function from texts and batch size to vectors in the order of the texts.
 Encode = Callable[[list[str], int], np.ndarray]
 
 
-# === In the process ===
+# === Worker process ===
 
 
-def our_encoder(directory: str) -> Encode:
-    """The exported model as a client sees it who sends strings.
+def bert_tf_encoder(directory: str) -> Encode:
+    """Returns a client of the exported model, which sends strings.
 
-    Where there are more than one batch of them, it sends batches of about equally many tokens. How
-    many a string has this library's tokenizer counts for it; by bytes or words a batch would be a
-    quarter padding.
+    Texts that fill more than one batch are sorted by their number of tokens, as counted by the
+    tokenizer of bert_tf. Sorting by bytes or words would leave a quarter of each batch as padding.
     """
     import tensorflow as tf
 
@@ -79,10 +78,10 @@ def our_encoder(directory: str) -> Encode:
 
 
 def serve(name: str, directory: str) -> None:
-    """Answers requests, a line each."""
+    """Answers requests from standard input."""
     library, precision = name.split()
     if library == OURS:
-        encode = our_encoder(directory)
+        encode = bert_tf_encoder(directory)
     else:
         from . import inference_peers
 
@@ -97,29 +96,29 @@ def serve(name: str, directory: str) -> None:
         request = json.loads(line)
         seconds = []
         for texts in request["requests"]:
-            began = time.perf_counter()
+            start = time.perf_counter()
             vectors = encode(texts, request["batch_size"])
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - start)
         if request["path"]:
             np.save(request["path"], vectors)
         print(f"ANSWER {json.dumps(seconds)}", flush=True)
 
 
-# === Beside it ===
+# === Parent process ===
 
 
 @dataclasses.dataclass
 class Contender:
-    """A process that embeds when it is told to, and what it has measured.
+    """A worker process and its measurements.
 
     Attributes:
-        name: library and precision.
-        process: its.
-        passes: seconds of each pass over all sentences.
-        unsorted: by the size of a request, seconds of each; the first request is there twice, and
-            the first time does not count.
-        singles: seconds of each sentence that was alone.
-        cosine: the least to the reference's vectors.
+        name: Library and precision.
+        process: The worker process.
+        passes: Seconds of each pass over all sentences.
+        unsorted: Seconds of each unsorted request, by size. The first request runs twice; its first
+            time does not count.
+        singles: Seconds of each single sentence.
+        cosine: Minimum cosine to the vectors of the reference.
     """
 
     name: str
@@ -131,7 +130,7 @@ class Contender:
 
     @classmethod
     def start(cls, name: str, directory: str) -> "Contender":
-        """Starts the process, and waits until its model is loaded."""
+        """Starts the process and waits until its model is loaded."""
         process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.inference_contenders", name, directory],
             stdin=subprocess.PIPE,
@@ -144,27 +143,27 @@ class Contender:
         return contender
 
     def answer(self) -> Any:
-        """What the process answers next.
+        """Returns the next answer of the process.
 
         Raises:
-            ValueError: it ended.
+            ValueError: If the process has ended.
         """
         for line in self.process.stdout or ():
             if line.startswith("ANSWER "):
                 return json.loads(line.removeprefix("ANSWER "))
-        raise ValueError(f"The process of {self.name} ended: see its messages above.")
+        raise ValueError(f"The process of {self.name} ended. See its messages above.")
 
     def seconds(self, requests: list[list[str]], batch_size: int, path: str = "") -> list[float]:
-        """How long the process takes to each of some requests."""
+        """Returns the seconds that the process takes for each request."""
         if self.process.stdin is None:
-            raise ValueError(f"The process of {self.name} takes no requests.")
+            raise ValueError(f"The process of {self.name} has no standard input.")
         request = {"requests": requests, "batch_size": batch_size, "path": path}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return self.answer()
 
     def figures(self, num_sentences: int) -> dict[str, Any]:
-        """What was measured: sentences a second, milliseconds of one."""
+        """Returns the results: sentences per second, and milliseconds per single sentence."""
         return {
             "name": self.name,
             "sentences_per_second": num_sentences / statistics.median(self.passes),
@@ -175,12 +174,12 @@ class Contender:
             },
             "single_median_ms": 1e3 * float(np.median(self.singles)),
             "single_p99_ms": 1e3 * float(np.percentile(self.singles, 99)),
-            "least_cosine": self.cosine,
+            "min_cosine": self.cosine,
         }
 
 
 def unsorted(size: int) -> str:
-    """What the figure of unsorted requests of a size is called."""
+    """Returns the key of the speed of unsorted requests of a size."""
     return f"unsorted_{size}_per_second"
 
 

@@ -1,8 +1,8 @@
-"""The peers' side of ``benchmarks.inference``: transformers, ONNX Runtime, sentence-transformers.
+"""The peers of ``benchmarks.inference``: transformers, ONNX Runtime and sentence-transformers.
 
-For the first two, text is tokenised by the Rust tokenizer, sorted by its number of tokens, and run
-in batches that are padded to their longest row; the mean of the last states is normalised, as
-sentence-transformers does.
+For the first two, the Rust tokenizer tokenizes the texts, which are sorted by their number of
+tokens and run in batches padded to their longest row. As in sentence-transformers, the mean of the
+last states is normalized.
 """
 
 import functools
@@ -17,19 +17,19 @@ import transformers
 
 MAX_SEQ_LENGTH = 512
 
-# Texts, and how many at once, to vectors in the texts' order.
+# Function from texts and batch size to vectors in the order of the texts.
 Encode = Callable[[list[str], int], np.ndarray]
-# A batch of ids and mask, both (B, S) int64, to states (B, S, H).
+# Function from ids and mask, both (B, S) int64, to states (B, S, H).
 Run = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def torch_encoder(path: str, precision: str, compiled: bool) -> Encode:
-    """PyTorch, eager or compiled; bfloat16 is its autocast.
+    """Returns an encoder with PyTorch, eager or compiled; bfloat16 uses autocast.
 
     Args:
-        path: the model's directory.
+        path: Directory of the model.
         precision: ``float32`` or ``bfloat16``.
-        compiled: whether ``torch.compile`` has the model, for batches of any shape.
+        compiled: Whether to apply ``torch.compile``, with dynamic shapes.
     """
     model = transformers.AutoModel.from_pretrained(path, dtype=torch.float32).eval()
     forward = torch.compile(model, dynamic=True) if compiled else model
@@ -42,7 +42,7 @@ def torch_encoder(path: str, precision: str, compiled: bool) -> Encode:
 
 
 class _States(torch.nn.Module):
-    """The model as the exporter can trace it: tensors in, one tensor out."""
+    """Wraps the model for the exporter: tensors in, one tensor out."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ _ONNX_INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 
 
 def write_onnx(path: str, target: str) -> None:
-    """Writes the graph that PyTorch's exporter makes, of batches of any shape to their states."""
+    """Exports the model from PyTorch to ONNX, for batches of any shape."""
     model = transformers.AutoModel.from_pretrained(
         path, dtype=torch.float32, attn_implementation="eager"
     ).eval()
@@ -74,7 +74,7 @@ def write_onnx(path: str, target: str) -> None:
 
 
 def onnx_encoder(path: str) -> Encode:
-    """ONNX Runtime, in float32, on that graph."""
+    """Returns an encoder with ONNX Runtime in float32."""
     import onnxruntime
 
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +90,7 @@ def onnx_encoder(path: str) -> Encode:
 
 
 def sentence_transformers_encoder(path: str, precision: str) -> Encode:
-    """The library whose model it is; in bfloat16 its weights are, too."""
+    """Returns an encoder with sentence-transformers; bfloat16 also applies to the weights."""
     import sentence_transformers
 
     model = sentence_transformers.SentenceTransformer(
@@ -114,21 +114,21 @@ def sentence_transformers_encoder(path: str, precision: str) -> Encode:
 def _tokenizer(path: str) -> Any:
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     if tokenizer("Hello, world!")["input_ids"] != [101, 7592, 1010, 2088, 999, 102]:
-        raise ValueError("The peer's tokenizer does not use the vocabulary that it was given.")
-    # What the file says of lengths is for training.
+        raise ValueError("The tokenizer of transformers does not use the vocabulary of the model.")
+    # The tokenizer file contains a fixed padding length, meant for training.
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
 
 
 @torch.inference_mode()
 def _encode(tokenizer: Any, run: Run, texts: list[str], batch_size: int) -> np.ndarray:
-    """(N, H) float32, in the texts' order."""
+    """Returns vectors (N, H) in float32, in the order of the texts."""
     rows = tokenizer(texts, truncation=True, max_length=MAX_SEQ_LENGTH, padding=False)["input_ids"]
     order = np.argsort([-len(row) for row in rows], kind="stable")
     batches = []
     for start in range(0, len(order), batch_size):
-        numbers = order[start : start + batch_size]
-        ids, mask = _padded([rows[number] for number in numbers], tokenizer.pad_token_id)
+        indices = order[start : start + batch_size]
+        ids, mask = _padded([rows[index] for index in indices], tokenizer.pad_token_id)
         states = run(ids, mask).float()
         weights = mask[:, :, None].float()
         means = (states * weights).sum(1) / weights.sum(1)

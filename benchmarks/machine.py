@@ -1,4 +1,4 @@
-"""What a figure is of: the processor's name, and what it can do at most."""
+"""Properties of the machine that accompany benchmark figures: processor, speed and FLOPs."""
 
 import os
 import pathlib
@@ -7,12 +7,12 @@ import statistics
 import time
 from typing import Any
 
-# What decides how fast products are, the best first.
+# Instruction set extensions that determine the speed of matrix products, fastest first.
 _EXTENSIONS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 
 
 def processor() -> str:
-    """Its model, the extension that its matrix products use, and the number of cores."""
+    """Returns the processor model, its fastest extension for matrix products, and its cores."""
     path = pathlib.Path("/proc/cpuinfo")
     fields: dict[str, str] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
@@ -29,7 +29,7 @@ def processor() -> str:
 
 
 def product_rate(precision: str, size: int = 2048) -> float:
-    """FLOP/s of a large matrix product of TensorFlow in ``float32`` or ``bfloat16``: a median."""
+    """Returns the median FLOP/s of a large TensorFlow matrix product in ``precision``."""
     import tensorflow as tf
 
     one, other = (
@@ -39,14 +39,17 @@ def product_rate(precision: str, size: int = 2048) -> float:
     product()
     seconds = []
     for _ in range(15):
-        began = time.perf_counter()
+        start = time.perf_counter()
         product()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return 2 * size**3 / statistics.median(seconds)
 
 
 def step_flops(config: Any, rows: int, length: int, predictions: int) -> int:
-    """FLOPs of a pre-training step's matrix products, a multiply-add two: forward, twice back."""
+    """Returns the FLOPs of the matrix products of a pre-training step.
+
+    A multiply-add counts as two; the backward pass counts twice the forward pass.
+    """
     hidden, inner, vocabulary = config.hidden_size, config.intermediate_size, config.vocab_size
     layer = 2 * (4 * hidden * hidden + 2 * hidden * inner) + 4 * length * hidden
     row = length * config.num_hidden_layers * layer + 2 * hidden * hidden  # the pooler

@@ -1,4 +1,4 @@
-"""A contender's process, which measures when it is told to."""
+"""Worker process of a contender, which measures on request."""
 
 import contextlib
 import os
@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 
 
 class MeasuredProcess:
-    """A Python process that reads a request from each line of its input, and answers with a number.
+    """A Python process that reads one request per line of its input, and answers with a number.
 
-    It prints ``ANSWER`` and the number, and whatever else on other lines.
+    Answers are lines ``ANSWER NUMBER``; other lines are ignored.
 
     Args:
-        name: the contender's.
-        command: what follows ``python -m``.
-        environment: variables to set, besides this process's.
+        name: Name of the contender.
+        command: Arguments of ``python -m``.
+        environment: Environment variables to set in addition to the current ones.
     """
 
     def __init__(
@@ -34,23 +34,23 @@ class MeasuredProcess:
         """Sends a request and waits for the answer.
 
         Raises:
-            ValueError: as ``answer``.
+            ValueError: If the process has ended.
         """
-        with contextlib.suppress(BrokenPipeError):  # then there is no answer either
+        with contextlib.suppress(BrokenPipeError):  # the process has ended, so `answer` raises
             print(request, file=self._process.stdin, flush=True)
         return self.answer()
 
     def answer(self) -> float:
-        """The next number that the process prints.
+        """Returns the next number that the process prints.
 
         Raises:
-            ValueError: it ended.
+            ValueError: If the process has ended.
         """
         for line in self._process.stdout or ():
             if line.startswith("ANSWER "):
                 return float(line.split()[1])
-        raise ValueError(f"The process of {self.name} ended: see its messages above.")
+        raise ValueError(f"The process of {self.name} ended. See its messages above.")
 
     def close(self) -> None:
-        """Ends the process, by the end of its input."""
+        """Ends the process by closing its input."""
         self._process.communicate()

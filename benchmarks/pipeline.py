@@ -1,16 +1,17 @@
-"""Text to pre-training batches against transformers and datasets, on real text, in one run.
+"""Text to pre-training batches compared with transformers and datasets, on real text.
 
     python -m benchmarks.pipeline [--corpora=enwiki,books] [--files=60] [--rounds=3] [--json=FILE]
 
-From gzip files to batches of 256 rows of 128 tokens. Ours makes sentences, next-sentence pairs and
-masks; the time counts from the first file's opening to the last batch of one epoch, after the
-corpus has once been opened (that time is printed too). The peer's way is that of its own
-``run_mlm.py``: tokenise lines with the Rust tokenizer, join them and cut blocks of 128, mask with
-``DataCollatorForLanguageModeling``; no sentences and no pairs; once in one process with the
-tokenizer's threads, once with ``num_proc`` and ``num_workers`` of every core, and the better one
-counts. A round is a process of its own, without the time of its imports; the contenders' rounds
-alternate, and the median counts. Tokens are those that are not padding. Tokens per second of
-processor time are printed too: they tell little about idle cores, and hold on a busy machine.
+The input is gzip files; the output is batches of 256 rows of 128 tokens. bert_tf creates sentences,
+next-sentence pairs and masks. Its time runs from opening the first file to the last batch of one
+epoch, with an existing index of the corpus; the time to build the index is printed separately. The
+peer follows ``run_mlm.py`` of transformers: it tokenizes lines with the Rust tokenizer, joins them,
+cuts blocks of 128 tokens, and masks them with ``DataCollatorForLanguageModeling``, without
+sentences and pairs. It runs in one process with the threads of the tokenizer, and with ``num_proc``
+and ``num_workers`` of all cores; the faster one counts. Each round is a separate process, and
+imports are not timed. The rounds of the contenders alternate; the result is the median. Padding is
+not counted as tokens. The output also has tokens per second of processor time, which ignore idle
+cores but are reliable on a busy machine.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import time
 from .machine import processor
 
 BATCH_SIZE, SEQUENCE = 256, 128
-BAR = 10.0
+TARGET = 10.0
 CORES = os.cpu_count() or 1
 CONTENDERS = {"bert_tf": 0, "transformers, 1 process": 1, f"transformers, {CORES} processes": CORES}
 
@@ -43,17 +44,17 @@ def vocabulary_file(folder: str) -> str:
     return os.path.join(folder, "vocab", "bert-base-uncased.txt")
 
 
-# === One round of each ===
+# === One round per contender ===
 
 
 class Clock:
-    """Seconds, and processor seconds of this process and its children, since it was made."""
+    """Measures wall seconds and processor seconds (with child processes) since its creation."""
 
     def __init__(self) -> None:
         self.begin, self.cpu_begin = time.perf_counter(), sum(os.times()[:4])
 
     def read(self) -> dict[str, float]:
-        """Returns both."""
+        """Returns the wall seconds and the processor seconds."""
         return {
             "seconds": time.perf_counter() - self.begin,
             "cpu_seconds": sum(os.times()[:4]) - self.cpu_begin,
@@ -94,7 +95,7 @@ def run_transformers(folder: str, files: list[str], processes: int) -> dict[str,
         vocabulary = {line.rstrip("\n"): number for number, line in enumerate(file)}
     tokenizer = transformers.BertTokenizerFast(vocab=vocabulary, do_lower_case=True)
     if tokenizer("Hello, world!")["input_ids"] != [101, 7592, 1010, 2088, 999, 102]:
-        raise ValueError("The peer's tokenizer does not use the vocabulary that it was given.")
+        raise ValueError("The tokenizer of transformers does not use the vocabulary file.")
     collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
 
     def tokenize(examples: dict[str, list[str]]) -> transformers.BatchEncoding:
@@ -102,9 +103,9 @@ def run_transformers(folder: str, files: list[str], processes: int) -> dict[str,
 
     def group(examples: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
         joined = {key: [one for row in rows for one in row] for key, rows in examples.items()}
-        whole = len(joined["input_ids"]) // SEQUENCE * SEQUENCE
+        length = len(joined["input_ids"]) // SEQUENCE * SEQUENCE
         return {
-            key: [values[at : at + SEQUENCE] for at in range(0, whole, SEQUENCE)]
+            key: [values[at : at + SEQUENCE] for at in range(0, length, SEQUENCE)]
             for key, values in joined.items()
         }
 
@@ -123,15 +124,15 @@ def run_transformers(folder: str, files: list[str], processes: int) -> dict[str,
         rows, batch_size=BATCH_SIZE, shuffle=True, collate_fn=collate, num_workers=workers or 0
     )
     tokens = sum(int(batch["attention_mask"].sum()) for batch in loader)
-    del loader  # Waits for its workers, whose processor time then counts.
+    del loader  # waits for the workers, so that their processor time counts
     return {**clock.read(), "tokens": tokens}
 
 
-# === Rounds in turn ===
+# === Comparison ===
 
 
 def run_round(contender: str, corpus: str, files: int) -> dict[str, float]:
-    """One round in a process of its own: what ``run_bert_tf`` or ``run_transformers`` returns."""
+    """Runs ``run_bert_tf`` or ``run_transformers`` in a new process, and returns the result."""
     command = [sys.executable, "-m", "benchmarks.pipeline", f"--round={contender}"]
     command += [f"--corpora={corpus}", f"--files={files}"]
     with tempfile.TemporaryDirectory() as cache:
@@ -143,7 +144,7 @@ def run_round(contender: str, corpus: str, files: int) -> dict[str, float]:
 
 
 def compare(corpus: str, files: int, rounds: int) -> dict[str, float]:
-    """The contenders' median tokens per second."""
+    """Returns the median tokens per second of each contender."""
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for _ in range(rounds):
         for name in CONTENDERS:
@@ -159,7 +160,7 @@ def compare(corpus: str, files: int, rounds: int) -> dict[str, float]:
         )
         medians[name] = statistics.median(speeds) * 1e6
     opening = statistics.median(result["opening"] for result in measured["bert_tf"])
-    print(f"{corpus:7} opening the corpus, once: {opening:.1f} s", flush=True)
+    print(f"{corpus:7} opening the corpus for the first time: {opening:.1f} s", flush=True)
     return medians
 
 
@@ -173,7 +174,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
-        sys.exit("Set BERT_TF_DATA to the folder that holds corpora/ and vocab/.")
+        sys.exit("Set BERT_TF_DATA to the folder that contains corpora/ and vocab/.")
     if arguments.round:
         files = corpus_files(folder, arguments.corpora, arguments.files)
         processes = CONTENDERS[arguments.round]
@@ -195,7 +196,7 @@ def main() -> None:
         ]
         mine = speeds.pop("bert_tf")
         times = mine / max(speeds.values())
-        print(f"{corpus:7} {times:.1f} times the peer's best (wanted: {BAR:.0f})", flush=True)
+        print(f"{corpus:7} {times:.1f} times the best peer (target: {TARGET:.0f})", flush=True)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(figures, file, indent=1)

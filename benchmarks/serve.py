@@ -1,30 +1,32 @@
-"""``bert_tf.serve`` under load, against a plain server and another build of it, in one run.
+"""``bert_tf.serve`` under load, compared with a plain server and another version of bert_tf.
 
     python -m benchmarks.serve [--what=vectors,tagger,reader,classifier] [--peers=PYTHON]
         [--before=PYTHON] [--clients=1,2,8,32] [--rounds=5] [--seconds=10] [--rows=1] [--soak=20000]
 
-| what       | model, of all-MiniLM-L6-v2           | a row of a request                      |
+| what       | model, from all-MiniLM-L6-v2         | example in a request                    |
 |------------|--------------------------------------|-----------------------------------------|
-| vectors    | as it is                             | a sentence of SST-2's dev               |
-| tagger     | tags of 4 types, untrained           | the same                                |
-| reader     | SQuAD's head, untrained              | a question and a paragraph of 150 words |
-| classifier | two classes, untrained               | a sentence of SST-2's dev               |
+| vectors    | unchanged                            | a sentence of the dev set of SST-2      |
+| tagger     | tags of 4 types, untrained           | same                                    |
+| reader     | span head of SQuAD, untrained        | a question and a paragraph of 150 words |
+| classifier | two classes, untrained               | a sentence of the dev set of SST-2      |
 
---peers is the interpreter of an environment with onnxruntime, tokenizers, starlette and uvicorn,
-and nothing else that is needed; it runs serve_plain.py, which gives vectors, twice: two threads
-within an operation and a pool of one, and one thread and a pool of two. It reads the file of
-PyTorch's exporter, which this environment makes: torch, transformers, onnx.
+--peers is the Python interpreter of an environment with onnxruntime, tokenizers, starlette and
+uvicorn; nothing else is needed. It runs serve_plain.py, which returns vectors, in two settings: two
+threads per operation with a pool of one, and one thread with a pool of two. It runs the file of
+PyTorch's exporter, written in the current environment, which needs torch, transformers and onnx.
 
---before is the interpreter of another, older, build of bert_tf, which writes the models that both
+--before is the interpreter of an older version of bert_tf. It writes the models that both versions
 export and serve.
 
-Everything listens at once, and one is asked at a time, over connections that stay open, by the same
-clients: a round is each of them in turn, for so many seconds by each number of clients, after a
-tenth of that which does not count. Rates are medians of the rounds, and ratios of the rounds'
-ratios. Every reply is compared with what this build's signature answers to the same texts alone,
-when the round is over. Memory is read at the end of all rounds. --soak then asks this build so many
-requests of one to 16 rows, of one to eight sentences, and reads it at half of them and at the end,
-at once and when the server has given back what its answers needed.
+All servers run at the same time, and the clients send requests to one at a time, over persistent
+connections. In each round, the clients use each server for --seconds, per number of clients, after
+a warmup of a tenth of that. Rates are medians of the rounds, and ratios are medians of the ratios
+in each round. After the round, each reply is compared with the result of the signature for the same
+texts. Memory is measured after all rounds.
+
+--soak sends this many requests of one to 16 texts of one to eight sentences. It measures memory
+after half of them and at the end, each time immediately and again after a pause, in which the
+server frees the memory of its answers.
 """
 
 import argparse
@@ -45,41 +47,41 @@ import numpy as np
 from .finetune import minilm_directory
 from .machine import processor
 from .serve_load import Inputs, Load, Server
-from .serve_models import KINDS, VECTORS, mixed_requests, requests_of
+from .serve_models import KINDS, VECTORS, make_requests, mixed_requests
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_DIFFERENT_REQUESTS = 128
+_NUM_REQUESTS = 128
 _OURS, _BEFORE = "bert_tf", "before"
-# A row's float32 depends in its last digits on the rows beside it: the SavedModel called directly
-# with two rows of a MiniLM of 20 classes differs by 1.2e-6 from one called with each alone.
+# The last digits of float32 results depend on the other examples in the batch. For a MiniLM with 20
+# classes, calls of the SavedModel with two examples or with each separately differ by 1.2e-6.
 _TOLERANCE = 1e-5
-# The plain server's model is computed by other software.
+# The plain server uses other software.
 _PLAIN_TOLERANCE = 1e-4
 _SOAK_CLIENTS = 8
-_REST_S = 10
+_PAUSE_SECONDS = 10
 
 
-def write_checkpoint(kind: str, given: argparse.Namespace, folder: str) -> str:
-    """The directory of a kind's model; a newer build reads what an older one wrote."""
+def write_checkpoint(kind: str, arguments: argparse.Namespace, folder: str) -> str:
+    """Returns the directory of a model, written by the older version, if any."""
     if kind == VECTORS:
-        return given.source
+        return arguments.source
     program, target = os.path.join(_HERE, "serve_models.py"), os.path.join(folder, "checkpoint")
-    line = [given.before or sys.executable, program, kind, given.source, target]
+    line = [arguments.before or sys.executable, program, kind, arguments.source, target]
     subprocess.run(line, cwd=folder, stdout=subprocess.DEVNULL, check=True)
     return target
 
 
 def write_export(python: str, checkpoint: str, output: str, folder: str) -> str:
-    """An export's directory, as a build of bert_tf writes it."""
+    """Exports the model with the bert_tf of an interpreter; returns the directory."""
     line = [python, "-m", "bert_tf.export", f"--model={checkpoint}", f"--output={output}"]
     subprocess.run(line, cwd=folder, stdout=subprocess.DEVNULL, check=True)
     return output
 
 
-def our_server(name: str, python: str, export: str, kind: str, folder: str) -> Server:
-    """A build of bert_tf, asked for what a client wants of a model."""
-    wanted = KINDS[kind].wanted
-    filters = {"output_filter": list(wanted)} if wanted else {}
+def bert_tf_server(name: str, python: str, export: str, kind: str, folder: str) -> Server:
+    """Returns a server of a bert_tf version, with requests for the outputs that a client needs."""
+    outputs = KINDS[kind].outputs
+    filters = {"output_filter": list(outputs)} if outputs else {}
 
     return Server(
         name,
@@ -92,7 +94,7 @@ def our_server(name: str, python: str, export: str, kind: str, folder: str) -> S
 
 
 def plain_servers(python: str, model: str, folder: str) -> list[Server]:
-    """The plain server, in both settings."""
+    """Returns the plain server in both settings."""
     target = os.path.join(folder, "model.onnx")
     write = "import sys; from benchmarks.inference_peers import write_onnx as write"
     subprocess.run([sys.executable, "-c", f"{write}; write(*sys.argv[1:])", model, target],
@@ -105,7 +107,7 @@ def plain_servers(python: str, model: str, folder: str) -> list[Server]:
             [python, program, target, tokenizer, str(threads), str(pool)],
             "/embed",
             lambda inputs: {"texts": inputs["text"]},
-            lambda reply: {KINDS[VECTORS].wanted[0]: reply["vectors"]},
+            lambda reply: {KINDS[VECTORS].outputs[0]: reply["vectors"]},
             folder,
         )
         for threads, pool in ((2, 1), (1, 2))
@@ -113,15 +115,15 @@ def plain_servers(python: str, model: str, folder: str) -> list[Server]:
 
 
 def direct(export: str, requests: Sequence[Inputs]) -> list[dict[str, Any]]:
-    """What the signature answers, in this process."""
+    """Returns the results of the signature, computed in this process."""
     import tensorflow as tf
 
     from bert_tf.saved_models import replay
 
     replay.load_text_operations()
     loaded = replay.load(export)
-    ask = loaded.signatures["serving_default"]
-    answers = (ask(**{key: tf.constant(v) for key, v in each.items()}) for each in requests)
+    signature = loaded.signatures["serving_default"]
+    answers = (signature(**{key: tf.constant(v) for key, v in each.items()}) for each in requests)
     return [{key: replay.to_json(v.numpy()) for key, v in each.items()} for each in answers]
 
 
@@ -129,20 +131,22 @@ def measure(
     servers: Sequence[Server],
     requests: Sequence[Inputs],
     expected: Sequence[dict[str, Any]],
-    given: argparse.Namespace,
+    arguments: argparse.Namespace,
 ) -> Iterator[str]:
-    """Asks all servers in turn; gives the lines of a table."""
+    """Sends requests to all servers in turn; yields the lines of a table."""
     loads: dict[tuple[int, str], list[Load]] = {}
-    apart = dict.fromkeys((server.name for server in servers), 0.0)
+    differences = dict.fromkeys((server.name for server in servers), 0.0)
     bodies = {server.name: server.bodies(requests) for server in servers}
-    for _, clients, server in itertools.product(range(given.rounds), given.clients, servers):
-        ask = functools.partial(server.load, bodies[server.name], clients)
-        ask(given.seconds / 10)
-        load = ask(given.seconds)
-        apart[server.name] = max(apart[server.name], server.difference(load, expected))
+    for _, clients, server in itertools.product(
+        range(arguments.rounds), arguments.clients, servers
+    ):
+        send = functools.partial(server.load, bodies[server.name], clients)
+        send(arguments.seconds / 10)
+        load = send(arguments.seconds)
+        differences[server.name] = max(differences[server.name], server.difference(load, expected))
         load.replies.clear()
         loads.setdefault((clients, server.name), []).append(load)
-    yield "| clients | server | requests/s | p50 | p99 | times the first |"
+    yield "| clients | server | requests/s | p50 | p99 | ratio to the first |"
     yield "|---|---|---|---|---|---|"
     for (clients, name), rounds in loads.items():
         milliseconds = 1e3 * np.concatenate([load.seconds for load in rounds])
@@ -154,19 +158,20 @@ def measure(
             f"{np.percentile(milliseconds, 50):.1f} ms | {np.percentile(milliseconds, 99):.1f} ms "
             f"| {ratio:.2f} |"
         )
-    for clients in given.clients:
+    for clients in arguments.clients:
         yield from compare(clients, loads, [server.name for server in servers])
     for server in servers:
-        yield f"{server.name}: differs by {apart[server.name]:.1e} at most; {shown_memory(server)}"
-        most = _TOLERANCE if server.name in (_OURS, _BEFORE) else _PLAIN_TOLERANCE
-        if apart[server.name] > most:
-            raise ValueError(f"{server.name}: expected differences of at most {most}.")
+        difference, memory = differences[server.name], format_memory(server)
+        yield f"{server.name}: maximum difference {difference:.1e}; {memory}"
+        tolerance = _TOLERANCE if server.name in (_OURS, _BEFORE) else _PLAIN_TOLERANCE
+        if difference > tolerance:
+            raise ValueError(f"{server.name}: expected differences of at most {tolerance}.")
 
 
 def compare(
     clients: int, loads: dict[tuple[int, str], list[Load]], names: Sequence[str]
 ) -> Iterator[str]:
-    """Ours to the other build, and to the better setting of the plain server."""
+    """Compares bert_tf with the other version, and with the faster setting of the plain server."""
     rates = {name: [load.rate for load in loads[clients, name]] for name in names}
     plain = [name for name in names if name not in (_OURS, _BEFORE)]
     others = [_BEFORE] if _BEFORE in names else []
@@ -181,50 +186,50 @@ def compare(
 
 
 def soak(server: Server, count: int) -> Iterator[str]:
-    """Asks requests of mixed lengths and rows, and gives the memory at half of them."""
+    """Sends requests of mixed sizes; yields the memory after each half of them."""
     for half in (1, 2):
         requests = mixed_requests(count // 2, half)
         server.load(server.bodies(requests), _SOAK_CLIENTS, count=len(requests))
-        yield f"after {half * len(requests):,} mixed requests: {shown_memory(server)}"
-        time.sleep(_REST_S)
-        yield f"{_REST_S} seconds later: {shown_memory(server)}"
+        yield f"after {half * len(requests):,} mixed requests: {format_memory(server)}"
+        time.sleep(_PAUSE_SECONDS)
+        yield f"after a pause of {_PAUSE_SECONDS} s: {format_memory(server)}"
 
 
-def shown_memory(server: Server) -> str:
-    """Its memory, for people."""
+def format_memory(server: Server) -> str:
+    """Formats the memory of a server."""
     return ", ".join(f"{key} {value:,.0f} MiB" for key, value in server.memory().items())
 
 
-def serve_and_measure(kind: str, folder: str, given: argparse.Namespace) -> None:
-    """Measures one of the models."""
-    checkpoint = write_checkpoint(kind, given, folder)
+def serve_and_measure(kind: str, folder: str, arguments: argparse.Namespace) -> None:
+    """Measures the servers of one model."""
+    checkpoint = write_checkpoint(kind, arguments, folder)
     servers = []
-    for name, python in ((_OURS, sys.executable), (_BEFORE, given.before)):
+    for name, python in ((_OURS, sys.executable), (_BEFORE, arguments.before)):
         if python:
             output = os.path.join(folder, kind, name, "1")
             export = write_export(python, checkpoint, output, folder)
-            servers.append(our_server(name, python, export, kind, folder))
-    if given.peers and kind == VECTORS:
-        servers += plain_servers(given.peers, given.source, folder)
-    requests = requests_of(kind, _DIFFERENT_REQUESTS, given.rows)
+            servers.append(bert_tf_server(name, python, export, kind, folder))
+    if arguments.peers and kind == VECTORS:
+        servers += plain_servers(arguments.peers, arguments.source, folder)
+    requests = make_requests(kind, _NUM_REQUESTS, arguments.rows)
     expected = direct(os.path.join(folder, kind, _OURS, "1"), requests)
-    print(f"\n{kind}, {given.rows} rows a request", flush=True)
+    print(f"\n{kind}, examples per request: {arguments.rows}", flush=True)
     with contextlib.ExitStack() as stack:
         for server in servers:
             stack.enter_context(server)
-        for line in measure(servers, requests, expected, given):
+        for line in measure(servers, requests, expected, arguments):
             print(line, flush=True)
-        if given.soak and kind == VECTORS:
-            for line in soak(servers[0], given.soak):
+        if arguments.soak and kind == VECTORS:
+            for line in soak(servers[0], arguments.soak):
                 print(line, flush=True)
 
 
-def parsed() -> argparse.Namespace:
-    """The command line's arguments."""
+def parse_arguments() -> argparse.Namespace:
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--what", type=lambda text: text.split(","), default=[*KINDS])
-    parser.add_argument("--peers", help="the interpreter of the plain server's environment")
-    parser.add_argument("--before", help="the interpreter of another build of bert_tf")
+    parser.add_argument("--peers", help="Interpreter of the plain server's environment.")
+    parser.add_argument("--before", help="Interpreter of another version of bert_tf.")
     parser.add_argument(
         "--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2, 8, 32]
     )
@@ -232,21 +237,25 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--soak", type=int, default=0)
-    parser.add_argument("--source", default="", help="all-MiniLM-L6-v2, if not the package")
-    given = parser.parse_args()
-    if not set(given.what) <= set(KINDS):
-        parser.error(f"--what: expected some of {', '.join(KINDS)}; got {', '.join(given.what)}")
-    given.source = os.path.abspath(given.source) if given.source else minilm_directory()
-    return given
+    parser.add_argument(
+        "--source", default="", help="Directory of all-MiniLM-L6-v2 (default: the package)."
+    )
+    arguments = parser.parse_args()
+    if not set(arguments.what) <= set(KINDS):
+        parser.error(
+            f"--what: expected some of {', '.join(KINDS)}, got {', '.join(arguments.what)}"
+        )
+    arguments.source = os.path.abspath(arguments.source) if arguments.source else minilm_directory()
+    return arguments
 
 
 def main() -> None:
-    """Measures what is asked for."""
-    given = parsed()
+    """Measures the requested models."""
+    arguments = parse_arguments()
     print(f"{processor()}; load average {os.getloadavg()[0]:.2f}", flush=True)
-    for kind in given.what:
+    for kind in arguments.what:
         with tempfile.TemporaryDirectory() as folder:
-            serve_and_measure(kind, folder, given)
+            serve_and_measure(kind, folder, arguments)
 
 
 if __name__ == "__main__":

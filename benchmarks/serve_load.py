@@ -1,4 +1,4 @@
-"""Servers that ``benchmarks.serve`` starts, and the clients that ask them."""
+"""Servers that ``benchmarks.serve`` starts, and their clients."""
 
 import dataclasses
 import http.client
@@ -18,7 +18,7 @@ Inputs = dict[str, list[str]]
 
 @dataclasses.dataclass
 class Load:
-    """What clients saw: requests a second, the seconds of each, and the replies by request."""
+    """Results of the clients: requests per second, seconds of each, and replies by request."""
 
     rate: float
     seconds: list[float]
@@ -26,15 +26,15 @@ class Load:
 
 
 class Server:
-    """A server's process, from its start until it is ended.
+    """A server in a separate process, as a context manager.
 
     Args:
-        name: for people.
-        command: of a process that prints where it listens.
-        path: of the address that is asked.
-        body: inputs to a request's body.
-        outputs: a reply to the outputs, by name.
-        folder: where the process runs; not where Python would find another build of a package.
+        name: Display name.
+        command: Command of the server, which prints its address.
+        path: Path of the requests.
+        body: Function from the inputs to the body of a request.
+        outputs: Function from a reply to the outputs by name.
+        folder: Working directory, in which Python must not find another version of the package.
     """
 
     def __init__(
@@ -55,16 +55,16 @@ class Server:
         )
         for line in self._process.stdout or ():
             if found := re.match("Listening at http://([^/]+)/", line):
-                self.place = found[1]
+                self.address = found[1]
                 return self
-        raise ValueError(f"{self.name} did not start: see its message above.")
+        raise ValueError(f"{self.name} did not start. See its message above.")
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait()
 
     def memory(self) -> dict[str, float]:
-        """MiB that the process holds (VmRSS), and what of it is in no file (RssAnon)."""
+        """Returns the resident memory (VmRSS) and its anonymous part (RssAnon) in MiB."""
         with open(f"/proc/{self._process.pid}/status", encoding="ascii") as file:
             text = file.read()
         return {
@@ -73,35 +73,35 @@ class Server:
         }
 
     def bodies(self, requests: Sequence[Inputs]) -> list[bytes]:
-        """Requests' bodies."""
+        """Returns the bodies of requests."""
         return [json.dumps(self._body(inputs)).encode() for inputs in requests]
 
     def load(
         self, bodies: Sequence[bytes], clients: int, seconds: float = 0, count: int = 0
     ) -> Load:
-        """Has clients ask, over a kept connection each, one request after another.
+        """Runs clients, each with a persistent connection and one request at a time.
 
-        They ask for so many ``seconds``, or each of the bodies once.
+        They run for ``seconds``, or until each of ``count`` bodies was sent once.
         """
-        taken: list[float] = []
+        latencies: list[float] = []
         replies: dict[int, set[bytes]] = {}
         errors: list[BaseException] = []
-        began = time.perf_counter()
+        start = time.perf_counter()
 
         def work(client: int) -> None:
-            connection = http.client.HTTPConnection(self.place, timeout=120)
+            connection = http.client.HTTPConnection(self.address, timeout=120)
             try:
-                # Each begins at another request, so that those that wait together differ.
+                # Each client starts with another request, so that concurrent requests differ.
                 numbers = range(client, count or sys.maxsize, clients)
                 for number in numbers:
                     number = number if count else (number * 7 + client) % len(bodies)
                     sent = time.perf_counter()
-                    if seconds and sent - began >= seconds:
+                    if seconds and sent - start >= seconds:
                         break
                     connection.request("POST", self.path, bodies[number])
                     reply = connection.getresponse()
                     text = reply.read()
-                    taken.append(time.perf_counter() - sent)
+                    latencies.append(time.perf_counter() - sent)
                     if reply.status != 200:
                         raise ValueError(f"{self.name}: status {reply.status}: {text[:200]!r}")
                     replies.setdefault(number, set()).add(text)
@@ -116,11 +116,17 @@ class Server:
         for thread in threads:
             thread.join()
         if errors:
-            raise ValueError(f"{len(errors)} of {clients} clients failed; the first: {errors[0]!r}")
-        return Load(len(taken) / (time.perf_counter() - began), taken, replies)
+            raise ValueError(
+                f"{len(errors)} of {clients} clients failed. First error: {errors[0]!r}"
+            )
+        return Load(len(latencies) / (time.perf_counter() - start), latencies, replies)
 
     def difference(self, load: Load, expected: Sequence[dict[str, Any]]) -> float:
-        """The largest difference of the replies' floats; whatever else differs is an error."""
+        """Returns the maximum difference of floats in the replies.
+
+        Raises:
+            ValueError: If other values differ.
+        """
         return max(
             _difference(self.outputs(json.loads(text)), expected[number])
             for number, texts in load.replies.items()
@@ -132,8 +138,8 @@ def _difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
     largest = 0.0
     for name, value in found.items():
         if np.asarray(value).dtype.kind == "f":
-            apart = np.abs(np.subtract(value, expected[name]))
-            largest = max(largest, float(np.max(apart, initial=0)))
+            differences = np.abs(np.subtract(value, expected[name]))
+            largest = max(largest, float(np.max(differences, initial=0)))
         elif value != expected[name]:
             raise ValueError(f"{name}: expected {expected[name]}, got {value}.")
     return largest

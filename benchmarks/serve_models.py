@@ -1,8 +1,8 @@
-"""The models that ``benchmarks.serve`` has served, and what their clients ask.
+"""Models and requests of ``benchmarks.serve``.
 
     python benchmarks/serve_models.py KIND DIRECTORY TARGET
 
-writes a kind's model, by whatever build of bert_tf the interpreter has.
+Writes the model of a kind, with the bert_tf version of the interpreter.
 """
 
 import csv
@@ -15,17 +15,17 @@ import sys
 import zipfile
 from typing import Any
 
-# Paragraphs of some 150 words, which is what a question is usually asked about.
+# Minimum and maximum number of words; about 150 are typical for question answering.
 _PARAGRAPH_WORDS = (130, 170)
 _TAGS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A model: how it is made of all-MiniLM-L6-v2, and which of its outputs a client wants."""
+    """A model created from all-MiniLM-L6-v2, and the outputs that a client requests."""
 
     model_class: str
-    wanted: tuple[str, ...] = ()  # all
+    outputs: tuple[str, ...] = ()  # empty for all
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
 
@@ -40,7 +40,7 @@ KINDS = {
 
 
 def write_checkpoint(name: str, source: str, target: str) -> None:
-    """Writes a kind's model; a head that the source lacks is drawn, the same always."""
+    """Writes the model of a kind; a new head is initialized with a fixed seed."""
     import keras
 
     import bert_tf
@@ -52,44 +52,44 @@ def write_checkpoint(name: str, source: str, target: str) -> None:
     bert_tf.save(model, target)
 
 
-def sentences() -> list[str]:
-    """SST-2's development set, of 25 pieces on average."""
+def read_sentences() -> list[str]:
+    """Returns the sentences of the dev set of SST-2, with 25 tokens on average."""
     path = os.path.join(_data_folder(), "glue", "SST-2", "dev.tsv")
     with open(path, encoding="utf-8", newline="") as file:
         return [row["sentence"] for row in csv.DictReader(file, delimiter="\t", quoting=3)]
 
 
-def questions() -> list[tuple[str, str]]:
-    """SQuAD's questions and their paragraphs of some 150 words, in another order."""
+def read_questions() -> list[tuple[str, str]]:
+    """Returns questions of SQuAD about paragraphs of about 150 words, shuffled."""
     path = os.path.join(_data_folder(), "squad", "dev-v1.1.json.zip")
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as file:
         articles = json.load(io.TextIOWrapper(file, encoding="utf-8"))["data"]
-    least, most = _PARAGRAPH_WORDS
+    min_words, max_words = _PARAGRAPH_WORDS
     found = [
-        (asked["question"], paragraph["context"])
+        (qa["question"], paragraph["context"])
         for article in articles
         for paragraph in article["paragraphs"]
-        if least <= len(paragraph["context"].split()) <= most
-        for asked in paragraph["qas"]
+        if min_words <= len(paragraph["context"].split()) <= max_words
+        for qa in paragraph["qas"]
     ]
     random.Random(1).shuffle(found)
     return found
 
 
-def requests_of(name: str, count: int, rows: int) -> list[dict[str, list[str]]]:
-    """Different requests to a kind's model, of ``rows`` each: inputs by name."""
+def make_requests(name: str, count: int, rows: int) -> list[dict[str, list[str]]]:
+    """Returns distinct requests to a model, each with the inputs of ``rows`` examples."""
     if name == "reader":
-        pairs = questions()
+        pairs = read_questions()
         values = [dict(zip(("question", "context"), pair, strict=True)) for pair in pairs]
     else:
-        values = [{"text": text} for text in sentences()]
+        values = [{"text": text} for text in read_sentences()]
     chosen = [[values[(n * rows + i) % len(values)] for i in range(rows)] for n in range(count)]
     return [{key: [row[key] for row in each] for key in each[0]} for each in chosen]
 
 
 def mixed_requests(count: int, seed: int = 1) -> list[dict[str, list[str]]]:
-    """Requests of one to 16 texts of one to eight sentences, most of them small."""
-    texts, draw = sentences(), random.Random(seed)
+    """Returns requests of one to 16 texts of one to eight sentences, most of them short."""
+    texts, draw = read_sentences(), random.Random(seed)
     return [
         {
             "text": [
@@ -104,7 +104,7 @@ def mixed_requests(count: int, seed: int = 1) -> list[dict[str, list[str]]]:
 def _data_folder() -> str:
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
-        raise ValueError("Set BERT_TF_DATA to the folder that holds glue/ and squad/.")
+        raise ValueError("Set BERT_TF_DATA to the folder that contains glue/ and squad/.")
     return folder
 
 

@@ -1,10 +1,10 @@
-"""The plain server of ``benchmarks.serve``: what people write who want vectors of texts over HTTP.
+"""The plain server of ``benchmarks.serve``: a typical HTTP server for text embeddings.
 
     python benchmarks/serve_plain.py MODEL.onnx TOKENIZER.json THREADS POOL
 
-One process of uvicorn with Starlette; requests run in a pool of POOL threads on one session of ONNX
-Runtime, which has THREADS threads within an operation. ``{"texts": [...]}`` gets ``{"vectors":
-[...]}``, the means of the last states, scaled to length 1. Nothing of this library is used.
+One uvicorn process with Starlette. Requests run in a pool of POOL threads on one ONNX Runtime
+session, which uses THREADS threads per operation. ``{"texts": [...]}`` returns
+``{"vectors": [...]}``, the means of the last states, scaled to length 1. It does not use bert_tf.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _MAX_SEQ_LENGTH = 256  # of all-MiniLM-L6-v2
 
 
 def main(model: str, tokenizer_file: str, threads: int, pool_size: int) -> None:
-    """Serves until it is ended."""
+    """Serves until the process is terminated."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -54,7 +54,7 @@ def main(model: str, tokenizer_file: str, threads: int, pool_size: int) -> None:
         return Response(reply, media_type="application/json")
 
     app = Starlette(routes=[Route("/embed", embed, methods=["POST"])])
-    # By its protocol asyncio knows that answers need not wait for acknowledgements.
+    # asyncio sets TCP_NODELAY only for sockets with this protocol.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

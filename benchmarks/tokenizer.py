@@ -1,12 +1,12 @@
-"""Text to WordPiece ids against Hugging Face's Rust ``tokenizers``, on real text, in one run.
+"""Text to WordPiece ids compared with Hugging Face's Rust ``tokenizers``, on real text.
 
     python -m benchmarks.tokenizer [--threads=1,2] [--rounds=7] [--files=6] [--json=FILE]
 
-Lines of Wikipedia (BERT_TF_DATA) in batches of 1,024, bert-base-uncased's vocabulary. Ours is
-``BertTokenizer.tokenize`` in ``Dataset.map``; the peer's is ``encode_batch_fast``, which computes
-no offsets, and the time does not count taking the ids out of its results. Each contender is a
-process of its own, held to as many cores as it has threads; their rounds alternate, one runs at a
-time, and the median of the rounds counts. First every line's ids are compared.
+The input is lines of Wikipedia (in BERT_TF_DATA) in batches of 1,024, with the vocabulary of
+bert-base-uncased. bert_tf runs ``BertTokenizer.tokenize`` in ``Dataset.map``. The peer runs
+``encode_batch_fast``, which computes no offsets; extracting the ids from its results is not timed.
+Each contender is a separate process, limited to as many cores as it has threads. The rounds of the
+contenders alternate; the result is the median. First, the ids of all lines are compared.
 """
 
 import argparse
@@ -30,12 +30,12 @@ from .machine import processor
 from .measured_process import MeasuredProcess
 
 BATCH_SIZE = 1024
-BAR = 5.0
+TARGET = 5.0
 OURS, PEER = "bert_tf", "tokenizers"
 
 
 def read_batches(folder: str, num_files: int) -> list[list[str]]:
-    """The paragraphs of the first files, in batches."""
+    """Returns the paragraphs of the first files in batches."""
     paths = sorted(glob.glob(os.path.join(folder, "corpora", "enwiki", "*.gz")))[:num_files]
     if not paths:
         sys.exit(f"No .gz file in {folder}/corpora/enwiki.")
@@ -49,14 +49,14 @@ def read_batches(folder: str, num_files: int) -> list[list[str]]:
 
 # === The contenders' processes ===
 
-# Called, gives the flat ids and the row lengths of one batch.
+# Function that returns the flat ids and the row lengths of one batch.
 Result = Callable[[], tuple[np.ndarray, np.ndarray]]
-# Tokenises all batches as many times as told.
+# Function that tokenizes all batches a number of times.
 Runner = Callable[[int], Iterator[Result]]
 
 
 def our_runner(folder: str, batches: list[list[str]], threads: int) -> Runner:
-    """Tokenises with this library."""
+    """Returns a runner with bert_tf."""
     import tensorflow as tf
 
     from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -70,7 +70,7 @@ def our_runner(folder: str, batches: list[list[str]], threads: int) -> Runner:
     options.threading.private_threadpool_size = threads
     options.threading.max_intra_op_parallelism = 1
     dataset = dataset.cache().with_options(options).repeat()
-    # One iterator for all rounds, as one feeds a whole training.
+    # All rounds share one iterator, as in training.
     iterator = iter(dataset.map(tokenizer.tokenize, num_parallel_calls=threads))
 
     def run(passes: int) -> Iterator[Result]:
@@ -81,7 +81,7 @@ def our_runner(folder: str, batches: list[list[str]], threads: int) -> Runner:
 
 
 def peer_runner(folder: str, batches: list[list[str]], threads: int) -> Runner:
-    """Tokenises with ``tokenizers``."""
+    """Returns a runner with ``tokenizers``."""
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     import tokenizers
@@ -110,7 +110,7 @@ def _unpack_peers(rows: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def serve(name: str, folder: str, num_files: int, threads: int, path: str) -> None:
-    """Writes a checksum of each line's ids to a file; then runs and prints when it is told to."""
+    """Writes a checksum of the ids of each line to a file, then runs the requested passes."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     batches = read_batches(folder, num_files)
     runner = our_runner if name == OURS else peer_runner
@@ -124,21 +124,21 @@ def serve(name: str, folder: str, num_files: int, threads: int, path: str) -> No
     np.save(path, np.array(checksums))
     print(f"ANSWER {num_tokens}", flush=True)
     for line in sys.stdin:
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         for _ in run(int(line)):
             pass
-        print(f"ANSWER {time.perf_counter() - began}", flush=True)
+        print(f"ANSWER {time.perf_counter() - start_time}", flush=True)
 
 
 # === The comparison ===
 
 
 class Contender:
-    """A process that tokenises the text when it is told to, and what it has measured."""
+    """A worker process that tokenizes the text on request, and its measurements."""
 
     def __init__(self, name: str, threads: int, arguments: argparse.Namespace, path: str):
         self.name = name
-        # About a second in a round.
+        # A round takes about a second.
         self.passes = 6 * threads if name == OURS else 1
         self.seconds: list[float] = []
         command = ["benchmarks.tokenizer", "--serve", name, "--path", path]
@@ -155,18 +155,18 @@ class Contender:
         self.seconds.append(self.process.ask(self.passes) / self.passes)
 
     def speed(self) -> float:
-        """Tokens per second, the median of the rounds."""
+        """Returns the median tokens per second of the rounds."""
         return self.num_tokens / statistics.median(self.seconds)
 
 
 def compare(threads: int, arguments: argparse.Namespace, path: str) -> dict[str, float]:
-    """Tokens per second of each contender at a number of threads."""
+    """Returns the tokens per second of each contender with a number of threads."""
     contenders = [Contender(name, threads, arguments, path) for name in (OURS, PEER)]
     ours, peer = contenders
     if threads == min(arguments.thread_counts):
         equal = ours.checksums == peer.checksums
         print(
-            f"{equal.size:,} lines, {ours.num_tokens:,} tokens; the same ids on "
+            f"{equal.size:,} lines, {ours.num_tokens:,} tokens; equal ids in "
             f"{equal.mean():.3%} of the lines ({np.count_nonzero(~equal)} differ)",
             flush=True,
         )
@@ -179,7 +179,7 @@ def compare(threads: int, arguments: argparse.Namespace, path: str) -> dict[str,
 
 
 def main() -> None:
-    """Compares, prints a table, and writes it to ``--json`` if given."""
+    """Compares, prints a table, and writes it to ``--json`` if specified."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=7)
@@ -190,7 +190,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
-        sys.exit("Set BERT_TF_DATA to the folder that holds corpora/ and vocab/.")
+        sys.exit("Set BERT_TF_DATA to the folder that contains corpora/ and vocab/.")
     if arguments.serve:
         serve(arguments.serve, folder, arguments.files, int(arguments.threads), path=arguments.path)
         return
@@ -205,7 +205,7 @@ def main() -> None:
     print(f"{'threads':>7} {OURS + ' tokens/s':>18} {PEER + ' tokens/s':>20} {'ratio':>6}")
     for row in figures:
         print(f"{row['threads']:7} {row[OURS]:18,.0f} {row[PEER]:20,.0f} {row['ratio']:6.2f}")
-    print(f"wanted: {BAR:g} times, at every number of threads")
+    print(f"target: a ratio of {TARGET:g} for each number of threads")
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(figures, file, indent=1)

@@ -1,15 +1,15 @@
-"""The whole pre-training step against transformers/torch, on real text, in one run.
+"""The complete pre-training step compared with transformers and torch, on real text.
 
     python -m benchmarks.train_step [--sizes=base,tiny,mini] [--precisions=...] [--rounds=7]
 
-A step is forward, backward with dropout, clipping by the global norm and the optimizer's update.
-Both sides train the same sizes on the same batches of WikiExtractor text (BERT_TF_DATA), sequences
-of 128 with both losses and at most 20 predictions. The peer is ``BertForPreTraining`` with
-``torch.optim.AdamW(fused=True)`` and ``clip_grad_norm_``, eager and compiled; its bfloat16 is
-``torch.autocast``. Each contender is a process of its own; their rounds alternate, one runs at a
-time, and the median of the rounds counts. The share of the machine's rate is that of the products
-of real tokens and real predictions, which this library alone computes, in what TensorFlow makes of
-a large product in the same run.
+A step is the forward pass, the backward pass with dropout, clipping by the global norm, and the
+optimizer update. Both sides train the same sizes on the same batches of WikiExtractor text (in
+BERT_TF_DATA), sequences of 128 tokens with both losses and at most 20 predictions. The peer is
+``BertForPreTraining`` with ``torch.optim.AdamW(fused=True)`` and ``clip_grad_norm_``, eager and
+compiled; its bfloat16 is ``torch.autocast``. Each contender is a separate process. Their rounds
+alternate; the result is the median. The output also relates the speed to that of a large TensorFlow
+matrix product in the same run. It counts only the products of tokens and predictions without
+padding, because bert_tf computes no others.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import numpy as np
 from .machine import processor, product_rate
 from .measured_process import MeasuredProcess
 
-# preset, batch size, steps in a round
+# Preset, batch size, steps per round
 SIZES = {
     "base": ("bert-base", 8, 1),
     "base32": ("bert-base", 32, 1),
@@ -36,8 +36,8 @@ SIZES = {
     "mini": ("bert-mini", 256, 1),
 }
 CONTENDERS = ("bert_tf", "torch eager", "torch compile")
-RATE = "rate"
-BARS = {"base": 1.6, "base32": 1.6, "large": 1.6, "tiny": 5.0, "mini": 4.0}
+PRODUCT = "product"
+TARGETS = {"base": 1.6, "base32": 1.6, "large": 1.6, "tiny": 5.0, "mini": 4.0}
 SEQUENCE, PREDICTIONS = 128, 20
 NUM_BATCHES = 4
 LEARNING_RATE = 1e-4
@@ -45,7 +45,7 @@ LEARNING_RATE = 1e-4
 
 @dataclasses.dataclass
 class Contender:
-    """A process that makes steps when it is told to, and what it has measured."""
+    """A worker process that runs steps on request, and its measurements."""
 
     name: str
     process: MeasuredProcess
@@ -53,7 +53,7 @@ class Contender:
 
 
 def make_batches(folder: str, path: str, batch_size: int) -> None:
-    """Writes batches of real text to a file, every feature with the shape (NUM_BATCHES, B, ...)."""
+    """Writes batches of real text to a file; features have the shape (NUM_BATCHES, B, ...)."""
     from bert_tf.pipelines.corpora.sources import open_corpus
     from bert_tf.pipelines.pretraining.dataset import pretraining_dataset
     from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -77,7 +77,7 @@ def make_batches(folder: str, path: str, batch_size: int) -> None:
 def our_stepper(
     size: str, precision: str, arrays: dict[str, np.ndarray], jit_compile: bool = False
 ) -> Callable[[int], None]:
-    """A function that makes steps with this library."""
+    """Returns a function that runs steps with bert_tf."""
     import tensorflow as tf
 
     from bert_tf.config import BertConfig
@@ -87,7 +87,7 @@ def our_stepper(
     from bert_tf.training.precision import NOT_REWRITTEN, set_precision
 
     devices = distribution.choose_strategy("one_device")
-    os.environ[NOT_REWRITTEN] = "AddN,BiasAddGrad"  # as in a training of the library
+    os.environ[NOT_REWRITTEN] = "AddN,BiasAddGrad"  # as in training commands
     set_precision(precision, devices.device_type, jit_compile)
     model = BertPretrainer(BertConfig.from_preset(SIZES[size][0]))
     schedule = schedules.WarmupLinearDecay(LEARNING_RATE, warmup_steps=100, total_steps=10_000)
@@ -115,7 +115,7 @@ def peer_stepper(
     compiled: bool,
     device: str = "cpu",
 ) -> Callable[[int], None]:
-    """A function that makes steps with transformers and torch."""
+    """Returns a function that runs steps with transformers and torch."""
     import torch
     from transformers import BertConfig, BertForPreTraining
 
@@ -134,12 +134,12 @@ def peer_stepper(
     )
     forward = torch.compile(model) if compiled else model
 
-    def endless() -> Iterator[dict[str, torch.Tensor]]:
+    def repeat_batches() -> Iterator[dict[str, torch.Tensor]]:
         while True:
             for index in range(NUM_BATCHES):
                 batch = {key: value[index] for key, value in arrays.items()}
                 rows = np.arange(len(batch[features.INPUT_WORD_IDS]))[:, None]
-                # The peer's labels are as long as the sequence, -100 where nothing is asked.
+                # transformers needs a label per token, -100 for tokens without a prediction.
                 labels = np.full(batch[features.INPUT_WORD_IDS].shape, -100, np.int64)
                 real = batch[features.MASKED_LM_WEIGHTS] > 0
                 where = np.broadcast_to(rows, real.shape)[real]
@@ -158,7 +158,7 @@ def peer_stepper(
                     for key, value in inputs.items()
                 }
 
-    batches = endless()
+    batches = repeat_batches()
 
     def step(steps: int) -> None:
         for _ in range(steps):
@@ -175,8 +175,8 @@ def peer_stepper(
 
 
 def serve(name: str, size: str, precision: str, path: str) -> None:
-    """Warms up, then reads numbers of steps from the input and prints their seconds."""
-    if name == RATE:
+    """Warms up, then reads numbers of steps from the input and prints the seconds they take."""
+    if name == PRODUCT:
         print(f"ANSWER {product_rate(precision)}", flush=True)
         return
     with np.load(path) as file:
@@ -188,16 +188,16 @@ def serve(name: str, size: str, precision: str, path: str) -> None:
     step(3)
     print("ANSWER 0", flush=True)
     for line in sys.stdin:
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         step(int(line))
-        print(f"ANSWER {time.perf_counter() - began}", flush=True)
+        print(f"ANSWER {time.perf_counter() - start_time}", flush=True)
 
 
 # === The comparison ===
 
 
 def real_flops(size: str, path: str) -> float:
-    """Of a step's products with real tokens alone, and real predictions; a multiply-add is two."""
+    """Returns the FLOPs of the matrix products of a step, without padding."""
     from bert_tf import config, features
 
     sizes = config.BertConfig.from_preset(SIZES[size][0])
@@ -205,28 +205,28 @@ def real_flops(size: str, path: str) -> float:
         lengths = file[features.INPUT_MASK].sum(axis=-1)  # (NUM_BATCHES, B)
         predictions = file[features.MASKED_LM_WEIGHTS].sum(axis=-1)
     hidden, inner = sizes.hidden_size, sizes.intermediate_size
-    of_token = 2 * (4 * hidden * hidden + 2 * hidden * inner)
-    of_prediction = 2 * (hidden * hidden + hidden * sizes.vocab_size)
-    of_row = sizes.num_hidden_layers * (lengths * of_token + 4 * hidden * lengths**2)
-    forward = of_row + predictions * of_prediction + 2 * hidden * hidden
+    flops_per_token = 2 * (4 * hidden * hidden + 2 * hidden * inner)
+    flops_per_prediction = 2 * (hidden * hidden + hidden * sizes.vocab_size)
+    row_flops = sizes.num_hidden_layers * (lengths * flops_per_token + 4 * hidden * lengths**2)
+    forward = row_flops + predictions * flops_per_prediction + 2 * hidden * hidden
     return float(3 * forward.sum(axis=-1).mean())
 
 
 def compare(size: str, precision: str, path: str, rounds: int) -> dict[str, float]:
-    """Tokens per second of each contender; one size and precision."""
+    """Returns the tokens per second of each contender for one size and precision."""
     _, batch_size, steps = SIZES[size]
 
     def start(name: str) -> MeasuredProcess:
         command = ["benchmarks.train_step", "--serve", name, f"--sizes={size}"]
         return MeasuredProcess(name, [*command, f"--precisions={precision}", f"--batches={path}"])
 
-    measuring = start(RATE)
-    rate = measuring.answer()
-    measuring.close()
+    product = start(PRODUCT)
+    product_flops = product.answer()
+    product.close()
     contenders = []
     for name in CONTENDERS:
         process = start(name)
-        process.answer()  # one warms up at a time
+        process.answer()  # contenders warm up one at a time
         contenders.append(Contender(name, process))
     for _ in range(rounds):
         for contender in contenders:
@@ -242,16 +242,16 @@ def compare(size: str, precision: str, path: str, rounds: int) -> dict[str, floa
             f"{median:7.3f} s/step ({spread:>13}) {speeds[contender.name]:9,.0f} tokens/s",
             flush=True,
         )
-    ours = batch_size * SEQUENCE / speeds["bert_tf"]
+    seconds = batch_size * SEQUENCE / speeds["bert_tf"]
     print(
-        f"{size:5} {precision}: a large product makes {rate / 1e9:,.0f} GFLOP/s, bert_tf "
-        f"{real_flops(size, path) / ours / rate:.0%} of them"
+        f"{size:5} {precision}: a large product has {product_flops / 1e9:,.0f} GFLOP/s, bert_tf "
+        f"{real_flops(size, path) / seconds / product_flops:.0%} of it"
     )
     return speeds
 
 
 def main() -> None:
-    """Compares, prints every figure, and writes them to ``--json`` if given."""
+    """Compares, prints the results, and writes them to ``--json`` if specified."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="base,tiny,mini")
     parser.add_argument("--precisions", default="float32,bfloat16")
@@ -265,7 +265,7 @@ def main() -> None:
         return
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
-        sys.exit("Set BERT_TF_DATA to the folder that holds corpora/ and vocab/.")
+        sys.exit("Set BERT_TF_DATA to the folder that contains corpora/ and vocab/.")
     print(processor(), flush=True)
     figures = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -282,10 +282,10 @@ def main() -> None:
                 mine = speeds.pop("bert_tf")
                 ours.append(mine)
                 theirs.append(max(speeds.values()))
-                print(f"{size:5} {precision}: {mine / theirs[-1]:.2f} times the peer's best")
+                print(f"{size:5} {precision}: {mine / theirs[-1]:.2f} times the best peer")
             print(
                 f"{size:5} best against best: {max(ours) / max(theirs):.2f} times "
-                f"(wanted: {BARS[size]})",
+                f"(target: {TARGETS[size]})",
                 flush=True,
             )
     if arguments.json:

@@ -339,9 +339,9 @@ def test_a_gpus_step_waits_for_its_host_four_times():
     allowed = {"Placeholder > StridedSlice", "ReadVariableOp > Cast", "Where > Unpack",
                "Cast > StridedSlice"}  # fmt: skip
     assert counts.to_host.keys() <= allowed and counts.to_host.total() <= 4
-    assert counts.to_card.total() <= 4
-    assert not any("Equal" in pair or "Random" in pair for pair in counts.to_card)
-    assert counts.to_host.total() and counts.to_card.total()
+    assert counts.to_gpu.total() <= 4
+    assert not any("Equal" in pair or "Random" in pair for pair in counts.to_gpu)
+    assert counts.to_host.total() and counts.to_gpu.total()
 
 
 # === The account of a GPU's step, which no change is to make longer unseen ===
