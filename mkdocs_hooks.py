@@ -1,4 +1,4 @@
-"""What the site needs to know of this library, and of its pages."""
+"""MkDocs hooks for the site: package layout, API tables and highlighting of flags."""
 
 import pathlib
 import re
@@ -14,29 +14,29 @@ _installed = tempfile.TemporaryDirectory()
 
 @event_priority(100)  # before mkdocstrings reads its configuration
 def on_config(config):
-    """Lays the folders out as a wheel does: pipelines/ is bert_tf.pipelines."""
+    """Copies the packages into the layout of the wheel: pipelines/ becomes bert_tf/pipelines/."""
     folder = pathlib.Path(_installed.name) / "bert_tf"
     if not folder.exists():
         shutil.copytree(ROOT / "bert_tf", folder)
-        for room in ("pipelines", "saved_models"):
-            shutil.copytree(ROOT / room, folder / room)
+        for subpackage in ("pipelines", "saved_models"):
+            shutil.copytree(ROOT / subpackage, folder / subpackage)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [_installed.name]
 
 
-def _named(described):
-    """A package's modules, a module's own classes and functions, or the one thing itself."""
-    if not described.is_module:
-        return [described]
-    own = [
+def _documented_objects(obj):
+    """Returns the modules of a package, the public members of a module, or the object itself."""
+    if not obj.is_module:
+        return [obj]
+    members = [
         one
-        for name, one in described.members.items()
+        for name, one in obj.members.items()
         if not (name.startswith("_") or one.is_alias or one.is_attribute)
     ]
-    return sorted((one for one in own if one.is_module), key=lambda one: one.path) or own
+    return sorted((one for one in members if one.is_module), key=lambda one: one.path) or members
 
 
 def on_page_markdown(markdown, *, page, **_):
-    """Lists what a page of the reference describes, one line a name, above the first of them."""
+    """Adds a table of the documented objects to a page of the API reference."""
     paths = re.findall(r"^::: (\S+)$", markdown, re.MULTILINE)
     if not paths:
         return markdown
@@ -48,20 +48,20 @@ def on_page_markdown(markdown, *, page, **_):
     )
     rows = ["| Name | Description |", "|---|---|"]
     for path in paths:
-        for one in _named(package[path.removeprefix("bert_tf.")]):
-            first = one.docstring.value.partition("\n\n")[0].replace("\n", " ")
-            rows.append(f"| [`{one.path.removeprefix('bert_tf.')}`][{one.path}] | {first} |")
+        for one in _documented_objects(package[path.removeprefix("bert_tf.")]):
+            summary = one.docstring.value.partition("\n\n")[0].replace("\n", " ")
+            rows.append(f"| [`{one.path.removeprefix('bert_tf.')}`][{one.path}] | {summary} |")
     at = re.search(r"^(## |:::)", markdown, re.MULTILINE).start()
     return markdown[:at] + "\n".join(rows) + "\n\n" + markdown[at:]
 
 
 def on_page_content(html, **_):
-    """Colours the flags of commands, and keeps inline ones whole: a browser breaks at a hyphen."""
+    """Highlights flags in commands, and prevents line breaks at the hyphens of inline code."""
 
-    def coloured(block):
+    def highlight(block):
         return re.sub(r"(?<![\w-])--\w+", r'<span class="na">\g<0></span>', block[0])
 
-    def whole(code):
+    def prevent_breaks(code):
         words = re.sub(
             r"(?<![^\s=])(?=[^\s=]*-)[^\s=]{2,24}(?![^\s=])",
             r'<span class="word">\g<0></span>',
@@ -69,15 +69,15 @@ def on_page_content(html, **_):
         )
         return f"<code>{words}</code>"
 
-    html = re.sub(r'<div class="language-sh highlight">.*?</div>', coloured, html, flags=re.DOTALL)
-    return re.sub(r"(?<!</span>)<code>([^<]*-[^<]*)</code>", whole, html)
+    html = re.sub(r'<div class="language-sh highlight">.*?</div>', highlight, html, flags=re.DOTALL)
+    return re.sub(r"(?<!</span>)<code>([^<]*-[^<]*)</code>", prevent_breaks, html)
 
 
 class Examples(griffe.Extension):
-    """Docstrings' examples, which no empty line divides, as blocks of code."""
+    """Griffe extension that converts docstring examples to code blocks."""
 
     def on_object(self, *, obj, **_):
-        """Is called for every module, class and function."""
+        """Converts the examples of an object; griffe calls it for each one."""
         if obj.docstring:
             obj.docstring.value = re.sub(
                 r"^>>> .+(?:\n.+)*",

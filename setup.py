@@ -1,4 +1,4 @@
-"""The description on PyPI: README, whose links into the checkout would lead nowhere there."""
+"""Sets the long description for PyPI: README without relative links, which PyPI cannot resolve."""
 
 import pathlib
 import re
