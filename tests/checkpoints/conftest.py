@@ -1,4 +1,4 @@
-"""Fixtures of the tests of checkpoints."""
+"""Fixtures for the checkpoint tests."""
 
 import dataclasses
 
@@ -10,7 +10,10 @@ from tests.checkpoints.small_checkpoints import MODELS, SMALL, make_checkpoint
 
 @pytest.fixture
 def save(tmp_path):
-    """Writes a checkpoint, some of its tensors left out or changed; gives it and its path."""
+    """Returns a function that saves a checkpoint and returns it with its path.
+
+    The function omits the tensors in `without` and replaces those in `changed`.
+    """
 
     def write(name, *, config=SMALL, without=(), changed=(), **fields):
         checkpoint = make_checkpoint(MODELS[name], config, **fields)
@@ -25,5 +28,5 @@ def save(tmp_path):
 
 @pytest.fixture
 def unverified(monkeypatch):
-    """Both models run in other tests; here it is the files that count."""
+    """Skips the comparison of outputs, for tests that only inspect the files."""
     monkeypatch.setattr(conversion, "compare", lambda *samples: {"logits": 0.0})

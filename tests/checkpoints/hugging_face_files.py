@@ -1,4 +1,4 @@
-"""Hugging Face directories written by hand: their names are spelled out here."""
+"""Hugging Face directories with literal tensor names."""
 
 import json
 
@@ -75,7 +75,7 @@ def random_tensors(shapes, seed=0, dtype="float32"):
 
 
 def with_prefix(tensors):
-    """With ``bert.`` in front of the encoder's names, as in every class but BertModel."""
+    """Adds the prefix ``bert.`` to the encoder's names, as in all classes except BertModel."""
     heads = ("cls.", "classifier.", "qa_outputs.")
     return {
         name if name.startswith(heads) else f"bert.{name}": array for name, array in tensors.items()
@@ -98,7 +98,7 @@ def read_weights(path):
 
 
 def write_shards(path, tensors, shards=3):
-    """Several files of a directory, with their index."""
+    """Writes several weight files and their index."""
     files = [f"model-0000{number}-of-0000{shards}.safetensors" for number in range(1, shards + 1)]
     where = {name: files[number % shards] for number, name in enumerate(sorted(tensors))}
     for file in files:

@@ -1,11 +1,11 @@
-"""Lists the keys that other libraries declare for their files, or read while they load them.
+"""Lists the keys that other libraries declare for their files or read when loading them.
 
     python -m tests.checkpoints.make_config_keys
 
-writes ``data/config_keys.json``: versions, and by file the keys. It needs the extra ``parity``.
-With ``--page`` it writes the tables of docs/reference/compatibility.md alone, and needs nothing.
-Declared are the fields of a config, the arguments of a constructor and the keys that a module
-saves; read is what a recording mapping in place of a parsed file was asked for.
+writes the library versions and the keys of each file to ``data/config_keys.json``. It requires the
+``parity`` extra. With ``--page`` it only writes the tables of docs/reference/compatibility.md and
+has no extra requirements. Declared keys are the fields of a config, the arguments of a constructor
+and the keys that a module saves. Keys that a library reads are recorded with a dict subclass.
 """
 
 import collections
@@ -28,9 +28,9 @@ from bert_tf.checkpoints.config_keys import FILES, NO_EFFECT, REJECTED, SUPPORTE
 LIST = pathlib.Path(__file__).parent / "data" / "config_keys.json"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 BEGIN = "<!-- What follows is written by python -m tests.checkpoints.make_config_keys --page -->"
-# The statuses on the page, in the order of the rows.
+# Names of the statuses on the page, in row order.
 STATUSES = {SUPPORTED: "supported", WARNED: "warned", REJECTED: "rejected", NO_EFFECT: "no effect"}
-# Files that repeat keys of another file: the page lists the other keys.
+# Files that share keys with another file. The page lists only their own keys.
 COMMON_KEYS = {
     "config.json of a DistilBERT": "config.json",
     "tokenizer.json of class BertTokenizer": "tokenizer.json",
@@ -39,37 +39,37 @@ COMMON_KEYS = {
         "config.json of KerasHub",
     ),
 }
-MAX_KEYS = 5  # of a row without effect
-SAME_EFFECT = FILES["modules.json"]["type"]  # what "supported" means on the page
+MAX_KEYS = 5  # in a row of keys without effect
+SAME_EFFECT = FILES["modules.json"]["type"]  # the meaning of "supported" on the page
 LIBRARIES = ("transformers", "tokenizers", "sentence-transformers", "keras-hub", "setfit", "peft")
 
 
 class Recording(dict[str, Any]):
-    """A parsed file that notes for which keys it was asked."""
+    """A parsed file that records the requested keys."""
 
-    asked: set[str]
+    requested: set[str]
 
     def __getitem__(self, key: str) -> Any:
-        self.asked.add(key)
+        self.requested.add(key)
         return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
-        self.asked.add(str(key))
+        self.requested.add(str(key))
         return super().__contains__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.asked.add(key)
+        self.requested.add(key)
         return super().get(key, default)
 
     def pop(self, key: str, *default: Any) -> Any:
-        self.asked.add(key)
+        self.requested.add(key)
         return super().pop(key, *default)
 
 
 @contextlib.contextmanager
 def recorded() -> Iterator[dict[str, set[str]]]:
-    """The keys that are asked for of JSON files, by the files' names."""
-    asked: dict[str, set[str]] = collections.defaultdict(set)
+    """Yields the keys requested from JSON files, by file name."""
+    requested: dict[str, set[str]] = collections.defaultdict(set)
     load = json.load
 
     def recording(file: Any, *arguments: Any, **options: Any) -> Any:
@@ -84,17 +84,17 @@ def recorded() -> Iterator[dict[str, set[str]]]:
             if not isinstance(value, dict):
                 return value
             mapping = Recording(value)
-            mapping.asked = asked[name]
+            mapping.requested = requested[name]
             return mapping
 
         return wrap(load(file, *arguments, **options))
 
     with unittest.mock.patch.object(json, "load", recording):
-        yield asked
+        yield requested
 
 
 def write_directories(folder: pathlib.Path) -> None:
-    """One directory of each kind, as its library saves it."""
+    """Saves one directory of each type with its library."""
     import sentence_transformers
     import transformers
     from sentence_transformers.sentence_transformer import modules
@@ -120,14 +120,14 @@ def write_directories(folder: pathlib.Path) -> None:
 
 
 def arguments_of(function: Any) -> list[str]:
-    """The names of a function's arguments but for ``self`` and the ones without names."""
+    """Returns the named arguments of a function except ``self``."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(function).parameters.items()
     return [name for name, each in parameters if name != "self" and each.kind not in kinds]
 
 
 def keys_of_presets(folder: pathlib.Path) -> Iterator[tuple[str, set[str]]]:
-    """The keys of KerasHub's files: what it saves, and the arguments of its own classes."""
+    """Yields the keys in KerasHub's files and the constructor arguments of its classes."""
     from keras_hub import models
 
     tokenizer = models.BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
@@ -154,7 +154,7 @@ def keys_of_presets(folder: pathlib.Path) -> Iterator[tuple[str, set[str]]]:
 
 
 def collect() -> dict[str, Any]:
-    """The versions, and by file the keys."""
+    """Returns the library versions and the keys of each file."""
     import sentence_transformers
     import setfit
     import transformers
@@ -175,7 +175,7 @@ def collect() -> dict[str, Any]:
         write_directories(folder)
         for file, names in keys_of_presets(folder):
             keys[file] |= names
-        with recorded() as asked:
+        with recorded() as requested:
             sentence_transformers.SentenceTransformer(str(folder / "sentences"), device="cpu")
             sentence_transformers.CrossEncoder(str(folder / "cross"), device="cpu")
             for kind in ("BertTokenizer", "PreTrainedTokenizerFast"):
@@ -191,8 +191,8 @@ def collect() -> dict[str, Any]:
                 for value in values if isinstance(values, list) else [values]:
                     keys[path.name] |= {*value}
     for file in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
-        keys[file] |= asked[file]
-    keys["tokenizer_config.json"] |= asked["tokenizer_config.json"]
+        keys[file] |= requested[file]
+    keys["tokenizer_config.json"] |= requested["tokenizer_config.json"]
     arguments = arguments_of(transformers.BertTokenizer.__init__)
     keys["tokenizer_config.json"] |= {*arguments} - {"vocab"}
     keys["sentence_bert_config.json"] |= {*base.Transformer.config_keys}
@@ -201,7 +201,7 @@ def collect() -> dict[str, Any]:
         for name in arguments_of(base.Transformer.__init__)
         if name not in ("model_name_or_path", "backend", "args", "kwargs")
     }
-    keys["N_*/config.json"] |= asked["N_*/config.json"]
+    keys["N_*/config.json"] |= requested["N_*/config.json"]
     for module in (modules.Pooling, modules.Dense, modules.Normalize):
         keys["N_*/config.json"] |= {*module.config_keys}
     for kind in (setfit.SetFitModel, setfit.AspectModel):
@@ -212,15 +212,15 @@ def collect() -> dict[str, Any]:
     }
 
 
-def shown_keys(answer: Answer, keys: list[str]) -> str:
-    """Keys for a cell of a table; the first ones of many that have no effect."""
+def format_keys(answer: Answer, keys: list[str]) -> str:
+    """Formats keys for a table cell. Long lists of keys without effect are truncated."""
     if answer.status == NO_EFFECT and len(keys) > MAX_KEYS + 2:
         return f"{', '.join(keys[:MAX_KEYS])} and {len(keys) - MAX_KEYS} others"
     return ", ".join(keys)
 
 
 def table(file: str) -> str:
-    """The table of a file in Markdown: a row for each status and reason."""
+    """Returns the Markdown table of a file, with a row for each status and reason."""
     base = COMMON_KEYS.get(file, "")
     rows: dict[str, tuple[Answer, list[str]]] = {}
     for key, answer in FILES[file].items():
@@ -237,19 +237,19 @@ def table(file: str) -> str:
         unless = f" unless {neutral}" if neutral else ""
         status = f"{STATUSES[answer.status]}{unless}"
         details = "" if answer == SAME_EFFECT else answer.reason
-        lines.append(f"| {shown_keys(answer, keys)} | {status} | {details} |")
+        lines.append(f"| {format_keys(answer, keys)} | {status} | {details} |")
     return "\n".join(lines)
 
 
 def tables() -> str:
-    """The versions of the libraries, and a table for each file."""
+    """Returns the library versions and a table for each file."""
     versions = json.loads(LIST.read_text())["versions"]
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
     return "\n\n".join([f"Versions: {listed}.", *map(table, FILES)]) + "\n"
 
 
 def page() -> str:
-    """The text of docs/reference/compatibility.md with today's tables."""
+    """Returns the text of docs/reference/compatibility.md with updated tables."""
     return PAGE.read_text().partition(BEGIN)[0] + BEGIN + "\n\n" + tables()
 
 

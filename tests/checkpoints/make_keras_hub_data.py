@@ -1,12 +1,12 @@
-"""Makes ``data/keras_hub`` again: small KerasHub presets, and what KerasHub computes with them.
+"""Regenerates ``data/keras_hub``: small KerasHub presets and KerasHub's outputs.
 
-To be run by hand, in an environment of its own (Python 3.11):
+Run it manually in a separate environment (Python 3.11):
 
     pip install keras-hub==0.32.0 keras==3.15.1 tensorflow==2.21.0 h5py==3.14.0
     python tests/checkpoints/make_keras_hub_data.py
 
-Every weight is random, so that no two may be confused, and the masked-LM head's dense kernel is
-small, so that its normalisation's epsilon counts.
+All weights are random, so that swapped weights are detected. The dense kernel of the masked-LM head
+is small, so that the epsilon of its layer normalization matters.
 """
 
 import pathlib
@@ -33,7 +33,7 @@ def make_backbone(num_layers=2):
     )
 
 
-def randomise(model, seed):
+def randomize(model, seed):
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         scale = 0.05 if "mlm_head/intermediate_dense" in weight.path else 0.4
@@ -55,9 +55,9 @@ def save(name, model, seed, **further):
     folder = DATA / name
     shutil.rmtree(folder, ignore_errors=True)
     model.save_to_preset(str(folder), **further)
-    (folder / "metadata.json").unlink()  # holds the time
+    (folder / "metadata.json").unlink()  # contains the time
     inputs = make_inputs(seed)
-    # Called, not predicted: a task's predict() would take the inputs for text.
+    # Call the model: a task's predict() would preprocess the inputs as text.
     outputs = dict(getattr(model, "backbone", model)(inputs, training=False))
     if isinstance(model, keras_hub.models.BertMaskedLM):
         inputs["mask_positions"] = np.array([[0, 3, 11], [1, 2, 6], [0, 2, 1]], "int32")
@@ -72,7 +72,7 @@ def main():
     masked_lm = keras_hub.models.BertMaskedLM(
         make_backbone(), keras_hub.models.BertMaskedLMPreprocessor(tokenizer, sequence_length=12)
     )
-    randomise(masked_lm, seed=1)
+    randomize(masked_lm, seed=1)
     save("masked_lm", masked_lm, seed=2)
 
     tokenizer = keras_hub.models.BertTokenizer(vocabulary=[*PIECES, "The"], lowercase=False)
@@ -82,11 +82,11 @@ def main():
         preprocessor=keras_hub.models.BertTextClassifierPreprocessor(tokenizer),
         dropout=0.3,
     )
-    randomise(classifier, seed=3)
+    randomize(classifier, seed=3)
     save("classifier", classifier, seed=4)
 
     backbone = make_backbone(num_layers=1)
-    randomise(backbone, seed=5)
+    randomize(backbone, seed=5)
     save("sharded", backbone, seed=6, max_shard_size=2e-6)
 
 

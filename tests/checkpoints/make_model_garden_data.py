@@ -1,12 +1,12 @@
-"""Makes ``data/model_garden`` again: small checkpoints of TensorFlow Model Garden, and its outputs.
+"""Regenerates ``data/model_garden``: small TensorFlow Model Garden checkpoints and outputs.
 
-To be run by hand, in an environment of its own (Python 3.11):
+Run it manually in a separate environment (Python 3.11):
 
     pip install tf-models-official==2.20.0 tensorflow==2.20.0 tf-keras==2.20.1
     python tests/checkpoints/make_model_garden_data.py
 
-The models are saved as the trainer of ``official/nlp``, its converter and its tests save them.
-Every weight is random, so that no two may be confused.
+The models are saved as by the trainer, the converter and the tests of ``official/nlp``. All weights
+are random, so that swapped weights are detected.
 """
 
 import json
@@ -39,7 +39,7 @@ def encoder_config(kind):
     return encoders.EncoderConfig(type=kind, **{kind: encoders.BertEncoderConfig(**sizes)})
 
 
-def randomise(model, seed):
+def randomize(model, seed):
     rng = np.random.default_rng(seed)
     for variable in model.variables:
         values = rng.normal(size=variable.shape) * 0.3
@@ -68,14 +68,14 @@ def record(path, **arrays):
 
 
 def make_pretrainer():
-    """As the trainer saves it: every model item twice, the optimizer, the step."""
+    """Saves a pretrainer as the trainer does: each model item twice, the optimizer, the step."""
     head = bert.ClsHeadConfig(inner_dim=8, num_classes=2, name="next_sentence", dropout_rate=0.1)
     config = masked_lm.MaskedLMConfig(
         model=bert.PretrainerConfig(encoder=encoder_config("bert_v2"), cls_heads=[head])
     )
     model = masked_lm.MaskedLMTask(config).build_model()
     model(model.inputs)
-    randomise(model, seed=1)
+    randomize(model, seed=1)
     optimizer = tf_keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
     path = folder("pretrainer")
@@ -100,7 +100,7 @@ def make_pretrainer():
 
 
 def make_old_pretrainer():
-    """The older class, with the older optimizer, whose slots hang on the variables; no config."""
+    """Saves the legacy class without a config; its optimizer stores slots per variable."""
     encoder = networks.BertEncoder(
         **{
             k: v
@@ -113,7 +113,7 @@ def make_old_pretrainer():
     model = models.BertPretrainer(
         encoder, 2, 3, activation=lambda x: tf_keras.activations.gelu(x, approximate=True)
     )
-    randomise(model, seed=3)
+    randomize(model, seed=3)
     optimizer = tf_keras.optimizers.legacy.Adam()
     optimizer._create_all_weights(model.trainable_variables)
     path = folder("old_pretrainer")
@@ -133,9 +133,9 @@ def make_old_pretrainer():
 
 
 def make_encoder():
-    """As the released models lie in their archives."""
+    """Saves an encoder in the layout of the released archives."""
     encoder = encoders.build_encoder(encoder_config("bert"))
-    randomise(encoder, seed=5)
+    randomize(encoder, seed=5)
     path = folder("encoder")
     tf.train.Checkpoint(encoder=encoder).write(str(path / "bert_model.ckpt"))
     config = {

@@ -1,13 +1,13 @@
-"""Makes ``data/tf_model`` again: a ``tf_model.h5`` of each TFBert class, and what it computes.
+"""Regenerates ``data/tf_model``: a ``tf_model.h5`` of each TFBert class, and its outputs.
 
-To be run by hand, in an environment of its own (Python 3.11), because transformers 5 has no
-TensorFlow any more:
+Run it manually in a separate environment (Python 3.11), because transformers 5 does not support
+TensorFlow:
 
     pip install transformers==4.48.3 tensorflow-cpu==2.18.1 tf-keras==2.18.0 'numpy<2.1'
     python tests/checkpoints/make_tf_model_data.py
 
-Every weight is random, so that no two may be confused. ``outputs.npz`` has the inputs, and the
-model's outputs by the names of transformers.
+All weights are random, so that swapped weights are detected. ``outputs.npz`` contains the inputs
+and the model's outputs under their transformers names.
 """
 
 import pathlib
@@ -43,7 +43,7 @@ CLASSES = {
     "question_answering": ("TFBertForQuestionAnswering", {"num_hidden_layers": 1}),
     "multiple_choice": ("TFBertForMultipleChoice", {"num_hidden_layers": 1}),
 }
-# Other forms of some of them: the model, and how it is saved (here by transformers 4.46.3).
+# Other file formats: the model and its save options (saved with transformers 4.46.3).
 FORMS = {
     "safetensors": ("pre_training", {"safe_serialization": True}),
     "shards": ("model", {"max_shard_size": "4KB"}),
@@ -63,7 +63,7 @@ def make_inputs(seed, choices):
     }
 
 
-def randomise(model, seed):
+def randomize(model, seed):
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         values = rng.normal(size=weight.shape) * 0.4
@@ -71,14 +71,14 @@ def randomise(model, seed):
 
 
 def main():
-    import transformers  # 4; the tests import this file where it is 5, or missing
+    import transformers  # version 4; tests that import this file do not need it
 
     shutil.rmtree(DATA, ignore_errors=True)
     for seed, (name, (class_name, changes)) in enumerate(CLASSES.items()):
         model = getattr(transformers, class_name)(transformers.BertConfig(**{**CONFIG, **changes}))
         inputs = make_inputs(seed, choices=name == "multiple_choice")
         model(inputs)
-        randomise(model, seed + 100)
+        randomize(model, seed + 100)
         outputs = model(inputs, training=False, output_hidden_states=name == "model")
         arrays = {key: np.asarray(value) for key, value in outputs.items()}
         others = {form: options for form, (of, options) in FORMS.items() if of == name}

@@ -1,4 +1,4 @@
-"""A checkpoint of every format: written here, or recorded with what its library computed."""
+"""Checkpoints of every format: generated, or recorded with the outputs of their library."""
 
 import dataclasses
 import pathlib
@@ -23,7 +23,10 @@ EMBEDDING = SentenceEmbedding("mean", normalize=True, max_seq_length=10)
 
 
 class Sample(NamedTuple):
-    """``make`` writes it at a path; ``outputs`` are this library's names of recorded ones."""
+    """A checkpoint to load.
+
+    ``make`` writes it to a path. ``outputs`` maps recorded output names to names in bert_tf.
+    """
 
     format: str
     spec: ModelSpec
@@ -33,7 +36,7 @@ class Sample(NamedTuple):
     outputs: Mapping[str, str] = {}
 
 
-# === Written ===
+# === Generated ===
 
 
 def written(form, spec, config=CONFIG, *, read_as="", **fields):
@@ -45,8 +48,8 @@ def written(form, spec, config=CONFIG, *, read_as="", **fields):
     return Sample(read_as or form, spec, make, config)
 
 
-def by_hand(spec, shapes, **config):
-    """Names spelled out in ``hugging_face_files``."""
+def with_literal_names(spec, shapes, **config):
+    """Returns a sample with the literal names of ``hugging_face_files``."""
 
     def make(path):
         hf.write_directory(path, hf.random_tensors(shapes), **config)
@@ -60,7 +63,7 @@ def sharded(path):
     hf.write_shards(path, hf.random_tensors(hf.ENCODER))
 
 
-# === Recorded: CONFIG is what the models of KerasHub and of Model Garden were made with ===
+# === Recorded: the KerasHub and Model Garden models were created with RECORDED_CONFIG ===
 
 RECORDED_CONFIG = BertConfig(
     vocab_size=25,
@@ -94,7 +97,7 @@ _TRANSFORMERS_NAMES = {
     "prediction_logits": "masked_lm_logits",
     "seq_relationship_logits": "next_sentence_logits",
 }
-# Without the rates that the recorded classes take from their config.
+# Dropout rates are omitted, because the recorded classes take them from their config.
 _TRANSFORMERS_SPECS = {
     "model": MODELS["encoder"],
     "pre_training": MODELS["pretrainer"],
@@ -112,12 +115,12 @@ def recorded(form, folder, spec, outputs, config=None):
     return Sample(form, spec, lambda path: shutil.copytree(source, path), config, source, outputs)
 
 
-def of_keras_hub(name, spec, layers=2, **outputs):
+def from_keras_hub(name, spec, layers=2, **outputs):
     config = dataclasses.replace(RECORDED_CONFIG, num_hidden_layers=layers)
     return recorded("keras_hub", f"keras_hub/{name}", spec, _HUB_NAMES | outputs, config)
 
 
-def of_model_garden(name, spec, **rates):
+def from_model_garden(name, spec, **rates):
     config = dataclasses.replace(
         RECORDED_CONFIG,
         **{"attention_probs_dropout_prob": 0.15, "initializer_range": 0.03, **rates},
@@ -125,14 +128,14 @@ def of_model_garden(name, spec, **rates):
     return recorded("model_garden", f"model_garden/{name}", spec, {}, config)
 
 
-def of_transformers(name, form=""):
+def from_transformers(name, form=""):
     names = dict(_TRANSFORMERS_NAMES)
     if name in ("masked_lm", "next_sentence"):
         names["logits"] = f"{name}_logits"
     return recorded("huggingface", f"tf_model/{form or name}", _TRANSFORMERS_SPECS[name], names)
 
 
-# Without a config beside it the rates are Model Garden's defaults.
+# Without a config file, the dropout rates are Model Garden's defaults.
 DEFAULT_RATES = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1)
 DEFAULT_RATES["initializer_range"] = 0.02
 CLASSIFIER = {**hf.ENCODER, **hf.POOLER, **hf.classifier(3)}
@@ -141,12 +144,12 @@ DENSE = ModelSpec(BertEncoder, {"pooler": False, "dense_size": 5, "dense_activat
 SAMPLES = {
     "bert_tf": written("bert_tf", MODELS["pretrainer"], sentence_embedding=EMBEDDING),
     "google": written("google_tf1", MODELS["classifier"]),
-    "hf": by_hand(
+    "hf": with_literal_names(
         ModelSpec(BertClassifier, {"num_classes": 3}),
         CLASSIFIER,
         architectures=["BertForSequenceClassification"],
     ),
-    "pretrained": by_hand(MODELS["pretrainer"], PRETRAINED),
+    "pretrained": with_literal_names(MODELS["pretrainer"], PRETRAINED),
     "sharded": Sample("huggingface", MODELS["encoder without pooler"], sharded),
     "distilbert": written(
         "huggingface",
@@ -162,28 +165,28 @@ SAMPLES = {
     "dense": written(
         "huggingface", DENSE, read_as="sentence_transformers", sentence_embedding=EMBEDDING
     ),
-    "hub shards": of_keras_hub("sharded", MODELS["encoder"], layers=1),
-    "hub masked_lm": of_keras_hub(
+    "hub shards": from_keras_hub("sharded", MODELS["encoder"], layers=1),
+    "hub masked_lm": from_keras_hub(
         "masked_lm", ModelSpec(BertPretrainer, _HUB_MASKED_LM), logits="masked_lm_logits"
     ),
-    "hub": of_keras_hub(
+    "hub": from_keras_hub(
         "classifier", ModelSpec(BertClassifier, {"num_classes": 3, "dropout": 0.3})
     ),
-    "garden": of_model_garden("encoder", MODELS["encoder"]),
-    "garden pretrainer": of_model_garden("pretrainer", MODELS["pretrainer"], **DEFAULT_RATES),
-    "garden old": of_model_garden("old_pretrainer", MODELS["pretrainer"], **DEFAULT_RATES),
-    **{name: of_transformers(name) for name in CLASSES},
-    **{f"tf {form}": of_transformers(name, form) for form, (name, _) in FORMS.items()},
+    "garden": from_model_garden("encoder", MODELS["encoder"]),
+    "garden pretrainer": from_model_garden("pretrainer", MODELS["pretrainer"], **DEFAULT_RATES),
+    "garden old": from_model_garden("old_pretrainer", MODELS["pretrainer"], **DEFAULT_RATES),
+    **{name: from_transformers(name) for name in CLASSES},
+    **{f"tf {form}": from_transformers(name, form) for form, (name, _) in FORMS.items()},
 }
 
 
-def assert_as_recorded(model, sample):
-    """Runs a model on the inputs of ``outputs.npz`` and compares all that it records."""
+def assert_outputs_equal_recorded(model, sample):
+    """Compares the outputs of a model with those recorded in ``outputs.npz``."""
     with np.load(sample.recorded / "outputs.npz") as file:
         arrays = {sample.outputs.get(name, name): file[name] for name in file.files}
     shape = arrays["input_word_ids"].shape
-    every = np.broadcast_to(np.arange(shape[-1], dtype="int32"), shape)
-    inputs = {"masked_lm_positions": every, **arrays}
+    positions = np.broadcast_to(np.arange(shape[-1], dtype="int32"), shape)
+    inputs = {"masked_lm_positions": positions, **arrays}
     outputs = model({name: inputs[name] for name in model.input})
     found = dict(outputs) if isinstance(outputs, dict) else {"logits": outputs}
     encoder = getattr(model, "encoder", model)
@@ -194,6 +197,6 @@ def assert_as_recorded(model, sample):
     for name in compared:
         value, expected = np.array(found[name]), arrays[name]
         if name == "encoder_outputs":
-            expected = expected[1:]  # transformers has the embeddings among them
+            expected = expected[1:]  # transformers includes the embeddings
         expected = expected.reshape(value.shape)
         np.testing.assert_allclose(value, expected, rtol=0, atol=2e-5, err_msg=name)

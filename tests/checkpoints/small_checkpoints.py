@@ -1,4 +1,4 @@
-"""Checkpoints of every model, made of random numbers in memory; and comparisons of weights."""
+"""In-memory checkpoints of every model with random weights, and comparisons of weights."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ from bert_tf.modeling import (
 )
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 
-# Nothing has the value that it would have if it were forgotten.
+# No value equals its default, so that a setting that is not stored is detected.
 CONFIG = BertConfig(
     vocab_size=20,
     hidden_size=8,
@@ -35,7 +35,7 @@ CONFIG = BertConfig(
     initializer_range=0.05,
     layer_norm_eps=1e-5,
 )
-# Where models are built, a block is as the others.
+# One layer suffices for tests that build models.
 SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)
 PIECES = (*SPECIAL_TOKENS, "a", "Cat", "cat", "sat", "##s", "un", "##able", ".", "é", "中")
 CASED, UNCASED = Tokenization(PIECES, False), Tokenization(PIECES, True)
@@ -54,8 +54,8 @@ MODELS = {
     "multiple choice": ModelSpec(BertMultipleChoice, {"dropout": 0.5}),
 }
 
-# What other libraries' formats have no place for.
-OURS_ALONE = {
+# Models that the formats of other libraries cannot store.
+BERT_TF_ONLY = {
     "multiple choice by the mean": ModelSpec(
         BertMultipleChoice, {"dropout": 0.5, "pooling": "mean"}
     ),
@@ -73,7 +73,7 @@ def stored(name, array):
 
 
 def make_checkpoint(spec, config=CONFIG, *, dtype="float32", seed=0, **fields):
-    """A whole checkpoint: kernels of deviation 0.5, gammas about 1, biases about 0."""
+    """Creates a complete checkpoint with a standard deviation of 0.5 and a mean gamma of 1."""
     random = np.random.default_rng(seed)
     tensors = {}
     for name, shape in expected_shapes(config, spec).items():
@@ -83,7 +83,7 @@ def make_checkpoint(spec, config=CONFIG, *, dtype="float32", seed=0, **fields):
 
 
 def write(checkpoint, form, folder, name="m"):
-    """Writes a checkpoint in a format into a folder; gives its path."""
+    """Writes a checkpoint in a format into a folder and returns its path."""
     path = folder / name
     path.mkdir()
     conversion.write(checkpoint, str(path), form)
@@ -91,7 +91,7 @@ def write(checkpoint, form, folder, name="m"):
 
 
 def read_all(checkpoint):
-    """Every tensor, once it is seen to be what the checkpoint said."""
+    """Reads all tensors and checks their declared shapes and dtypes."""
     arrays = {}
     for name, tensor in checkpoint.tensors.items():
         arrays[name] = tensor.read()
@@ -103,12 +103,12 @@ def read_all(checkpoint):
 def assert_bit_equal(arrays, expected):
     assert arrays.keys() == expected.keys()
     for name, array in arrays.items():
-        wanted = expected[name].astype(array.dtype)
-        assert array.shape == wanted.shape and array.tobytes() == wanted.tobytes(), name
+        other = expected[name].astype(array.dtype)
+        assert array.shape == other.shape and array.tobytes() == other.tobytes(), name
 
 
 def fused(arrays):
-    """The weights as a model's variables have them: query, key and value side by side."""
+    """Concatenates query, key and value weights, as in a model's variables."""
     variables = {}
     for name, array in arrays.items():
         if "/attention/query/" in name:
@@ -120,5 +120,5 @@ def fused(arrays):
 
 
 def variables_of(model):
-    """A model's weights by their paths below the model's name."""
+    """Returns a model's weights by path, without the model's name."""
     return {v.path.split("/", 1)[1]: np.array(v.value) for v in model.weights}

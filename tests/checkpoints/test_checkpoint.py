@@ -1,4 +1,4 @@
-"""The JSON that says which model a checkpoint is: written, read, and read from a stranger."""
+"""Fingerprints and JSON descriptions of checkpoints."""
 
 import dataclasses
 
@@ -9,10 +9,10 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, describe, pars
 from bert_tf.modeling import BertClassifier
 from tests.checkpoints import small_checkpoints as small
 
-EVERY = {**small.MODELS, **small.OURS_ALONE}
+EVERY = {**small.MODELS, **small.BERT_TF_ONLY}
 
 
-def test_a_fingerprint_is_of_the_model_its_vocabulary_and_every_weight():
+def test_fingerprint_depends_on_model_vocabulary_and_weights():
     checkpoint = small.make_checkpoint(
         small.MODELS["classifier"], tokenization=small.CASED, labels=("a", "b", "c")
     )
@@ -34,7 +34,7 @@ def test_a_fingerprint_is_of_the_model_its_vocabulary_and_every_weight():
     assert elsewhere.fingerprint() == checkpoint.fingerprint()
 
 
-def test_literal():
+def test_description_equals_literal():
     spec = ModelSpec(BertClassifier, {"num_classes": 2})
     assert describe(Checkpoint("", "", small.CONFIG, spec, labels=("n", "y"))) == {
         "format_version": 1,
@@ -56,7 +56,7 @@ def _tagger(**arguments):
 
 
 @pytest.mark.parametrize(
-    "values, sentence",
+    "values, message",
     [
         ([1], r"^there: expected a model description, got \[1\]\.$"),
         (_values(format_version=2), "format_version: expected 1, the format of this version of "
@@ -82,7 +82,7 @@ def _tagger(**arguments):
         (_values(class_name="BertRegressor", arguments={}, labels=["a"]), "a list of 0 names"),
     ],
 )  # fmt: skip
-def test_refused(values, sentence):
-    with pytest.raises(ValueError, match=sentence) as caught:
+def test_invalid_description_raises_error(values, message):
+    with pytest.raises(ValueError, match=message) as caught:
         parse_description(values, "there")
     assert str(caught.value).startswith("there: ") and len(str(caught.value)) < 300

@@ -1,4 +1,4 @@
-"""Every key of other libraries' files has an answer, by which readers tell and refuse."""
+"""Status of each key in the files of other libraries, and the resulting warnings and errors."""
 
 import json
 
@@ -11,13 +11,13 @@ KEYS = json.loads(LIST.read_text())["keys"]
 
 
 @pytest.mark.parametrize("file", KEYS)
-def test_every_key_that_a_peer_declares_or_reads_has_an_answer(file):
-    answered = {key.split(".")[0] for key in FILES[file]}
-    assert {*KEYS[file]} - answered == set()
+def test_all_keys_of_other_libraries_have_a_status(file):
+    known = {key.split(".")[0] for key in FILES[file]}
+    assert {*KEYS[file]} - known == set()
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_an_answer_has_a_kind_and_a_reason(file):
+def test_all_keys_have_a_valid_status_and_a_reason(file):
     for key, answer in FILES[file].items():
         assert answer.status in (SUPPORTED, NO_EFFECT, WARNED, REJECTED) and answer.reason, key
         assert not answer.neutral_values or answer.status in (WARNED, REJECTED), key
@@ -25,7 +25,7 @@ def test_an_answer_has_a_kind_and_a_reason(file):
 
 
 @pytest.mark.parametrize(
-    "file, values, told",
+    "file, values, expected",
     [
         ("config.json", {"hidden_size": 8, "num_beams": 3, "auto_map": None}, []),
         ("config.json", {"feed_forward_type": "geglu", "rotary": None},
@@ -42,12 +42,12 @@ def test_an_answer_has_a_kind_and_a_reason(file):
          ["c: kwargs=['task']: arguments of encode are not passed to the module."]),
     ],
 )  # fmt: skip
-def test_what_is_told(file, values, told):
-    assert [*messages(file, values, "c")] == told
+def test_warnings(file, values, expected):
+    assert [*messages(file, values, "c")] == expected
 
 
 @pytest.mark.parametrize(
-    "file, values, sentence",
+    "file, values, message",
     [
         ("config.json", {"is_encoder_decoder": True},
          "c: is_encoder_decoder=True: expected False; encoder-decoder models are not supported"),
@@ -57,19 +57,19 @@ def test_what_is_told(file, values, told):
          r"c: pruned_heads=\{'0': \[1\]\}: expected \{\} or \[\]; "),
     ],
 )  # fmt: skip
-def test_what_is_refused(file, values, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_rejected_value_raises_error(file, values, message):
+    with pytest.raises(ValueError, match=message):
         [*messages(file, values, "c")]
     assert [*messages(file, dict.fromkeys(values), "c")] == []
 
 
-@pytest.mark.skipif(not PAGE.exists(), reason="the checkout is missing, whose page this reads")
-def test_the_page_has_the_table():
+@pytest.mark.skipif(not PAGE.exists(), reason="requires docs/ of a checkout")
+def test_page_is_up_to_date():
     assert PAGE.read_text() == page(), "run python -m tests.checkpoints.make_config_keys --page"
 
 
 @pytest.mark.parity
 @pytest.mark.slow
-def test_the_list_is_that_of_the_installed_peers():
+def test_list_of_keys_equals_installed_libraries():
     pytest.importorskip("sentence_transformers")
     assert collect()["keys"] == KEYS

@@ -1,4 +1,4 @@
-"""A checkpoint in another format is the same model, and what is not is found out."""
+"""Conversion keeps the model; changed weights or outputs raise an error."""
 
 import dataclasses
 import json
@@ -15,8 +15,8 @@ from bert_tf.checkpoints.tokenizer_files import OTHER_TABLES
 from bert_tf.io.checkpoint_formats import WRITTEN
 from bert_tf.modeling import BertPretrainer, BertSpanPredictor
 from tests.checkpoints.small_checkpoints import (
+    BERT_TF_ONLY,
     MODELS,
-    OURS_ALONE,
     SMALL,
     UNCASED,
     assert_bit_equal,
@@ -36,7 +36,7 @@ def _source(folder, form="huggingface", spec=MODELS["classifier"], config=SMALL,
 
 
 @pytest.mark.parametrize("form", WRITTEN)
-def test_a_conversion(tmp_path, form):
+def test_conversion_keeps_weights_and_tokenization(tmp_path, form):
     source, target = _source(tmp_path), str(tmp_path / "target")
     done = conversion.convert(source, target, form)
     assert sorted(os.listdir(tmp_path)) == sorted(["source", os.path.basename(target)])
@@ -45,29 +45,29 @@ def test_a_conversion(tmp_path, form):
     assert written.tokenization == open_checkpoint(source).tokenization
     assert written.tokenization.vocabulary == UNCASED.vocabulary
     assert_bit_equal(read_all(written), read_all(done.checkpoint))
-    is_parted = form == "google_tf1"  # by Google's scripts
-    assert (done.left_out, done.differences, len(done.notes)) == ((), {"logits": 0.0}, is_parted)
+    has_note = form == "google_tf1"  # Google's scripts split special tokens
+    assert (done.left_out, done.differences, len(done.notes)) == ((), {"logits": 0.0}, has_note)
 
 
-def test_what_is_known_of_the_task_stays_in_this_librarys_directories(tmp_path):
+def test_task_options_are_only_stored_in_bert_tf_format(tmp_path):
     source = _source(tmp_path, "bert_tf", task={"max_seq_length": 9})
     assert conversion.convert(source, str(tmp_path / "one"), "bert_tf").notes == ()
     _, note = conversion.convert(source, str(tmp_path / "two"), "huggingface").notes
     assert note.startswith("huggingface cannot store the lengths and options in task.json of ")
-    # The length becomes the tokenizer's.
+    # The maximum length is stored in the tokenizer config.
     config = json.loads((tmp_path / "two" / "tokenizer_config.json").read_text())
     assert config["model_max_length"] == 9
 
 
 @pytest.mark.parametrize("form", ["huggingface", "google_tf1"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_the_temperature_is_in_the_head_of_a_conversion(tmp_path, form, dtype):
+def test_temperature_is_folded_into_the_converted_head(tmp_path, form, dtype):
     thresholds = {"temperature": 1.6, "probability": 0.3}
     source = _source(tmp_path, "bert_tf", thresholds=thresholds, dtype=dtype)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         conversion.convert(source, str(tmp_path / "other"), form)
     left = "Hugging Face directories cannot store the thresholds probability=0.3."
-    assert [str(warning.message) for warning in told] == [OTHER_TABLES, left] * (
+    assert [str(warning.message) for warning in caught] == [OTHER_TABLES, left] * (
         form == "huggingface"
     )
     before, after = read_all(open_checkpoint(source)), read_all(open_checkpoint(tmp_path / "other"))
@@ -75,7 +75,7 @@ def test_the_temperature_is_in_the_head_of_a_conversion(tmp_path, form, dtype):
         is_head, digits = name.startswith("classifier/"), 1e-3 if dtype == "float16" else 1e-6
         np.testing.assert_allclose(array, before[name] / (1.6 if is_head else 1), rtol=digits)
     assert "temperature" not in open_checkpoint(tmp_path / "other").thresholds
-    # This library's own keeps it beside weights that stay as they are.
+    # The bert_tf format stores the temperature and leaves the weights unchanged.
     conversion.convert(source, str(tmp_path / "own"), "bert_tf")
     assert_bit_equal(read_all(open_checkpoint(tmp_path / "own")), before)
     assert open_checkpoint(tmp_path / "own").thresholds == thresholds
@@ -98,14 +98,14 @@ NO_POOLER = (
           "Hugging Face directories cannot store the thresholds null=-1.5, other=2.",)),
     ],
 )  # fmt: skip
-def test_what_hugging_face_does_otherwise_is_told(
+def test_hugging_face_limitations_cause_warnings(
     tmp_path, unverified, spec, thresholds, left_out, notes
 ):
     source = _source(tmp_path, "bert_tf", spec, thresholds=thresholds)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         done = conversion.convert(source, str(tmp_path / "huggingface"), "huggingface")
     assert (done.left_out, done.notes) == (left_out, notes)
-    assert tuple(str(warning.message) for warning in told) == notes
+    assert tuple(str(warning.message) for warning in caught) == notes
     card = (tmp_path / "huggingface" / "README.md").read_text()
     assert [line[2:] for line in card.splitlines() if line[2:] in notes] == [*notes]
     done = conversion.convert(source, str(tmp_path / "google_tf1"), "google_tf1")
@@ -113,11 +113,11 @@ def test_what_hugging_face_does_otherwise_is_told(
 
 
 @pytest.mark.parametrize(
-    "spec, config, form, sentence",
+    "spec, config, form, message",
     [
-        (OURS_ALONE["feature tagger"], SMALL, "google_tf1",
+        (BERT_TF_ONLY["feature tagger"], SMALL, "google_tf1",
          "^--format=google_tf1: cannot store the BertFeatureTagger in .* Use --format=bert_tf"),
-        (OURS_ALONE["multiple choice by the mean"], SMALL, "huggingface",
+        (BERT_TF_ONLY["multiple choice by the mean"], SMALL, "huggingface",
          "^--format=huggingface: cannot store the BertMultipleChoice with mean pooling in "),
         (CAUSAL_LM, CAUSAL, "google_tf1",
          "^--format=google_tf1: cannot store the causal BertPretrainer in "),
@@ -129,16 +129,16 @@ def test_what_hugging_face_does_otherwise_is_told(
          "the first in transformers"),
     ],
 )  # fmt: skip
-def test_what_other_libraries_have_no_place_for(tmp_path, spec, config, form, sentence):
+def test_unsupported_target_format_raises_error(tmp_path, spec, config, form, message):
     source = _source(tmp_path, "bert_tf", spec, config=config)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         conversion.convert(source, str(tmp_path / "target"), form)
     assert os.listdir(tmp_path) == ["source"]
-    # Nor does a card promise it.
+    # The model card does not suggest the format either.
     assert "transformers" not in model_card.use(open_checkpoint(source)) or form == "google_tf1"
 
 
-def test_a_causal_model_is_converted_and_described_as_one(tmp_path):
+def test_causal_model_is_converted_to_a_decoder(tmp_path):
     source = _source(tmp_path, "bert_tf", CAUSAL_LM, config=CAUSAL)
     target = str(tmp_path / "huggingface" / "target")
     done = conversion.convert(source, target, "huggingface")
@@ -150,20 +150,20 @@ def test_a_causal_model_is_converted_and_described_as_one(tmp_path):
     assert "text-generation" in (tmp_path / "huggingface/target/README.md").read_text()
 
 
-# === Nothing is overwritten ===
+# === Existing targets ===
 
-THERE = r"already exists and is not overwritten\. Use another path\.$"
+EXISTS = r"already exists and is not overwritten\. Use another path\.$"
 
 
-def test_a_target_that_is_there(tmp_path):
+def test_existing_target_is_not_overwritten(tmp_path):
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "mine").touch()
-    with pytest.raises(ValueError, match=THERE):
+    with pytest.raises(ValueError, match=EXISTS):
         conversion.convert("no matter", str(tmp_path / "target"), "bert_tf")
     assert os.listdir(tmp_path / "target") == ["mine"]
 
 
-# === Nothing is left behind ===
+# === Failed conversions leave no files ===
 
 
 def _changed(checkpoint, name, change):
@@ -174,40 +174,40 @@ def _changed(checkpoint, name, change):
 
 
 @pytest.mark.parametrize("form", WRITTEN)
-def test_a_writer_that_changes_a_weight(tmp_path, monkeypatch, form):
+def test_weights_changed_by_the_writer_raise_error(tmp_path, monkeypatch, form):
     source, write = _source(tmp_path), conversion.write
     name = "layer_0/attention/key/kernel"
 
-    def careless(checkpoint, path, form):
+    def write_changed(checkpoint, path, form):
         return write(_changed(checkpoint, name, lambda array: array.fill(0.01)), path, form)
 
-    monkeypatch.setattr(conversion, "write", careless)
+    monkeypatch.setattr(conversion, "write", write_changed)
     with pytest.raises(ValueError, match=rf"source changed weights: {name}\.$"):
         conversion.convert(source, str(tmp_path / "target"), form)
     assert os.listdir(tmp_path) == ["source"]
 
 
 @pytest.mark.parametrize(
-    "changed, sentence",
+    "changed, message",
     [
         ({"classifier/bias": None, "layer_1/output/kernel": None},
          "source: missing weights of a BertClassifier: layer_1/output/kernel, classifier/bias"),
         ({"classifier/bias": np.zeros(4, "f")}, r"classifier\.bias: expected \(3,\), got \(4,\)"),
     ],
 )  # fmt: skip
-def test_a_weight_is_missing_or_of_another_shape(tmp_path, changed, sentence):
+def test_missing_weight_or_wrong_shape_raises_error(tmp_path, changed, message):
     checkpoint = make_checkpoint(MODELS["classifier"])
     for name, array in changed.items():
         checkpoint.tensors.pop(name)
         if array is not None:
             checkpoint.tensors[name] = stored(name, array)
     source = write(checkpoint, "huggingface", tmp_path, "source")
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         conversion.convert(source, str(tmp_path / "target"), "bert_tf")
     assert os.listdir(tmp_path) == ["source"]
 
 
-# === The comparison ===
+# === Comparison of outputs ===
 
 
 def _without(checkpoint, spec, *names):
@@ -220,19 +220,19 @@ def _configured(checkpoint):
     return dataclasses.replace(checkpoint, config=config)
 
 
-OTHERWISE = r"^The conversion .* changed outputs: \w+ by \d.* \(expected at most 1e-05\)"
+CHANGED_OUTPUTS = r"^The conversion .* changed outputs: \w+ by \d.* \(expected at most 1e-05\)"
 
 
 @pytest.mark.parametrize(
-    "after, sentence",
+    "after, message",
     [
-        (lambda whole: _without(whole, MODELS["masked lm"], "pooler/", "next_sentence/"),
+        (lambda checkpoint: _without(checkpoint, MODELS["masked lm"], "pooler/", "next_sentence/"),
          r"changed outputs: next_sentence_logits by inf \(expected at most 1e-05\)"),
-        (_configured, OTHERWISE),
+        (_configured, CHANGED_OUTPUTS),
     ],
     ids=["other outputs", "epsilon"],
 )  # fmt: skip
-def test_another_model_is_told(after, sentence):
-    whole = make_checkpoint(MODELS["pretrainer"], SMALL)
-    with pytest.raises(ValueError, match=sentence):
-        conversion.compare(whole, after(whole))
+def test_changed_outputs_raise_error(after, message):
+    checkpoint = make_checkpoint(MODELS["pretrainer"], SMALL)
+    with pytest.raises(ValueError, match=message):
+        conversion.compare(checkpoint, after(checkpoint))

@@ -1,4 +1,4 @@
-"""google-research/bert's checkpoints: the released names, and a real file's numbers."""
+"""Checkpoints of google-research/bert: released names and the outputs of a real file."""
 
 import json
 
@@ -13,7 +13,7 @@ from bert_tf.modeling import BertClassifier, BertPretrainer, BertSpanPredictor
 from tests.checkpoints.small_checkpoints import MODELS, PIECES, make_checkpoint
 from tests.modeling import numpy_bert
 
-# === A real file ===
+# === Real checkpoint ===
 
 
 @pytest.fixture
@@ -21,23 +21,23 @@ def toy(data_dir):
     return data_dir / "checkpoints" / "toy_tf1"
 
 
-def test_the_toy_is_read(toy):
+def test_toy_checkpoint_is_read(toy):
     checkpoint = google.read_checkpoint(str(toy))
     assert checkpoint.model == ModelSpec(BertPretrainer, {"mlm": True, "nsp": True, "pooler": True})
     reader = tf.train.load_checkpoint(str(toy / "bert_model.ckpt"))
-    there = {tensor.name for tensor in checkpoint.tensors.values()}
+    names = {tensor.name for tensor in checkpoint.tensors.values()}
     slots = {name for name in checkpoint.unused if "adam" in name}
     assert len(slots) >= 90 and {*checkpoint.unused} == slots | {"global_step"}
-    assert there | {*checkpoint.unused} == reader.get_variable_to_shape_map().keys()
+    assert names | {*checkpoint.unused} == reader.get_variable_to_shape_map().keys()
     assert checkpoint.tokenization.vocabulary[-1] == "boy"
 
 
 def _variables(reader):
-    """The tensors under the names of the NumPy twin, query, key and value side by side."""
+    """Returns the tensors under the names of numpy_bert, with fused query, key and value."""
     weights = {}
     for name in reader.get_variable_to_shape_map():
         value = np.float64(reader.get_tensor(name))
-        for there, here in (
+        for old, new in (
             ("bert/encoder/", "bert/"),
             ("bert/", "bert_encoder/"),
             ("predictions/transform/", "predictions/"),
@@ -48,17 +48,17 @@ def _variables(reader):
             ("intermediate/dense", "intermediate"),
             ("output/dense", "output"),
         ):
-            name = name.replace(there, here)
+            name = name.replace(old, new)
         weights[name] = value
     for layer in range(2):
-        place = f"bert_encoder/layer_{layer}/attention/"
+        prefix = f"bert_encoder/layer_{layer}/attention/"
         for leaf in ("kernel", "bias"):
-            parts = [weights[f"{place}{part}/{leaf}"] for part in ("query", "key", "value")]
-            weights[f"{place}query_key_value/{leaf}"] = np.concatenate(parts, -1)
+            parts = [weights[f"{prefix}{part}/{leaf}"] for part in ("query", "key", "value")]
+            weights[f"{prefix}query_key_value/{leaf}"] = np.concatenate(parts, -1)
     return weights
 
 
-def test_the_toys_outputs_are_those_of_plain_loops(toy):
+def test_toy_outputs_equal_numpy_implementation(toy):
     reader = tf.train.load_checkpoint(str(toy / "bert_model.ckpt"))
     weights = _variables(reader)
     model = load(str(toy))
@@ -81,13 +81,13 @@ def test_the_toys_outputs_are_those_of_plain_loops(toy):
     np.testing.assert_allclose(outputs["next_sentence_logits"][0], follows, atol=1e-5)
 
 
-def test_a_released_index(data_dir):
+def test_all_names_of_a_released_checkpoint_are_used(data_dir):
     folder = data_dir / "checkpoints" / "chinese_L-12_H-768_A-12_names_only"
     checkpoint = google.read_checkpoint(str(folder))
     assert checkpoint.unused == () and len(checkpoint.tensors) == 206
 
 
-# === Which model, which casing ===
+# === Model and casing ===
 
 
 def _write(folder, spec):
@@ -95,7 +95,7 @@ def _write(folder, spec):
     google.write(make_checkpoint(spec), str(folder))
     path = folder / "bert_config.json"
     values = json.loads(path.read_text())
-    del values["bert_tf"]  # as Google's scripts leave it
+    del values["bert_tf"]  # Google's scripts do not write it
     path.write_text(json.dumps(values))
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
     return str(folder)
@@ -111,7 +111,7 @@ def _write(folder, spec):
     ],
     ids=str,
 )
-def test_the_names_say_which_script_saved_it(tmp_path, spec):
+def test_model_is_inferred_from_tensor_names(tmp_path, spec):
     checkpoint = google.read_checkpoint(_write(tmp_path / "m", spec))
     assert (checkpoint.model, checkpoint.unused) == (spec, ())
     if spec.model_class is BertSpanPredictor:
@@ -128,7 +128,7 @@ def test_the_names_say_which_script_saved_it(tmp_path, spec):
         ("wwm_Uncased_L-24", True),
     ],
 )
-def test_the_directorys_name_says_the_casing(tmp_path, folder, lower):
+def test_casing_is_inferred_from_directory_name(tmp_path, folder, lower):
     path = _write(tmp_path / folder, MODELS["encoder"])
     for named in (path, f"{path}/bert_model.ckpt"):
         checkpoint = google.read_checkpoint(named)

@@ -1,4 +1,4 @@
-"""``hf://``: a cache laid out by hand, and a server in the place of the hub."""
+"""``hf://`` checkpoints, with a cache directory and a local HTTP server as the hub."""
 
 import http.server
 import json
@@ -27,16 +27,16 @@ from tests.checkpoints.small_checkpoints import (
     variables_of,
 )
 
-COMMIT, OLDER = "0123456789abcdef" * 2 + "01234567", "f" * 40
+COMMIT, OLD_COMMIT = "0123456789abcdef" * 2 + "01234567", "f" * 40
 NAME = "someone/a-bert_1.5"
-TELLING = {"modules.json", "adapter_config.json", "config_setfit.json", "model_head.pkl"}
+PROBED_FILES = {"modules.json", "adapter_config.json", "config_setfit.json", "model_head.pkl"}
 
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache, and no hub."""
+    """Sets an empty cache and an unreachable hub."""
     constants = pytest.importorskip("huggingface_hub.constants")
-    # The package reads the environment once, when it is loaded.
+    # The package reads the environment only when it is imported.
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     set_endpoint(monkeypatch, "http://127.0.0.1:9")
     return tmp_path / "hub"
@@ -52,19 +52,19 @@ def set_endpoint(monkeypatch, endpoint):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A model's files, as ``save_pretrained`` leaves them."""
+    """Writes a model directory as ``save_pretrained`` does."""
     path = tmp_path_factory.mktemp("model")
     hugging_face.write(make_checkpoint(MODELS["encoder"], SMALL, tokenization=UNCASED), str(path))
     return path
 
 
-def assert_its_weights(model):
+def assert_has_model_weights(model):
     expected = make_checkpoint(MODELS["encoder"], SMALL)
     assert_bit_equal(variables_of(model), fused(read_all(expected)))
 
 
-def to_source_layout(cache, source, commit=COMMIT, revision="main", name=NAME):
-    """A snapshot as huggingface_hub has it: links to files that go by their hashes."""
+def add_to_cache(cache, source, commit=COMMIT, revision="main", name=NAME):
+    """Copies files into the cache layout of huggingface_hub: links to blobs."""
     folder = cache / f"models--{name.replace('/', '--')}"
     snapshot = folder / "snapshots" / commit
     for path in source.rglob("*"):
@@ -81,15 +81,15 @@ def to_source_layout(cache, source, commit=COMMIT, revision="main", name=NAME):
     return snapshot
 
 
-def without_the_package(monkeypatch):
+def hide_huggingface_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
 
 
-# === The cache ===
+# === Cache ===
 
 
-def test_without_the_package(monkeypatch):
-    without_the_package(monkeypatch)
+def test_missing_package_raises_error(monkeypatch):
+    hide_huggingface_hub(monkeypatch)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ValueError) as error:
         open_checkpoint(f"hf://{NAME}")
@@ -100,18 +100,18 @@ def test_without_the_package(monkeypatch):
     )
 
 
-def test_transformers_names_find_it_without_a_scheme_or_an_owner(cache, model):
-    to_source_layout(cache, model, name="google-bert/bert-base-uncased")
+def test_transformers_names_resolve_without_scheme_or_owner(cache, model):
+    add_to_cache(cache, model, name="google-bert/bert-base-uncased")
     found = successor.TFAutoModel.from_pretrained("bert-base-uncased", from_pt=True)
-    assert_its_weights(found.native)
+    assert_has_model_weights(found.native)
     tokenizer = successor.AutoTokenizer.from_pretrained("google-bert/bert-base-uncased")
     assert tokenizer.tokenize("A cat, un") == ["a", "cat", "[UNK]", "un"]
 
 
-def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model):
-    to_source_layout(cache, model)
-    older = to_source_layout(cache, model, OLDER, "refs/pr/1")
-    for revision in ("refs/pr/1", OLDER):
+def test_revision_is_branch_or_commit(cache, model):
+    add_to_cache(cache, model)
+    older = add_to_cache(cache, model, OLD_COMMIT, "refs/pr/1")
+    for revision in ("refs/pr/1", OLD_COMMIT):
         assert open_checkpoint(f"hf://{NAME}@{revision}").path == str(older)
     assert open_checkpoint(f"hf://{NAME}@{COMMIT}/").path.endswith(COMMIT)
     message = (
@@ -122,22 +122,20 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model):
         open_checkpoint(f"hf://{NAME}@v2")
 
 
-def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path, unverified):
-    to_source_layout(cache, model)
-    assert_its_weights(bert_tf.load(f"hf://{NAME}"))
+def test_all_functions_accept_hub_names(cache, model, tmp_path, unverified):
+    add_to_cache(cache, model)
+    assert_has_model_weights(bert_tf.load(f"hf://{NAME}"))
     assert bert_tf.BertClassifier.from_checkpoint(f"hf://{NAME}", num_classes=2).preprocessor
     conversion.convert(f"hf://{NAME}", str(tmp_path / "out"), "bert_tf")
     assert open_checkpoint(tmp_path / "out").tokenization.vocabulary == UNCASED.vocabulary
     assert resolve(input=["a"], model=f"hf://{NAME}", output="b").model
 
 
-def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
-    cache, model, tmp_path
-):
+def test_cached_weights_without_vocabulary_load_offline(cache, model, tmp_path):
     partial = shutil.copytree(model, tmp_path / "partial")
     (partial / "vocab.txt").unlink()
     (partial / "tokenizer.json").unlink()
-    to_source_layout(cache, partial)
+    add_to_cache(cache, partial)
     checkpoint = open_checkpoint(f"hf://{NAME}")
     assert checkpoint.tokenization is None
     (cache / f"models--{NAME.replace('/', '--')}/snapshots/{COMMIT}/model.safetensors").unlink()
@@ -156,29 +154,29 @@ def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
         *("hf://a--b/c", "hf://a/b\n", "hf://a/b@\x1b[2J"),
     ],
 )
-def test_a_name_that_is_none_is_refused(name, monkeypatch):
-    monkeypatch.setattr(hub, "_fetch", lambda *_: pytest.fail("asked the hub"))
-    sentence = (
+def test_invalid_name_raises_error(name, monkeypatch):
+    monkeypatch.setattr(hub, "_fetch", lambda *_: pytest.fail("called the hub"))
+    message = (
         "expected hf://OWNER/NAME or hf://OWNER/NAME@REVISION, such as "
         "hf://google-bert/bert-base-uncased"
     )
-    with pytest.raises(ValueError, match=sentence) as error:
+    with pytest.raises(ValueError, match=message) as error:
         open_checkpoint(name)
     assert "\x1b" not in str(error.value) and "\n" not in str(error.value)
 
 
-# === The hub ===
+# === Hub ===
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """The answers of the hub that huggingface_hub needs to download a model."""
+    """Responses that huggingface_hub requires to download a model."""
 
     def do_HEAD(self):
         self.do_GET()
 
     def do_GET(self):
         path = self.path.split("?")[0]
-        self.server.asked.append(path)
+        self.server.requests.append(path)
         path = path.replace("%2F", "/")
         api, revision = path.split("/revision/") if "/revision/" in path else (path, "")
         found = [file for file in self.server.root.rglob("*") if file.is_file()]
@@ -221,20 +219,20 @@ class Hub(http.server.BaseHTTPRequestHandler):
 def server(tmp_path, model, cache, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as served:
         served.root = shutil.copytree(model, tmp_path / "served")
-        served.asked = []
+        served.requests = []
         threading.Thread(target=served.serve_forever, daemon=True).start()
         set_endpoint(monkeypatch, f"http://127.0.0.1:{served.server_address[1]}")
         yield served
         served.shutdown()
 
 
-def fetched(server):
-    """What was downloaded."""
-    return {path.split("/", 5)[5] for path in server.asked if "/resolve/" in path}
+def downloaded(server):
+    """Returns the downloaded files."""
+    return {path.split("/", 5)[5] for path in server.requests if "/resolve/" in path}
 
 
 @pytest.mark.parity
-def test_what_the_cache_lacks_is_fetched_once(server, cache):
+def test_missing_files_are_downloaded_once(server, cache):
     for name in ("README.md", "pytorch_model.bin", "tf_model.h5", "run.py", "onnx/config.json"):
         (server.root / name).parent.mkdir(exist_ok=True)
         (server.root / name).write_bytes(b"{}")
@@ -242,18 +240,18 @@ def test_what_the_cache_lacks_is_fetched_once(server, cache):
     assert checkpoint.path == f"{cache}/models--{NAME.replace('/', '--')}/snapshots/{COMMIT}"
     assert checkpoint.tokenization.vocabulary == UNCASED.vocabulary
     texts = {"config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"}
-    # Of the others the cache learns that there are none.
-    assert fetched(server) == {*texts, "model.safetensors", *TELLING}
+    # Requests for the probed files record in the cache that they do not exist.
+    assert downloaded(server) == {*texts, "model.safetensors", *PROBED_FILES}
     expected = make_checkpoint(MODELS["encoder"], SMALL).tensors
     for key, tensor in checkpoint.tensors.items():
         np.testing.assert_array_equal(tensor.read(), expected[key].read())
-    server.asked.clear()
+    server.requests.clear()
     assert open_checkpoint(f"hf://{NAME}").path == checkpoint.path
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parity
-def test_tf_model_h5_where_there_are_no_safetensors(server):
+def test_tf_model_h5_is_downloaded_without_safetensors(server):
     (server.root / "model.safetensors").unlink()
     recorded = os.path.join(os.path.dirname(__file__), "data", "tf_model", "model")
     for name in ("tf_model.h5", "config.json", "vocab.txt"):
@@ -261,12 +259,12 @@ def test_tf_model_h5_where_there_are_no_safetensors(server):
     (server.root / "tokenizer.json").unlink()
     (server.root / "pytorch_model.bin").write_bytes(b"")
     assert open_checkpoint(f"hf://{NAME}").config.vocab_size == 13
-    assert "tf_model.h5" in fetched(server) and "pytorch_model.bin" not in fetched(server)
+    assert "tf_model.h5" in downloaded(server) and "pytorch_model.bin" not in downloaded(server)
 
 
 @pytest.mark.parity
-def test_the_small_files_are_fetched_and_no_code(server):
-    """What changes what a model computes is known, of the hub and later of the cache."""
+def test_small_files_are_downloaded_but_no_code(server):
+    """The adapter is detected on the hub and then in the cache."""
     (server.root / "adapter_config.json").write_text("{}")
     for name in ("modeling_own.py", "head.pkl", "a.bin", "b/c/d.json"):
         (server.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -278,65 +276,65 @@ def test_the_small_files_are_fetched_and_no_code(server):
         message = r"adapter_config\.json is an adapter\. Merge it with peft:"
         with pytest.raises(ValueError, match=message):
             open_checkpoint(f"hf://{NAME}")
-    names = fetched(server)
+    names = downloaded(server)
     assert not names & {"modeling_own.py", "head.pkl", "a.bin", "b/c/d.json", "trainer_state.json"}
     assert "adapter_config.json" in names and 40 < sum("further" in name for name in names) < 50
 
 
 @pytest.mark.parity
-def test_a_classifiers_pickle_is_known_and_not_fetched(server):
+def test_classifier_pickle_is_reported_but_not_downloaded(server):
     add_modules(server.root)
     (server.root / "model_head.pkl").write_bytes(b"")
     note = open_checkpoint(f"hf://{NAME}").unread_head_note
     assert "the setfit classifier in model_head.pkl is not read" in note
-    assert "model_head.pkl" not in fetched(server)
+    assert "model_head.pkl" not in downloaded(server)
 
 
 @pytest.mark.parity
-def test_the_weights_that_the_config_names(server):
+def test_weights_file_of_config_is_downloaded(server):
     config = json.loads((server.root / "config.json").read_text())
     named = {**config, "transformers_weights": "other.safetensors"}
     (server.root / "config.json").write_text(json.dumps(named))
     (server.root / "model.safetensors").rename(server.root / "other.safetensors")
     assert open_checkpoint(f"hf://{NAME}").tensors
-    assert "other.safetensors" in fetched(server)
+    assert "other.safetensors" in downloaded(server)
 
 
 @pytest.mark.parity
-def test_shards_of_the_tensorflow_classes(server):
+def test_tensorflow_shards_are_downloaded(server):
     shutil.rmtree(server.root)
     shutil.copytree(DATA / "tf_model/shards", server.root)
     assert open_checkpoint(f"hf://{NAME}").config.vocab_size == 13
-    assert "tf_model-00002-of-00002.h5" in fetched(server)
+    assert "tf_model-00002-of-00002.h5" in downloaded(server)
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("model.onnx", r"or tf_model\.h5: its model\.onnx is an ONNX model\."),
         ("model.weights.h5", r"has config\.json and model\.weights\.h5 \(KerasHub\), .* Run hf "
          rf"download {NAME} --local-"),
     ],
 )  # fmt: skip
-def test_what_the_hub_has_instead_is_named(server, name, sentence):
+def test_unsupported_weights_raise_error(server, name, message):
     (server.root / "model.safetensors").rename(server.root / name)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(f"hf://{NAME}")
 
 
 @pytest.mark.parity
-def test_a_pickle_is_fetched_only_when_it_is_asked_for(server, monkeypatch):
+def test_pickle_is_downloaded_only_with_allow_pickle(server, monkeypatch):
     os.rename(server.root / "model.safetensors", server.root / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"or tf_model\.h5\. Use a .* --allow_pickle"):
         open_checkpoint(f"hf://{NAME}")
-    assert "pytorch_model.bin" not in fetched(server)
+    assert "pytorch_model.bin" not in downloaded(server)
     monkeypatch.setattr(
         "bert_tf.checkpoints.tensor_files.open_pickle",
-        lambda path, allow_pickle: tensor_files.open_safetensors(path),  # which it is
+        lambda path, allow_pickle: tensor_files.open_safetensors(path),  # the actual format
     )
     assert open_checkpoint(f"hf://{NAME}", allow_pickle=True).tensors
-    assert "pytorch_model.bin" in fetched(server)
+    assert "pytorch_model.bin" in downloaded(server)
 
 
 def add_modules(root):
@@ -353,27 +351,27 @@ def add_modules(root):
 
 
 @pytest.mark.parity
-def test_the_hub_is_asked_once_for_what_another_program_left_in_it(server, cache, model):
-    """As ``AutoModel.from_pretrained`` leaves a model of sentence-transformers."""
-    snapshot = to_source_layout(cache, model)
+def test_hub_is_queried_once_for_files_missing_in_the_cache(server, cache, model):
+    """``AutoModel.from_pretrained`` caches only some files of a sentence-transformers model."""
+    snapshot = add_to_cache(cache, model)
     assert open_checkpoint(f"hf://{NAME}").sentence_embedding is None
-    # The hub has been asked, and has no modules: nothing is asked again.
-    assert fetched(server) <= {*TELLING, *(path.name for path in model.iterdir())}
-    server.asked.clear()
+    # The hub has no modules, so later calls send no requests.
+    assert downloaded(server) <= {*PROBED_FILES, *(path.name for path in model.iterdir())}
+    server.requests.clear()
     assert open_checkpoint(f"hf://{NAME}").path == str(snapshot)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parity
-def test_modules_that_another_program_left_in_the_hub_are_fetched(server, cache, model):
-    to_source_layout(cache, model)
+def test_modules_missing_in_the_cache_are_downloaded(server, cache, model):
+    add_to_cache(cache, model)
     add_modules(server.root)
     assert open_checkpoint(f"hf://{NAME}").sentence_embedding.pooling == "cls"
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize(
-    ("name", "network", "why"),
+    ("name", "network", "reason"),
     [
         ("nobody/nothing", "up",
          r"the model does not exist, or is restricted \(run hf auth login\)"),
@@ -382,17 +380,17 @@ def test_modules_that_another_program_left_in_the_hub_are_fetched(server, cache,
         (NAME, "unwanted", r"HF_HUB_OFFLINE is set\. Try again"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_fetched(server, cache, monkeypatch, name, network, why):
-    where = f"http://127.0.0.1:{server.server_address[1]}"
+def test_failed_download_raises_error(server, cache, monkeypatch, name, network, reason):
+    endpoint = f"http://127.0.0.1:{server.server_address[1]}"
     if network == "down":
-        where = "http://127.0.0.1:9"
-        set_endpoint(monkeypatch, where)
+        endpoint = "http://127.0.0.1:9"
+        set_endpoint(monkeypatch, endpoint)
     if network == "unwanted":
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    sentence = rf"^hf://{name} is not in {cache} and cannot be downloaded: {why}"
-    with pytest.raises(ValueError, match=sentence) as error:
+    message = rf"^hf://{name} is not in {cache} and cannot be downloaded: {reason}"
+    with pytest.raises(ValueError, match=message) as error:
         open_checkpoint(f"hf://{name}")
     assert str(error.value).endswith(
         ". Try again, or download config.json, model.safetensors, vocab.txt and tokenizer*.json "
-        f"from {where}/{name.split('@')[0]} into a directory and pass the directory."
+        f"from {endpoint}/{name.split('@')[0]} into a directory and pass the directory."
     )

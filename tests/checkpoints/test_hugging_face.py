@@ -1,4 +1,4 @@
-"""Hugging Face directories: the published names, keys and classes, both ways."""
+"""Reading and writing Hugging Face directories: tensor names, config keys and classes."""
 
 import dataclasses
 import functools
@@ -63,28 +63,28 @@ CHOICES = {"architectures": ["BertForMultipleChoice"]}
 
 @pytest.fixture
 def directory(tmp_path):
-    """Writes a directory, and gives its path."""
+    """Returns a function that writes a directory and returns its path."""
     return lambda tensors, **changes: write_directory(tmp_path / "hf", tensors, **changes)
 
 
 # === Reading ===
 
 
-def _old(name):
+def _old_names(name):
     return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta")
 
 
 WRAPPED = ("module.", "_orig_mod.", "model.", "module._orig_mod.model.")
 RENAMED = {
     "without a prefix": lambda name: name.removeprefix("bert."),
-    "old": _old,
+    "old": _old_names,
     **{before: functools.partial("{}{}".format, before) for before in WRAPPED},
     "a compiled part": lambda name: name.replace("encoder.", "encoder._orig_mod."),
 }
 
 
 @pytest.mark.parametrize("names", RENAMED)
-def test_other_names_of_the_same_tensors(directory, names):
+def test_alternative_tensor_names_are_read(directory, names):
     tensors = with_prefix(random_tensors(PRETRAINING))
     expected = read_all(hugging_face.read_checkpoint(directory(tensors)))
     renamed = {RENAMED[names](name): array for name, array in tensors.items()}
@@ -92,12 +92,12 @@ def test_other_names_of_the_same_tensors(directory, names):
     renamed[RENAMED[names]("bert.embeddings.position_ids")] = np.arange(12)[None]
     checkpoint = hugging_face.read_checkpoint(directory(renamed))
     assert_bit_equal(read_all(checkpoint), expected)
-    assert checkpoint.unused == ()  # the positions are no weight
+    assert checkpoint.unused == ()  # position_ids is not a weight
     notes = [f"removed from names such as '{names}"] if names in WRAPPED else []
     assert all(note in checkpoint.notes[0] for note in notes)
 
 
-def test_copies_of_the_tied_matrix_and_bias(directory):
+def test_copies_of_tied_weights_are_ignored(directory):
     tensors = random_tensors(PRETRAINING)
     copies = {
         "cls.predictions.decoder.weight": tensors["embeddings.word_embeddings.weight"],
@@ -112,8 +112,7 @@ def test_copies_of_the_tied_matrix_and_bias(directory):
     assert_bit_equal(read_all(checkpoint), expected)
 
 
-def test_the_config_names_the_file_of_the_weights(directory):
-    """As ``transformers_weights`` does in transformers 5."""
+def test_transformers_weights_sets_the_weights_file(directory):
     path = directory(random_tensors(ENCODER), transformers_weights="other.safetensors")
     other = pathlib.Path(path, "other.safetensors")
     with pytest.raises(
@@ -122,7 +121,7 @@ def test_the_config_names_the_file_of_the_weights(directory):
         hugging_face.read_checkpoint(path)
     write_weights(other, random_tensors(ENCODER, seed=1))
     expected = random_tensors(ENCODER, seed=1)["embeddings.word_embeddings.weight"]
-    for _ in range(2):  # with model.safetensors beside it, and without
+    for _ in range(2):  # with and without model.safetensors
         checkpoint = open_checkpoint(path)
         np.testing.assert_array_equal(
             checkpoint.tensors["embeddings/word_embeddings"].read(), expected
@@ -131,14 +130,14 @@ def test_the_config_names_the_file_of_the_weights(directory):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("is_alone", [False, True])
-def test_the_call_that_merges_an_adapter(tmp_path, is_alone):
-    """What the sentence says makes a directory whose states are transformers' of both."""
+@pytest.mark.parametrize("is_separate", [False, True])
+def test_proposed_call_merges_adapter(tmp_path, is_separate):
+    """The call in the error message merges the adapter, so the outputs equal those of peft."""
     peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 20}
     config = transformers.BertConfig(**sizes, intermediate_size=8, initializer_range=0.5)
-    base, adapter = tmp_path / "base", tmp_path / "adapter" if is_alone else tmp_path / "base"
+    base, adapter = tmp_path / "base", tmp_path / "adapter" if is_separate else tmp_path / "base"
     transformers.BertModel(config).save_pretrained(base)
     adapted = peft.get_peft_model(
         transformers.BertModel.from_pretrained(base),
@@ -147,7 +146,7 @@ def test_the_call_that_merges_an_adapter(tmp_path, is_alone):
     adapted.save_pretrained(adapter)
     with pytest.raises(ValueError, match=r"an adapter\. Merge it with peft") as caught:
         open_checkpoint(adapter)
-    for file in [] if is_alone else [*adapter.glob("adapter_*")]:
+    for file in [] if is_separate else [*adapter.glob("adapter_*")]:
         (tmp_path / "adapter").mkdir(exist_ok=True)
         file.rename(tmp_path / "adapter" / file.name)
     call = re.search(r"PeftModel\..*?save_pretrained\(NEW\)", str(caught.value))[0]
@@ -159,22 +158,22 @@ def test_the_call_that_merges_an_adapter(tmp_path, is_alone):
         expected = adapted(torch.tensor(ids)).last_hidden_state.numpy()
         plain = transformers.BertModel.from_pretrained(new).eval()(torch.tensor(ids))
     np.testing.assert_allclose(plain.last_hidden_state.numpy(), expected, atol=1e-5)
-    mine = bert_tf.load(new)
+    ours = bert_tf.load(new)
     inputs = {"input_word_ids": ids, "input_mask": np.ones_like(ids), "input_type_ids": 0 * ids}
-    np.testing.assert_allclose(np.array(mine(inputs)["sequence_output"]), expected, atol=1e-5)
+    np.testing.assert_allclose(np.array(ours(inputs)["sequence_output"]), expected, atol=1e-5)
 
 
 # === Writing ===
 
 
-def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
+def test_unsupported_masked_lm_head_raises_error(tmp_path):
     arguments = {"mlm": True, "nsp": False, "mlm_activation": "relu", "mlm_layer_norm_eps": 1e-5}
     checkpoint = make_checkpoint(ModelSpec(BertPretrainer, arguments))
-    sentence = (
+    message = (
         "^--format=huggingface: cannot store the masked-LM head in .* with mlm_activation=relu and "
         "mlm_layer_norm_eps=1e-05"
     )
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         hugging_face.write(checkpoint, str(tmp_path))
 
 
@@ -182,7 +181,7 @@ def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
     "shapes, values, model_class, arguments",
     [
         (WITH_POOLER | MASKED_LM, {}, BertPretrainer, {"mlm": True, "nsp": False, "pooler": True}),
-        # The pooler is missing, and the loader says so.
+        # The pooler is missing, which the loader reports.
         (ENCODER | NEXT_SENTENCE, {}, BertPretrainer, {"mlm": False, "nsp": True, "pooler": True}),
         (WITH_POOLER | classifier(3), SEQUENCES | {"classifier_dropout": 0.25}, BertClassifier,
          {"num_classes": 3, "dropout": 0.25}),
@@ -196,29 +195,29 @@ def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
         (WITH_POOLER | classifier(1), CHOICES, BertMultipleChoice, {}),
     ],
 )  # fmt: skip
-def test_the_model(shapes, values, model_class, arguments):
+def test_model_is_inferred_from_tensors_and_config(shapes, values, model_class, arguments):
     expected = ModelSpec(model_class, arguments)
     assert model_spec(values, shapes, "config.json") == (expected, ())
 
 
 @pytest.mark.parametrize("named", [None, ["Unheard"], "BertForTokenClassification", [["x"]]])
 @pytest.mark.parametrize(
-    "shapes, expected, taken",
+    "shapes, expected, assumed",
     [(WITH_POOLER, "BertClassifier", "Sequence"), (ENCODER, "BertTokenClassifier", "Token")],
 )
-def test_a_classifier_of_an_unknown_architecture(named, shapes, expected, taken):
+def test_unknown_architecture_of_classifier_adds_note(named, shapes, expected, assumed):
     values = {"architectures": named}
     spec, (note,) = model_spec(values, {**shapes, **classifier(2)}, "config.json")
     assert spec.class_name == expected and spec.arguments["num_classes"] == 2
     assert note.startswith("config.json: architectures: ")
-    assert note.endswith(f" is not known; BertFor{taken}Classification is assumed.")
+    assert note.endswith(f" is not known; BertFor{assumed}Classification is assumed.")
 
 
 TWO = ModelSpec(BertClassifier, {"num_classes": 2})
 
 
 @pytest.mark.parametrize(
-    "config, labels, told",
+    "config, labels, expected_note",
     [
         ({"id2label": {"1": "yes", "0": "no"}, "label2id": {"no": 0, "yes": 1}}, ("no", "yes"), ""),
         ({"id2label": {"0": "no", "1": "yes"}}, ("no", "yes"), ""),
@@ -242,10 +241,10 @@ TWO = ModelSpec(BertClassifier, {"num_classes": 2})
          "label2id differs from id2label, which is used"),
     ],
 )  # fmt: skip
-def test_labels(config, labels, told):
+def test_labels(config, labels, expected_note):
     found, notes = read_labels(config, TWO, "c.json")
-    assert found == labels and len(notes) == bool(told)
-    assert all(note.startswith("c.json: ") and told in note for note in notes)
+    assert found == labels and len(notes) == bool(expected_note)
+    assert all(note.startswith("c.json: ") and expected_note in note for note in notes)
     assert read_labels(config, MODELS["encoder"], "c.json") == ((), ())
 
 
@@ -254,7 +253,7 @@ TORCH = "torch.nn.modules"
 
 
 @pytest.mark.parametrize(
-    "spec, config, activation, told",
+    "spec, config, activation, notes",
     [
         (ONE, {}, "sigmoid", []),
         (ONE, {"problem_type": "regression"}, "",
@@ -275,11 +274,11 @@ TORCH = "torch.nn.modules"
           "applied."]),
     ],
 )  # fmt: skip
-def test_the_function_of_a_number(spec, config, activation, told):
-    assert read_activation(config, spec, "c.json") == (activation, told)
+def test_activation_of_regression_head(spec, config, activation, notes):
+    assert read_activation(config, spec, "c.json") == (activation, notes)
 
 
-def test_values():
+def test_config_values_equal_literal():
     checkpoint = make_checkpoint(MODELS["classifier"], labels=("a", "b", "c"))
     assert config_values(checkpoint) == {
         "architectures": ["BertForSequenceClassification"],
@@ -297,10 +296,10 @@ def test_values():
     }
 
 
-def test_values_of_other_models():
+def test_config_values_of_other_models():
     config = dataclasses.replace(CONFIG, hidden_act="gelu_approximate")
     encoder = make_checkpoint(MODELS["encoder"], config)
-    assert config_values(encoder)["hidden_act"] == "gelu_pytorch_tanh"  # as it is spelled there
+    assert config_values(encoder)["hidden_act"] == "gelu_pytorch_tanh"  # the name in transformers
     regressor = config_values(make_checkpoint(MODELS["regressor"]))
     assert (regressor["problem_type"], regressor["id2label"]) == ("regression", {"0": "LABEL_0"})
     several = config_values(make_checkpoint(MODELS["classifier"], multi_label=True))
@@ -311,18 +310,18 @@ def test_values_of_other_models():
     assert values["pad_token_id"] == len(PIECES) - 1
 
 
-# === tf_model.h5 of transformers' TensorFlow classes ===
+# === tf_model.h5 of the TensorFlow classes of transformers ===
 
 RECORDED = DATA / "tf_model" / "model"
 
 
 @pytest.fixture
 def recorded(tmp_path):
-    """A copy of a recorded model that a test may damage."""
+    """Returns a copy of a recorded model for modification."""
     return shutil.copytree(RECORDED, tmp_path / "model")
 
 
-def test_safetensors_go_before_it_and_a_pickle_after(recorded):
+def test_safetensors_precede_tf_model_h5_which_precedes_pickle(recorded):
     (recorded / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n")
     found = open_checkpoint(recorded, allow_pickle=True)
     assert found.tensors["pooler/dense/bias"].name.endswith(":0")
@@ -330,8 +329,8 @@ def test_safetensors_go_before_it_and_a_pickle_after(recorded):
     assert open_checkpoint(recorded).tensors["pooler/dense/bias"].name == "pooler.dense.bias"
 
 
-def test_older_names_and_a_model_within_a_model(recorded):
-    """transformers 2 and 3 have other tables' names; Keras numbers a second model of a class."""
+def test_older_names_and_nested_model_are_read(recorded):
+    """transformers 2 and 3 name embeddings differently; Keras numbers models of one class."""
 
     def change(name):
         name = name.replace("word_embeddings/weight", "word_embeddings/embeddings")
@@ -345,7 +344,7 @@ def test_older_names_and_a_model_within_a_model(recorded):
     assert_bit_equal(read_all(found), read_all(open_checkpoint(RECORDED)))
 
 
-def test_what_no_bert_has_is_named_and_not_used(recorded):
+def test_additional_tensors_are_unused(recorded):
     extra = ("bert/tf_bert_model/bert/extra/kernel:0", "dropout/rate:0")
     with h5py.File(recorded / "tf_model.h5", "r+") as file:
         for name in extra:
@@ -356,7 +355,7 @@ def test_what_no_bert_has_is_named_and_not_used(recorded):
 # === DistilBERT ===
 
 DISTILLED = dataclasses.replace(SMALL, type_vocab_size=0, layer_norm_eps=1e-12, hidden_act="gelu")
-# A block's, as the published distilbert-base-uncased has them, and what each is here.
+# Layer names in the published distilbert-base-uncased, and in bert_tf.
 BLOCK = {
     "attention.q_lin": "attention/query",
     "attention.k_lin": "attention/key",
@@ -392,25 +391,26 @@ HEADS = {
 
 
 def _expected(arrays, modules):
-    """The file's tensors by their published names: matrices are (outputs, inputs) there."""
+    """Returns the tensors under their published names, with transposed matrices."""
     block = {
-        f"distilbert.transformer.layer.0.{one}": f"layer_0/{two}" for one, two in BLOCK.items()
+        f"distilbert.transformer.layer.0.{name}": f"layer_0/{module}"
+        for name, module in BLOCK.items()
     }
-    found = {there: arrays[here] for there, here in TABLES.items()}
-    for there, here in {**NORM, **block, **modules}.items():
-        if here.endswith("norm"):
-            found[f"{there}.weight"] = arrays[f"{here}/gamma"]
-            found[f"{there}.bias"] = arrays[f"{here}/beta"]
+    found = {name: arrays[module] for name, module in TABLES.items()}
+    for name, module in {**NORM, **block, **modules}.items():
+        if module.endswith("norm"):
+            found[f"{name}.weight"] = arrays[f"{module}/gamma"]
+            found[f"{name}.bias"] = arrays[f"{module}/beta"]
         else:
-            found[f"{there}.weight"] = arrays[f"{here}/kernel"].T
-            found[f"{there}.bias"] = arrays[f"{here}/bias"]
+            found[f"{name}.weight"] = arrays[f"{module}/kernel"].T
+            found[f"{name}.bias"] = arrays[f"{module}/bias"]
     if "vocab_transform" in modules:
         found["vocab_projector.bias"] = arrays["masked_lm/output_bias"]
     return found
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_names_and_keys_are_the_published_ones_both_ways(tmp_path, name):
+def test_distilbert_is_written_with_published_names_and_read_back(tmp_path, name):
     architecture, modules = HEADS[name]
     checkpoint = make_checkpoint(MODELS[name], DISTILLED, tokenization=UNCASED)
     path = write(checkpoint, "huggingface", tmp_path)
@@ -420,12 +420,12 @@ def test_names_and_keys_are_the_published_ones_both_ways(tmp_path, name):
         expected = {key.removeprefix("distilbert."): value for key, value in expected.items()}
     assert_bit_equal(read_weights(f"{path}/model.safetensors"), expected)
     config = json.loads((tmp_path / "m" / "config.json").read_text())
-    wanted = {
+    expected_values = {
         **{"architectures": [architecture], "model_type": "distilbert", "dim": 8, "n_heads": 2},
         **{"n_layers": 1, "hidden_dim": 12, "activation": "gelu", "dropout": 0.2},
         **{"attention_dropout": 0.3, "vocab_size": 20, "max_position_embeddings": 12},
     }
-    assert {key: config[key] for key in wanted} == wanted
+    assert {key: config[key] for key in expected_values} == expected_values
     assert "type_vocab_size" not in config and "hidden_size" not in config
     again = open_checkpoint(path)
     assert again.config == DISTILLED and again.model.class_name == checkpoint.model.class_name
@@ -434,7 +434,7 @@ def test_names_and_keys_are_the_published_ones_both_ways(tmp_path, name):
     assert_bit_equal(read_all(again), arrays)
 
 
-def test_weights_of_the_tensorflow_class(tmp_path):
+def test_distilbert_reads_tensorflow_weights(tmp_path):
     checkpoint = make_checkpoint(MODELS["classifier"], DISTILLED)
     path = write(checkpoint, "huggingface", tmp_path)
     stored = read_weights(f"{path}/model.safetensors")
@@ -446,16 +446,16 @@ def test_weights_of_the_tensorflow_class(tmp_path):
             table = modules[-1].endswith("embeddings")
             names = {"weight": "gamma", "bias": "beta"} if norm else {"weight": "kernel"}
             leaf = "embeddings" if table else names.get(leaf, leaf)
-            place = "/".join([modules[0], "tf_distil_bert_for_sequence_classification", *modules])
+            path = "/".join([modules[0], "tf_distil_bert_for_sequence_classification", *modules])
             array = array.T if leaf == "kernel" else array
-            file[f"{place.replace('layer_/_0', 'layer_._0')}/{leaf}:0"] = array
+            file[f"{path.replace('layer_/_0', 'layer_._0')}/{leaf}:0"] = array
     assert_bit_equal(read_all(open_checkpoint(path)), read_all(checkpoint))
 
 
-def test_it_is_a_bert_whose_token_types_are_zeros_and_whose_pooler_is_a_relu():
+def test_distilbert_equals_bert_without_token_types_and_with_relu_pooler():
     ids = np.array([[2, 6, 7, 3], [2, 8, 3, 0]], "int32")
     rows = {"input_word_ids": ids, "input_mask": (ids > 0).astype("int32")}
-    rows["input_type_ids"] = np.array([[0, 0, 1, 1]] * 2, "int32")  # which it does not read
+    rows["input_type_ids"] = np.array([[0, 0, 1, 1]] * 2, "int32")  # DistilBERT ignores them
     distilled, bert = (
         BertClassifier(config, num_classes=3)
         for config in (DISTILLED, dataclasses.replace(DISTILLED, type_vocab_size=2))
@@ -472,15 +472,15 @@ def test_it_is_a_bert_whose_token_types_are_zeros_and_whose_pooler_is_a_relu():
     assert np.min(states[0]["pooled_output"]) == 0 > np.min(states[1]["pooled_output"])
 
 
-def test_what_hugging_face_has_no_class_for(tmp_path):
-    for name, of_bert in (
+def test_distilbert_without_hugging_face_class_raises_error(tmp_path):
+    for name, peer in (
         ("pretrainer", "BertForPreTraining"),
         ("next sentence", "BertForNextSentencePrediction"),
         ("encoder", "BertModel"),
     ):
         checkpoint = make_checkpoint(MODELS[name], DISTILLED)
-        sentence = (
-            f"Hugging Face has no {of_bert} for DistilBERT. Convert the encoder without its pooler"
+        message = (
+            f"Hugging Face has no {peer} for DistilBERT. Convert the encoder without its pooler"
         )
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=message):
             write(checkpoint, "huggingface", tmp_path, name.replace(" ", "_"))

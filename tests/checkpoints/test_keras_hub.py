@@ -1,4 +1,4 @@
-"""Presets that KerasHub saved, by ``make_keras_hub_data``, give what KerasHub computed."""
+"""Presets saved with KerasHub by ``make_keras_hub_data``."""
 
 import json
 import re
@@ -21,19 +21,19 @@ PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sa
 
 @pytest.fixture
 def preset(tmp_path):
-    """A classifier's preset that a test may damage."""
+    """Returns a copy of a classifier preset for modification."""
     return shutil.copytree(PRESETS / "classifier", tmp_path / "preset")
 
 
 def edit(file, **changes):
-    """Changes values of a JSON file, those that it has itself there, the others in ``config``."""
+    """Changes top-level values of a JSON file. Keys that are not there are set in ``config``."""
     values = json.loads(file.read_text())
     for key, value in changes.items():
         (values if key in values else values["config"])[key] = value
     file.write_text(json.dumps(values))
 
 
-# === What the reader says ===
+# === Reading ===
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def edit(file, **changes):
         ("classifier", Tokenization((*PIECES, "The"), False)),
     ],
 )
-def test_the_tokenizer(name, tokenization):
+def test_tokenizer_is_read(name, tokenization):
     assert keras_hub.read_checkpoint(str(PRESETS / name)).tokenization == tokenization
 
 
-def test_every_dataset_is_used_or_named():
+def test_all_datasets_are_used_or_listed_as_unused():
     checkpoint = keras_hub.read_checkpoint(str(PRESETS / "masked_lm"))
     stored = []
     for name in ("model.weights.h5", "task.weights.h5"):
         found = open_hdf5(str(PRESETS / "masked_lm" / name))
-        stored += [f"{name}/{place}" for place in found]
+        stored += [f"{name}/{path}" for path in found]
     names = {name: tensor.name for name, tensor in checkpoint.tensors.items()}
     slots = tuple(f"task.weights.h5/optimizer/vars/{number}" for number in (0, 1))
     assert checkpoint.unused == slots
@@ -64,7 +64,7 @@ def test_every_dataset_is_used_or_named():
     assert names["masked_lm/output_bias"] == "task.weights.h5/layers/masked_lm_head/vars/0"
 
 
-def test_the_folder_and_the_attributes_of_older_keras_are_read(preset):
+def test_names_of_older_keras_are_read(preset):
     before = keras_hub.read_checkpoint(str(PRESETS / "classifier"))
     with h5py.File(preset / "model.weights.h5", "a") as file:
         for block in ("transformer_encoder", "transformer_encoder_1"):
@@ -102,26 +102,26 @@ def test_the_folder_and_the_attributes_of_older_keras_are_read(preset):
          "special_tokens_in_strings=True: expected False; special tokens in texts are split"),
     ],
 )  # fmt: skip
-def test_what_is_not_imitated_is_told(preset, file, changes, note):
+def test_unsupported_setting_adds_note(preset, file, changes, note):
     edit(preset / file, **changes)
     checkpoint = keras_hub.read_checkpoint(str(preset))
     (found,) = checkpoint.notes
     assert re.search(note, found)
-    is_tokenizers = file == "tokenizer.json"
-    assert found.startswith("No preprocessor was created: ") == is_tokenizers
-    assert (checkpoint.tokenization is None) == is_tokenizers
+    is_tokenizer_file = file == "tokenizer.json"
+    assert found.startswith("No preprocessor was created: ") == is_tokenizer_file
+    assert (checkpoint.tokenization is None) == is_tokenizer_file
 
 
 def edit_preprocessor(preset, **changes):
-    """Changes what the task says of its preprocessor."""
+    """Changes the preprocessor config in task.json."""
     task = json.loads((preset / "task.json").read_text())
     task["config"]["preprocessor"]["config"].update(changes)
     (preset / "task.json").write_text(json.dumps(task))
 
 
-def test_the_length_of_a_row_and_how_pairs_are_cut(preset):
+def test_sequence_length_and_truncation_of_pairs(preset):
     assert keras_hub.read_checkpoint(str(preset)).max_seq_length == 512
-    edit(preset / "preprocessor.json", sequence_length=9)  # the task has another
+    edit(preset / "preprocessor.json", sequence_length=9)  # task.json has a different length
     edit_preprocessor(preset, sequence_length=7, truncate="waterfall")
     checkpoint = keras_hub.read_checkpoint(str(preset))
     assert checkpoint.max_seq_length == 7
@@ -138,7 +138,7 @@ def test_the_length_of_a_row_and_how_pairs_are_cut(preset):
         keras_hub.read_checkpoint(str(preset))
 
 
-def test_of_an_unknown_task_the_encoder_is_taken(preset):
+def test_unknown_task_loads_only_the_encoder(preset):
     edit(preset / "task.json", class_name="BertTextEmbedder")
     checkpoint = keras_hub.read_checkpoint(str(preset))
     assert checkpoint.model == MODELS["encoder"]

@@ -1,4 +1,4 @@
-"""``bert_tf.load``: the model, its preprocessor, what is new, what is unused, what is refused."""
+"""``bert_tf.load``: model, preprocessor, new and unused weights, and errors."""
 
 import dataclasses
 import logging
@@ -40,23 +40,23 @@ from tests.checkpoints.small_checkpoints import (
 # === Opening ===
 
 
-def test_only_hugging_faces_reader_is_told_to_unpickle(tmp_path, monkeypatch):
+def test_allow_pickle_is_passed_to_hugging_face_reader(tmp_path, monkeypatch):
     path = write_directory(tmp_path / "hf", random_tensors({**ENCODER, **POOLER}))
     os.rename(f"{path}/model.safetensors", f"{path}/pytorch_model.bin")
     with pytest.raises(
         ValueError, match=r"pytorch_model\.bin is a pickle, which can run arbitrary code"
     ):
         open_checkpoint(path)
-    asked = []
+    calls = []
     monkeypatch.setattr(
         "bert_tf.checkpoints.tensor_files.open_pickle",
-        lambda path, allow_pickle: asked.append(allow_pickle) or {},
+        lambda path, allow_pickle: calls.append(allow_pickle) or {},
     )
     open_checkpoint(path, allow_pickle=True)
-    assert asked == [True]
+    assert calls == [True]
 
 
-def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch):
+def test_error_without_a_path_gets_the_path_of_the_checkpoint(tmp_path, monkeypatch):
     path = write(make_checkpoint(MODELS["encoder"], tokenization=UNCASED), "bert_tf", tmp_path)
 
     def fails(*arguments):
@@ -71,26 +71,26 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
         open_checkpoint(path)
 
 
-THERE_IS_NONE = (
+NOT_FOUND = (
     r"No such checkpoint: {}\. Expected a directory, a prefix such as DIR/bert_model\.ckpt, a "
     r"\.keras file, hf://OWNER/NAME, or tiny\. See docs/guides/weights\.md\.$"
 )
-MEANT = (
+DID_YOU_MEAN = (
     r"No such checkpoint: {} \(did you mean hf://google-bert/bert-base-cased\?\)\. Expected .* See "
     r"docs/guides/weights\.md\.$"
 )
 UNKNOWN = "{} is not a supported checkpoint: expected .*; got "
-IS_NONE = "{} is not a supported checkpoint: its "
+INVALID = "{} is not a supported checkpoint: its "
 CONVERTED = r"Pass the directory of the original model, with model\.safetensors\.$"
 
 
 @pytest.mark.parametrize(
-    ("files", "path", "sentence"),
+    ("files", "path", "message"),
     [
-        *(([], name, THERE_IS_NONE) for name in ("no", "no.keras", "folder/bert_model.ckpt")),
-        ([], "bert-base-cased", MEANT),
-        ([], "google-bert/bert-base-cased", MEANT),
-        ([], "", THERE_IS_NONE),  # not of /
+        *(([], name, NOT_FOUND) for name in ("no", "no.keras", "folder/bert_model.ckpt")),
+        ([], "bert-base-cased", DID_YOU_MEAN),
+        ([], "google-bert/bert-base-cased", DID_YOU_MEAN),
+        ([], "", NOT_FOUND),  # not the root directory
         ([], ".", UNKNOWN + r"an empty directory\.$"),
         ("abcdefghij", ".",
          UNKNOWN + r"a directory with a, b, c, d, e, f, g, h and 2 more\.$"),
@@ -98,27 +98,27 @@ CONVERTED = r"Pass the directory of the original model, with model\.safetensors\
         (["config.json", "bert.bin"], "bert.bin",
          UNKNOWN + r"a file\. Pass its directory\.$"),
         (["adapter_config.json", "adapter_model.safetensors"], ".",
-         IS_NONE + "adapter_model.safetensors is an adapter. Merge it with peft: "
+         INVALID + "adapter_model.safetensors is an adapter. Merge it with peft: "
          r"PeftModel\.from_pretrained.*\. Pass NEW\.$"),
         (["checkpoint-2/a", "checkpoint-10/a", "runs/a"], ".",
-         IS_NONE
+         INVALID
          + r"checkpoint-10 is a checkpoint of transformers' Trainer\. Pass \./checkpoint-10\.$"),
         (["config.json", "model.fp16.safetensors"], ".",
          r"\. has no weights: its model\.fp16\.safetensors is a variant of the weights\. Rename it "
          r"to model\.safetensors \(or pytorch_model\.bin, tf_model\.h5\) in a directory with "
          r"config\.json and the tokenizer files"),
         (["config.json", "pytorch_model.fp16.bin"], ".",
-         IS_NONE + "pyt.* is a variant of the weights. Rename it to model.safetensors"),
+         INVALID + "pyt.* is a variant of the weights. Rename it to model.safetensors"),
         (["config.json", "onnx/model.onnx"], ".",
-         IS_NONE + f"onnx is an ONNX model. {CONVERTED}"),
+         INVALID + f"onnx is an ONNX model. {CONVERTED}"),
         (["config.json", "model.onnx"], ".",
-         IS_NONE + f"model.onnx is an ONNX model. {CONVERTED}"),
+         INVALID + f"model.onnx is an ONNX model. {CONVERTED}"),
         (["config.json", "openvino_model.xml"], ".",
-         IS_NONE + f"openvino_model.xml is an OpenVINO model. {CONVERTED}"),
+         INVALID + f"openvino_model.xml is an OpenVINO model. {CONVERTED}"),
         (["config.json", "model.bin"], ".",
-         IS_NONE + f"model.bin is a CTranslate2 model. {CONVERTED}"),
+         INVALID + f"model.bin is a CTranslate2 model. {CONVERTED}"),
         (["config.json", "flax_model.msgpack"], ".",
-         IS_NONE + r"flax_model.msgpack is a Flax model. Convert it with transformers 4: "
+         INVALID + r"flax_model.msgpack is a Flax model. Convert it with transformers 4: "
          r"from_pretrained\(DIR, from_flax=True\), then save_pretrained\.$"),
         (["a.gguf"], "a.gguf",
          f"a.gguf is not a supported checkpoint: it is a llama.cpp model. {CONVERTED}"),
@@ -126,31 +126,31 @@ CONVERTED = r"Pass the directory of the original model, with model\.safetensors\
          f"a.tflite is not .*: it is a LiteRT model. {CONVERTED}"),
         (["a.pt"], "a.pt", r"a\.pt is not a supported checkpoint: it is a pickle\. Load it where "
          r"the model was built, then save with save_pretrained\(DIR\)"),
-        (["model.weights.h5"], ".", IS_NONE + "model.weights.h5 is a Keras weights file without "
+        (["model.weights.h5"], ".", INVALID + "model.weights.h5 is a Keras weights file without "
          "the model's config. Load it with load_weights where the model was built, then save "
          r"with save_to_preset \(KerasHub\) or bert_tf\.save\.$"),
-        (["model.safetensors"], ".", IS_NONE + "model.safetensors is a Hugging Face weights file. "
+        (["model.safetensors"], ".", INVALID + "model.safetensors is a Hugging Face weights file. "
          r"Add config\.json and pass the directory\.$"),
-        (["0_Transformer/a", "1_Pooling/a"], ".", IS_NONE + "0_Transformer is a "
+        (["0_Transformer/a", "1_Pooling/a"], ".", INVALID + "0_Transformer is a "
          r"sentence-transformers module\. Add modules\.json to the directory\.$"),
     ],
 )  # fmt: skip
-def test_what_is_no_checkpoint(tmp_path, monkeypatch, files, path, sentence):
+def test_unsupported_path_raises_error(tmp_path, monkeypatch, files, path, message):
     monkeypatch.chdir(tmp_path)
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
-    with pytest.raises(ValueError, match="^" + sentence.format(path)):
+    with pytest.raises(ValueError, match="^" + message.format(path)):
         open_checkpoint(path)
 
 
 @pytest.mark.parametrize("file", ["model_head.pkl", "config_setfit.json"])
-def test_setfits_head_is_told_and_never_read(tmp_path, file):
+def test_setfit_head_causes_warning_and_is_not_read(tmp_path, file):
     path = tmp_path / "m"
     SAMPLES["st"].make(path)
     (path / file).write_bytes(b"{}")
-    said = r"the setfit classifier in model_head\.pkl is not read"
-    with pytest.warns(DifferenceWarning, match=said):
+    expected = r"the setfit classifier in model_head\.pkl is not read"
+    with pytest.warns(DifferenceWarning, match=expected):
         model = load(path)
     assert model.sentence_embedding == EMBEDDING
     with pytest.raises(
@@ -159,20 +159,20 @@ def test_setfits_head_is_told_and_never_read(tmp_path, file):
         Predictor(path)
 
 
-def test_a_vocabulary_of_another_kind_makes_no_preprocessor_unless_it_was_trained_with(tmp_path):
+def test_sentencepiece_vocabulary_has_no_preprocessor_unless_saved_by_bert_tf(tmp_path):
     pieces = (*PIECES[:5], *(f"▁{piece}" for piece in PIECES[5:]))
-    for form, is_made in (("huggingface", False), ("bert_tf", True)):
+    for form, has_preprocessor in (("huggingface", False), ("bert_tf", True)):
         checkpoint = make_checkpoint(MODELS["encoder"], tokenization=Tokenization(pieces, False))
         read = open_checkpoint(write(checkpoint, form, tmp_path, form))
-        assert (read.tokenization is not None) == is_made
-        said = "pieces that are SentencePiece's, such as '▁a'"
-        assert any(said in note for note in read.notes) != is_made
+        assert (read.tokenization is not None) == has_preprocessor
+        expected = "pieces that are SentencePiece's, such as '▁a'"
+        assert any(expected in note for note in read.notes) != has_preprocessor
 
 
 # === Loading ===
 
 
-def test_what_the_source_says_besides(save):
+def test_settings_of_checkpoint_are_loaded(save):
     _, path = save(
         "classifier", tokenization=CASED, labels=("x", "y", "z"), thresholds={"probability": 0.25}
     )
@@ -182,13 +182,13 @@ def test_what_the_source_says_besides(save):
     assert model.dropout.rate == 0.4
     assert not model.preprocessor.tokenizer.do_lower_case
     assert tuple(model.preprocessor.tokenizer.vocab) == PIECES
-    assert model.preprocessor.max_seq_length == 12  # the model has no more positions
+    assert model.preprocessor.max_seq_length == 12  # max_position_embeddings
     ids = model.preprocessor(["Cat cat"])["input_word_ids"].numpy()[0, :4]
     assert ids.tolist() == [2, PIECES.index("Cat"), PIECES.index("cat"), 3]
     assert model(model.preprocessor(["Cat cat"])).shape == (1, 3)
 
 
-# === Another model than the source's ===
+# === Different model class ===
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_what_the_source_says_besides(save):
         (BertMultipleChoice, {"dropout": 0.25}, "choice"),
     ],
 )
-def test_a_new_head(save, model_class, arguments, head):
+def test_new_head_for_other_model_class(save, model_class, arguments, head):
     checkpoint, path = save("pretrainer")
     model, report = load_with_report(path, model_class, **arguments)
     new = (f"{head}/kernel", f"{head}/bias") if head else ()
@@ -211,7 +211,7 @@ def test_a_new_head(save, model_class, arguments, head):
     assert_bit_equal({n: variables[n] for n in old}, {n: expected[n] for n in old})
     heads = {name for name in checkpoint.tensors if name.startswith(("masked", "next", "pooler"))}
     used = {name for name in variables if name.startswith("pooler/")}
-    assert set(report.unused) == {f"model/{_owner(name)}/{name}" for name in heads - used}
+    assert set(report.unused) == {f"model/{_model_name(name)}/{name}" for name in heads - used}
     lines = report.messages("PATH")
     if new:
         expected = "Weights not in PATH, randomly initialized (train before use): "
@@ -219,11 +219,11 @@ def test_a_new_head(save, model_class, arguments, head):
     assert lines[-1].startswith("Unused tensors in PATH: model/") and "/masked_lm/" in lines[-1]
 
 
-def _owner(name):
+def _model_name(name):
     return "bert_encoder" if name.startswith("pooler/") else "bert_pretrainer"
 
 
-def test_from_checkpoint_passes_everything_on(save, caplog):
+def test_from_checkpoint_passes_all_arguments(save, caplog):
     _, path = save("encoder", tokenization=UNCASED)
     with caplog.at_level(logging.WARNING, "bert_tf"):
         model = BertClassifier.from_checkpoint(
@@ -239,12 +239,11 @@ def test_from_checkpoint_passes_everything_on(save, caplog):
     ]
 
 
-def test_a_new_head_of_the_same_kind(save):
-    """And arguments that go before the source's."""
+def test_new_head_and_arguments_override_the_checkpoint(save):
     checkpoint, path = save("classifier", multi_label=True, labels=("x", "y", "z"))
     model, report = load_with_report(path, BertClassifier, num_classes=5, new_head=True)
     assert model.classifier.kernel.shape == (8, 5) and model.labels == ()
-    assert model.multi_label is False  # as any new classifier
+    assert model.multi_label is False  # the default of a new classifier
     assert report.new == ("classifier/kernel", "classifier/bias")
     assert set(report.unused) == {"model/bert_classifier/classifier/kernel",
                                   "model/bert_classifier/classifier/bias"}  # fmt: skip
@@ -256,7 +255,7 @@ def test_a_new_head_of_the_same_kind(save):
     assert (model.dropout.rate, model.num_classes, model.labels) == (0.0, 3, ("x", "y", "z"))
 
 
-def test_a_head_or_a_pooler_more_or_less(save):
+def test_heads_and_pooler_are_added_or_removed(save):
     pooler = ("pooler/dense/kernel", "pooler/dense/bias")
     _, path = save("masked lm")
     model, report = load_with_report(path, BertPretrainer, nsp=True)
@@ -269,7 +268,7 @@ def test_a_head_or_a_pooler_more_or_less(save):
     assert model.next_sentence is None and report.new == () and len(report.unused) == 2
 
 
-# === The preprocessor ===
+# === Preprocessor ===
 
 LONG = dataclasses.replace(SMALL, max_position_embeddings=300)
 
@@ -286,16 +285,16 @@ LONG = dataclasses.replace(SMALL, max_position_embeddings=300)
         (UNCASED, {"max_position_embeddings": 4}, "max_seq_length=4"),
     ],
 )  # fmt: skip
-def test_a_vocabulary_that_is_missing_or_does_not_fit_is_told(save, tokenization, config, note):
+def test_missing_or_mismatched_vocabulary_causes_warning(save, tokenization, config, note):
     config = dataclasses.replace(SMALL, **config)
     _, path = save("encoder", tokenization=tokenization, config=config)
-    with pytest.warns(DifferenceWarning) as told:
+    with pytest.warns(DifferenceWarning) as caught:
         model = load(path)
-    (warning,) = told
+    (warning,) = caught
     assert note in str(warning.message) and warning.filename == __file__
-    is_made = "No preprocessor was created: " not in str(warning.message)
-    assert (model.preprocessor is not None) is is_made
-    if tokenization and "21" not in note and not is_made:
+    has_preprocessor = "No preprocessor was created: " not in str(warning.message)
+    assert (model.preprocessor is not None) is has_preprocessor
+    if tokenization and "21" not in note and not has_preprocessor:
         with pytest.raises(
             ValueError,
             match=r"max_seq_length=5: expected at most 4 \(max_position_embeddings of ",
@@ -303,11 +302,11 @@ def test_a_vocabulary_that_is_missing_or_does_not_fit_is_told(save, tokenization
             load(path, max_seq_length=5)
 
 
-def test_the_length_of_rows(save):
+def test_max_seq_length(save):
     _, path = save("encoder", tokenization=UNCASED, config=LONG)
     assert load(path).preprocessor.max_seq_length == 128
     assert load(path, max_seq_length=300).preprocessor.max_seq_length == 300
-    for length, sentence in (
+    for length, message in (
         (
             301,
             r"max_seq_length=301: expected at most 300 \(max_position_embeddings of ",
@@ -318,22 +317,21 @@ def test_the_length_of_rows(save):
             r"\[CLS\] and two \[SEP\]",
         ),
     ):
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=message):
             load(path, max_seq_length=length)
 
 
-# === Refused: nothing is left random ===
+# === Errors ===
 
-
-REFUSED = [
+ERRORS = [
     ("classifier", {"without": ["classifier/"]}, {},
      r"m lacks weights of the model: classifier/kernel, classifier/bias \(unused: .*\)\. Use a "
      r"complete checkpoint, or a model without them\.$"),
     *(
-        ("pretrainer", {"without": [lacking]}, {"model_class": model_class, "new_head": is_new},
-         rf"m lacks weights of the model: {lacks} \(unused: .*\)\. Use a complete checkpoint, or a "
+        ("pretrainer", {"without": [prefix]}, {"model_class": model_class, "new_head": is_new},
+         rf"m lacks weights of the model: {names} \(unused: .*\)\. Use a complete checkpoint, or a "
          r"model without them\.$")
-        for lacking, lacks, model_class, is_new in (
+        for prefix, names, model_class, is_new in (
             ("masked_lm/layer_norm/beta", "masked_lm/layer_norm/beta", None, False),
             ("masked_lm/layer_norm/beta", "masked_lm/layer_norm/beta", BertPretrainer, False),
             ("embeddings/layer_norm/gamma", "embeddings/layer_norm/gamma", None, False),
@@ -360,14 +358,14 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "damage", "arguments", "sentence"), REFUSED)
-def test_refused(save, name, damage, arguments, sentence):
+@pytest.mark.parametrize(("name", "damage", "arguments", "message"), ERRORS)
+def test_errors(save, name, damage, arguments, message):
     _, path = save(name, **damage)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         load(path, **arguments)
 
 
-def test_a_head_that_lacks_a_part_is_new_where_it_was_asked_for(save):
+def test_incomplete_head_is_replaced_on_request(save):
     _, path = save("classifier", without=["classifier/"])
     assert load_with_report(path, BertClassifier)[1].new == ("classifier/kernel", "classifier/bias")
     _, path = save("pretrainer", without=["masked_lm/layer_norm/beta"])
@@ -375,14 +373,14 @@ def test_a_head_that_lacks_a_part_is_new_where_it_was_asked_for(save):
     assert report.new[0] == "masked_lm/dense/kernel"
 
 
-def test_all_shapes_differ_and_nothing_is_built(save, monkeypatch, tmp_path):
+def test_shape_mismatch_is_detected_before_building(save, monkeypatch, tmp_path):
     _, path = save("encoder")
     config = dataclasses.replace(SMALL, vocab_size=10**7, intermediate_size=10**6)
     (tmp_path / "m" / "bert_config.json").write_text(config.to_json())
     monkeypatch.setattr("bert_tf.checkpoints.load.build_model", None)
-    sentence = (
+    message = (
         r"word_embeddings: expected \(10000000, 8\), got \(20, 8\); .*\)\. Fix the config, or pass "
         "new_head=True to replace the head"
     )
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         load(path)

@@ -1,4 +1,4 @@
-"""A real model, all-MiniLM-L6-v2, gives the numbers that were published for it."""
+"""Outputs of all-MiniLM-L6-v2 equal published values."""
 
 import gzip
 import importlib.util
@@ -13,9 +13,9 @@ from bert_tf.modeling.layers import get_activation
 
 pytestmark = pytest.mark.parity
 
-# "hello world": the first five numbers of the normalised [CLS] state.
+# "hello world": first five values of the normalized [CLS] state.
 CLS = [0.0259, 0.0058, 0.0114, 0.0380, -0.0233]
-# The first five numbers of each text's vector, by sentence-transformers 6.2.0 on torch 2.13.0.
+# First five values of each text's embedding (sentence-transformers 6.2.0, torch 2.13.0).
 VECTORS = {
     "hello world": [-0.034477, 0.031023, 0.006735, 0.026109, -0.039362],
     "A man is eating food.": [0.033242, 0.004406, -0.006277, 0.048379, -0.138702],
@@ -35,34 +35,40 @@ def minilm_model():
 
 @pytest.fixture
 def tanh_gelu(minilm_model, monkeypatch):
-    """The model with the other GELU, with which the published states were made."""
+    """Uses the tanh GELU, with which the published states were computed."""
     for block in minilm_model.blocks:
         monkeypatch.setattr(block, "activation", get_activation("gelu_new"))
     return minilm_model
 
 
 def _states(model, texts):
-    """Every text's hidden states, (S, H) each without padding."""
+    """Returns the hidden states of each text without padding.
+
+    Shape of each array: (S, H).
+    """
     batch = model.preprocessor(texts)
     states = np.array(model(batch)["sequence_output"])
     lengths = np.array(batch["input_mask"]).sum(1)
     return [rows[:length] for rows, length in zip(states, lengths, strict=True)]
 
 
-def test_the_published_vectors(minilm_model):
+def test_cls_state_equals_published_value(minilm_model):
     (states,) = _states(minilm_model, ["hello world"])
     assert len(states) == 4
     np.testing.assert_allclose(states[0][:5] / np.linalg.norm(states[0]), CLS, atol=1e-4)
 
 
-def test_the_vectors_are_sentence_transformers(minilm_model):
+def test_embeddings_equal_sentence_transformers(minilm_model):
     assert minilm_model.sentence_embedding == SentenceEmbedding("mean", True, 256)
     vectors = minilm_model.embed(minilm_model.preprocessor([*VECTORS]))
     np.testing.assert_allclose(np.array(vectors)[:, :5], [*VECTORS.values()], atol=1e-5)
 
 
 def _snapshot(path):
-    """A YAML list of lists of numbers, (rows, 384)."""
+    """Reads a YAML list of lists of floats.
+
+    Shape: (rows, 384).
+    """
     lines = gzip.decompress(path.read_bytes()).decode().split("---\n")[2].splitlines()
     rows = []
     for line in lines:
@@ -73,11 +79,11 @@ def _snapshot(path):
     return np.array(rows)
 
 
-# "raw" is every token, "pooled" the first token of each text, the others are means. With the exact
-# GELU they differ by 3e-3.
-def test_the_published_states(tanh_gelu, data_dir):
-    def published(end):
-        path = data_dir / "golden" / "minilm" / f"test_bert__bert_batch{end}.snap.gz"
+# "_raw" contains all tokens, "_pooled" the first token of each text, "" the means. With the exact
+# GELU, the values differ by 3e-3.
+def test_hidden_states_equal_published_values(tanh_gelu, data_dir):
+    def published(suffix):
+        path = data_dir / "golden" / "minilm" / f"test_bert__bert_batch{suffix}.snap.gz"
         return _snapshot(path)
 
     states = _states(tanh_gelu, [*SENTENCES, SENTENCES[0]])

@@ -1,4 +1,4 @@
-"""This library's directories: the newest intact checkpoint counts; and ``.keras`` files."""
+"""Directories of bert_tf, whose latest intact checkpoint is read, and ``.keras`` files."""
 
 import json
 import os
@@ -15,25 +15,25 @@ from bert_tf.training import saved_states
 from tests.checkpoints import small_checkpoints as small
 
 
-def test_what_a_training_saved(tmp_path):
+def test_latest_intact_checkpoint_is_read(tmp_path):
     model = build_model(small.CONFIG, small.MODELS["classifier"])
-    described = Checkpoint(
+    description = Checkpoint(
         *(str(tmp_path), "bert_tf", small.CONFIG, small.MODELS["classifier"]),
         tokenization=small.UNCASED,
         labels=("a", "b", "c"),
     )
-    model_directory.write_description(described, str(tmp_path))
+    model_directory.write_description(description, str(tmp_path))
     for step in (1, 2):
         model.classifier.bias.assign([step, 0, 0])
-        more = dict.fromkeys(("opt/moment", "model/bert_classifier/old"), keras.Variable([0.0]))
-        _save(tmp_path, step, model, more)
+        others = dict.fromkeys(("opt/moment", "model/bert_classifier/old"), keras.Variable([0.0]))
+        _save(tmp_path, step, model, others)
     checkpoint = model_directory.read_checkpoint(str(tmp_path))
     assert checkpoint.tensors["classifier/bias"].read().tolist() == [2, 0, 0]
-    assert checkpoint.unused == ("model/bert_classifier/old",)  # an optimizer's slots are no news
+    assert checkpoint.unused == ("model/bert_classifier/old",)  # optimizer variables are not listed
     assert (checkpoint.labels, checkpoint.tokenization) == (("a", "b", "c"), small.UNCASED)
     assert checkpoint.config == small.CONFIG and checkpoint.model == small.MODELS["classifier"]
     small.assert_bit_equal(small.fused(small.read_all(checkpoint)), small.variables_of(model))
-    # A damaged checkpoint is passed over, and reported.
+    # A damaged checkpoint is skipped and reported.
     data = tmp_path / "checkpoints/step-00000002/variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-1])
     checkpoint = model_directory.read_checkpoint(str(tmp_path))
@@ -42,10 +42,10 @@ def test_what_a_training_saved(tmp_path):
     assert note.startswith("Skipped the checkpoint ") and "step-00000002" in note
 
 
-def _save(folder, step, model, more=None):
-    """Saves a model's variables as a training does."""
+def _save(folder, step, model, others=None):
+    """Saves the variables of a model as in training."""
     variables = {f"model/{variable.path}": variable for variable in model.weights}
-    saved_states.save(str(folder / "checkpoints"), step, {**variables, **(more or {})}, {})
+    saved_states.save(str(folder / "checkpoints"), step, {**variables, **(others or {})}, {})
 
 
 # === .keras files ===
@@ -53,8 +53,8 @@ def _save(folder, step, model, more=None):
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in small.MODELS if name != "pretrainer"]
 
 
-def saved(path, checkpoint):
-    """The model as Keras saves it, with an optimizer's weights."""
+def keras_file(path, checkpoint):
+    """Saves a model with Keras, including optimizer variables, and returns the path."""
     model = build_model(checkpoint.config, checkpoint.model)
     assign(model, checkpoint.tensors)
     model.compile("adam")
@@ -64,9 +64,9 @@ def saved(path, checkpoint):
 
 
 @pytest.mark.parametrize("name", ["pretrainer", *SLOW])
-def test_what_keras_saves_is_read(tmp_path, name):
+def test_keras_file_is_read(tmp_path, name):
     expected = small.make_checkpoint(small.MODELS[name])
-    path = saved(tmp_path / "m.keras", expected)
+    path = keras_file(tmp_path / "m.keras", expected)
     checkpoint = model_directory.read_checkpoint(path)
     assert (checkpoint.config, checkpoint.model.class_name) == (
         small.CONFIG,
@@ -78,24 +78,29 @@ def test_what_keras_saves_is_read(tmp_path, name):
     assert note.startswith(f"{path} has no vocabulary and no labels, so the model has no ")
 
 
-# === Refused ===
+# === Errors ===
 
 
 @pytest.fixture(scope="module")
-def good_members(tmp_path_factory):
+def valid_members(tmp_path_factory):
     path = tmp_path_factory.mktemp("keras") / "good.keras"
-    with zipfile.ZipFile(saved(path, small.make_checkpoint(small.MODELS["classifier"]))) as archive:
+    with zipfile.ZipFile(
+        keras_file(path, small.make_checkpoint(small.MODELS["classifier"]))
+    ) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
 @pytest.fixture
-def altered(tmp_path, good_members):
-    """Writes a file whose members were changed: by a function of their JSON, or to other bytes."""
+def altered(tmp_path, valid_members):
+    """Returns a function that writes a file with changed members.
+
+    A change is a function of the parsed JSON, new bytes, or None to remove the member.
+    """
 
     def alter(compression=zipfile.ZIP_STORED, **changes):
         bad = str(tmp_path / "bad.keras")
         with zipfile.ZipFile(bad, "w", compression) as archive:
-            for name, content in good_members.items():
+            for name, content in valid_members.items():
                 change = changes.get(name.split(".")[-2], content)
                 if callable(change):
                     values = json.loads(content)
@@ -109,11 +114,11 @@ def altered(tmp_path, good_members):
 
 
 def _set(key, value):
-    """Sets a value of a member's JSON; the key has the keys above, too, between slashes."""
+    """Returns a change that sets a value in nested JSON. `key` is a path separated by slashes."""
 
     def change(values):
-        *above, last = key.split("/")
-        for part in above:
+        *parents, last = key.split("/")
+        for part in parents:
             values = values[part]
         values[last] = value
 
@@ -124,7 +129,7 @@ LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambd
 
 
 @pytest.mark.parametrize(
-    "changes, sentence",
+    "changes, message",
     [
         ({"config": json.dumps(LAMBDA)},
          r"bad\.keras: expected a model of bert_tf .*, got 'Lambda'"),
@@ -141,15 +146,15 @@ LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambd
          "as HDF5"),
     ],
 )  # fmt: skip
-def test_a_stranger_changed_a_member(altered, changes, sentence):
-    with pytest.raises(ValueError, match=sentence) as caught:
+def test_changed_member_raises_error(altered, changes, message):
+    with pytest.raises(ValueError, match=message) as caught:
         model_directory.read_checkpoint(altered(**changes))
     assert "\n" not in str(caught.value)
     assert tempfile.gettempdir() + "/bert_tf-" not in str(caught.value)
 
 
 @pytest.mark.parametrize("member", ["config", "weights"])
-def test_bombs(altered, member, monkeypatch):
+def test_zip_bomb_raises_error(altered, member, monkeypatch):
     monkeypatch.setattr(model_directory, "_MAX_TEXT_BYTES", 1 << 20)
     path = altered(zipfile.ZIP_DEFLATED, **{member: b" " * (3 << 20)})
     assert os.path.getsize(path) < 1 << 19

@@ -1,4 +1,4 @@
-"""Model Garden's checkpoints: the whole, the config beside them, variables' names, the graph."""
+"""Model Garden checkpoints: configs, variable names and object graphs."""
 
 import json
 import shutil
@@ -22,11 +22,11 @@ def keys(names):
     return [f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in names]
 
 
-def test_names_do_not_depend_on_keys():
-    """By key, the word embeddings are the masked-LM head's. The pooler is the head's own layer."""
+def test_weights_are_found_by_variable_name():
+    """The keys place the word embeddings in the masked-LM head, and the pooler in the NSP head."""
     checkpoint = model_garden.read_checkpoint(str(CHECKPOINTS / "pretrainer" / "ckpt-7"))
     names = {name: tensor.name for name, tensor in checkpoint.tensors.items()}
-    some = {
+    expected = {
         "embeddings/word_embeddings": "masked_lm/embedding_table",
         "pooler/dense/kernel": "next_sentence..pooler_dense/kernel",
         "next_sentence/dense/kernel": "model/classification_heads/0/out_proj/kernel",
@@ -34,7 +34,7 @@ def test_names_do_not_depend_on_keys():
             "encoder/_transformer_layers/1/_attention_layer/_output_dense/kernel"
         ),
     }
-    assert [names[name] for name in some] == keys(some.values())
+    assert [names[name] for name in expected] == keys(expected.values())
     slots = [f"optimizer/_variables/{number}" for number in range(1, 97)]
     others = [f"encoder/_pooler_layer/{leaf}" for leaf in ("kernel", "bias")]
     others += ["global_step", "optimizer/_iterations", "optimizer/_learning_rate", "save_counter"]
@@ -44,14 +44,14 @@ def test_names_do_not_depend_on_keys():
     assert sum("/.OPTIMIZER_SLOT/optimizer/" in key for key in old) == 2 * 46
 
 
-def test_tokenizer_and_casing():
+def test_vocabulary_and_casing():
     checkpoint = model_garden.read_checkpoint(str(CHECKPOINTS / "encoder"))
     assert checkpoint.tokenization.vocabulary[-2:] == ("##s", "The")
     assert not checkpoint.tokenization.do_lower_case
     assert "does not specify do_lower_case; the vocabulary is cased" in checkpoint.notes[0]
 
 
-def test_the_config_says_sizes_and_never_the_epsilon(tmp_path):
+def test_config_file_sets_sizes_but_not_layer_norm_eps(tmp_path):
     path = shutil.copytree(CHECKPOINTS / "encoder", tmp_path / "a")
     values = {**CONFIG.to_dict(), "hidden_act": "GELU", "layer_norm_eps": 1e-6, "x": 1}
     (path / "bert_config.json").write_text(json.dumps(values))
@@ -61,8 +61,8 @@ def test_the_config_says_sizes_and_never_the_epsilon(tmp_path):
 # === Names ===
 
 
-def test_names():
-    """The other names are those of the recorded checkpoints; and what is no weight."""
+def test_find_weights():
+    """Names that the recorded checkpoints lack, and names of other variables."""
     names = {
         "embeddings/word_embeddings": "word_embeddings/embeddings",
         "embeddings/position_embeddings": "encoder_1/position_embedding/embeddings",
@@ -72,7 +72,7 @@ def test_names():
         "masked_lm/layer_norm/gamma": "cls/predictions/transform/LayerNorm/gamma",
         "masked_lm/output_bias": "bert/cls/predictions/output_bias/bias",
     }
-    assert find_weights({there: there for there in names.values()}, "ckpt") == names
+    assert find_weights({name: name for name in names.values()}, "ckpt") == names
     table = {"table": "word_embeddings/embeddings"}
     for name in (
         "my_word_embeddings/embeddings",
@@ -81,7 +81,7 @@ def test_names():
         *(f"transformer/layer_{number}/output/kernel" for number in ("00", "x")),
         "transformer/layer_0",
         "embeddings/layer_norm/kernel",
-        "predictions/transform/logits/kernel",  # of a task, where there is no masked-LM head
+        "predictions/transform/logits/kernel",  # of a task without a masked-LM head
         "global_step",
         "",
     ):
@@ -93,7 +93,7 @@ def test_names():
 
 
 @pytest.mark.parametrize(
-    ("names", "sentence"),
+    ("names", "message"),
     [
         (["pooler_transform/kernel"], "ckpt: expected variables of a Model Garden BERT, "
          "such as word_embeddings/embeddings"),
@@ -104,24 +104,24 @@ def test_names():
          "'embedding_projection/kernel': embeddings of a different size than the hidden layers"),
     ],
 )  # fmt: skip
-def test_what_is_not_one_bert_is_an_error(names, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_unsupported_variables_raise_error(names, message):
+    with pytest.raises(ValueError, match=message):
         find_weights({f"key of {name}": name for name in names}, "ckpt")
 
 
-def test_what_is_no_encoder_is_refused(tmp_path):
+def test_checkpoint_without_encoder_raises_error(tmp_path):
     root = tf.train.Checkpoint()
     root.held = [tf.Variable(np.zeros((25, 8), "float32"), name="word_embeddings/embeddings")]
-    sentence = (
+    message = (
         r"max_position_embeddings is neither in bert_config\.json nor in the shape of "
         "embeddings/position_embeddings"
     )
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         model_garden.read_checkpoint(root.write(str(tmp_path / "ckpt")))
 
 
 def graph_of(*children):
-    """A graph of as many objects, each with the child that is described, if any."""
+    """Returns a serialized graph of objects, each with one child or none."""
     graph = TrackableObjectGraph()
     for child in children:
         node = graph.nodes.add()
@@ -131,14 +131,14 @@ def graph_of(*children):
 
 
 @pytest.mark.parametrize(
-    ("graph", "sentence"),
+    ("graph", "message"),
     [
         (b"\x0a\x05abc", "ckpt is damaged: _CHECKPOINTABLE_OBJECT_GRAPH is not an object graph"),
         (graph_of({"node_id": 2}, {}), "is damaged: .* refers to object 2 of 2"),
         (graph_of({"node_id": -1}, {}), "is damaged: .* refers to object -1 of 2"),
     ],
 )
-def test_a_damaged_graph_is_refused(tmp_path, graph, sentence):
+def test_damaged_graph_raises_error(tmp_path, graph, message):
     prefix = str(tmp_path / "ckpt")
     tf.raw_ops.SaveV2(
         prefix=prefix,
@@ -146,5 +146,5 @@ def test_a_damaged_graph_is_refused(tmp_path, graph, sentence):
         shape_and_slices=[""],
         tensors=[tf.constant(graph)],
     )
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         model_garden.read_variables(Bundle(prefix))

@@ -1,7 +1,7 @@
-"""Each key of other libraries' files is changed, and the library itself and this one are asked.
+"""Comparison with other libraries for changed values of each key in their files.
 
-Equal, told or refused: nothing else is an answer. Where the library refuses the value itself, this
-one may do as it likes.
+For each value, bert_tf must give equal results, warn, or raise an error. Values that the other
+library rejects are skipped.
 """
 
 import json
@@ -22,8 +22,8 @@ PIECES = [
 ]
 TEXTS = ["A fine film", "the end of it all"]
 PAIRS = [("a fine film", "good"), ("the end of it " * 20, "all")]
-# Of tokenizers: special tokens, a long word, accents, ideographs, other characters, a long text.
-READ = [
+# Texts with special tokens, a long word, accents, ideographs, other characters, and a long text.
+SAMPLES = [
     "A [SEP] good [E1] film endof",
     "Fine\u0301 ends fines\ue000s the",
     "end 中文 all",
@@ -33,7 +33,7 @@ SIZES = {
     **{"vocab_size": len(PIECES) + 2, "hidden_size": 16, "num_hidden_layers": 2},
     **{"num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": 32},
 }
-# Values of keys whose type does not say which others there are.
+# Values of keys for which the type does not determine the alternatives.
 OTHERS = {
     "hidden_act": ["gelu_new", "relu", "silu", "mish"],
     "activation": ["gelu_new", "relu", "silu"],
@@ -42,7 +42,7 @@ OTHERS = {
     "id2label": [{"0": "x", "1": "y", "2": "z"}, {"2": "x", "0": "y", "1": "z"}, {"1": "x"}],
     "label2id": [{"x": 0, "y": 1, "z": 2}],
     "architectures": [None],
-    "tokenizer_name_or_path": [],  # a directory that is there
+    "tokenizer_name_or_path": [],  # an existing directory
     "num_labels": [3],
     "pruned_heads": [{"0": [1]}],
     "tokenizer_class": ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"],
@@ -124,7 +124,7 @@ OTHERS["post_processor"] = [
 
 
 def others(key, value):
-    """Values to set a key to, instead of one: both booleans, two numbers, texts, all choices."""
+    """Returns alternative values of a key."""
     if key in OTHERS:
         return [other for other in OTHERS[key] if other != value]
     if isinstance(value, bool):
@@ -138,26 +138,26 @@ def others(key, value):
     return [True, 2, "another"]
 
 
-# Keys of a generation of text, of which three are asked for all.
-IN_VAIN = {
+# Keys for text generation, except three, which suffice as a sample.
+SKIPPED = {
     key
-    for key, answer in FILES["config.json"].items()
-    if answer.reason == "no text is generated" and key not in ("max_length", "prefix", "top_k")
+    for key, status in FILES["config.json"].items()
+    if status.reason == "no text is generated" and key not in ("max_length", "prefix", "top_k")
 }
-# Keys on which the names and shares of a pipeline's answers hang; the others change logits.
-ANSWERED = {"problem_type", "id2label", "label2id", "function_to_apply", "architectures"}
+# Keys that change labels or probabilities of a pipeline; the others change logits.
+PIPELINE_KEYS = {"problem_type", "id2label", "label2id", "function_to_apply", "architectures"}
 
 
-def told_of(function, path, key):
-    """What is told while a function runs, its value, and the sentence of a refusal."""
-    with warnings.catch_warnings(record=True) as found:
+def call_with_warnings(function, path, key):
+    """Returns a function's result, its warnings and its error message."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            value, refusal = function(path, key), ""
+            value, message = function(path, key), ""
         except ValueError as error:
-            value, refusal = None, str(error)
-    told = [str(each.message) for each in found if each.category is bert_tf.DifferenceWarning]
-    return value, told, refusal
+            value, message = None, str(error)
+    notes = [str(each.message) for each in caught if each.category is bert_tf.DifferenceWarning]
+    return value, notes, message
 
 
 def close(theirs, ours, tolerance=1e-4):
@@ -179,7 +179,7 @@ def ids_of(rows):
 
 @pytest.fixture(scope="module")
 def peers(tmp_path_factory):
-    """A directory of each kind, as its library saves it, and what asks library and bert_tf."""
+    """Saves a directory of each type with its library, and yields calls of both libraries."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -233,7 +233,7 @@ def peers(tmp_path_factory):
             with torch.no_grad():
                 logits = model.eval()(**rows).logits.numpy()
             found = {"ids": ids_of(rows["input_ids"]), "logits": logits}
-            if key not in ANSWERED:
+            if key not in PIPELINE_KEYS:
                 return found
             pipe = transformers.pipeline(
                 "text-classification", model=model, tokenizer=tokenizer, top_k=None
@@ -249,7 +249,7 @@ def peers(tmp_path_factory):
             model = bert_tf.load(path)
             batch = model.preprocessor(TEXTS)
             found = {"ids": ids_of(batch["input_word_ids"]), "logits": np.asarray(model(batch))}
-            if key not in ANSWERED:
+            if key not in PIPELINE_KEYS:
                 return found
             names = {} if model.labels else {str(at): f"LABEL_{at}" for at in range(3)}
             return found | {
@@ -261,9 +261,9 @@ def peers(tmp_path_factory):
 
         def reading(self, path, key=None):
             tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-            most = min(tokenizer.model_max_length, 32)
-            rows = tokenizer(READ, truncation=True, max_length=most)
-            pair = tokenizer(READ[0], READ[1], truncation=True, max_length=most)
+            max_length = min(tokenizer.model_max_length, 32)
+            rows = tokenizer(SAMPLES, truncation=True, max_length=max_length)
+            pair = tokenizer(SAMPLES[0], SAMPLES[1], truncation=True, max_length=max_length)
             types = pair.get("token_type_ids", [0] * len(pair["input_ids"]))
             return {"ids": rows["input_ids"], "pair": [pair["input_ids"], types]}
 
@@ -283,8 +283,8 @@ def peers(tmp_path_factory):
                     for name in ("input_word_ids", "input_type_ids")
                 ]
 
-            ids, _ = rows(READ)
-            (pair,), (types,) = rows(([READ[0]], [READ[1]]))
+            ids, _ = rows(SAMPLES)
+            (pair,), (types,) = rows(([SAMPLES[0]], [SAMPLES[1]]))
             return {"ids": ids, "pair": [pair, types]}
 
         def sentences(self, path, key=None):
@@ -297,31 +297,35 @@ def peers(tmp_path_factory):
 
         def our_sentences(self, path, key=None):
             model = bert_tf.load(path)
-            how = model.sentence_embedding
+            embedding = model.sentence_embedding
 
             def embed(prefix):
                 return np.asarray(model.embed(model.preprocessor([prefix + t for t in TEXTS])))
 
-            if model.preprocessor is None:  # which is told
+            if model.preprocessor is None:  # after a warning
                 return {}
-            prefixes = {"query": how.query_prefix, "document": how.document_prefix, "encode": ""}
+            prefixes = {
+                "query": embedding.query_prefix,
+                "document": embedding.document_prefix,
+                "encode": "",
+            }
             return {role: embed(prefix) for role, prefix in prefixes.items()}
 
         def numbers(self, path, key=None):
             model = sentence_transformers.CrossEncoder(path, device="cpu")
-            model.float()  # what dtype rounds
+            model.float()  # after rounding to dtype
             return {"scores": np.asarray(model.predict(PAIRS))}
 
         def our_numbers(self, path, key=None):
             records = bert_tf.Predictor(path)(PAIRS)
-            # Of several classes that may hold, which one class may be, the share of the class.
+            # A single class may be a multi-label task, for which the probability is the score.
             numbers = [
                 next(iter(record.get("probabilities", {"": record["prediction"]}).values()))
                 for record in records
             ]
             return {"scores": np.array(numbers)}
 
-    # A value may be taken for the name of a model on the hub.
+    # Some values are interpreted as names of models on the hub.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
         yield Peers()
@@ -350,7 +354,7 @@ KINDS = {
 
 
 def _flat(values, file):
-    """The values with those of inner objects, as ``A.B``."""
+    """Yields keys and values, including those of inner objects as ``A.B``."""
     for key, value in values.items():
         yield key, value
         if file.startswith("tokenizer.json") and isinstance(value, dict) and key != "added_tokens":
@@ -358,7 +362,7 @@ def _flat(values, file):
 
 
 def _with(values, key, other):
-    """The values with another one for a key; ``A.B`` is of an inner object."""
+    """Returns the values with a changed key. ``A.B`` is a key of an inner object."""
     name, _, inner = key.partition(".")
     if inner:
         return {**values, name: {**(values.get(name) or {}), inner: other}}
@@ -368,18 +372,18 @@ def _with(values, key, other):
 @pytest.mark.parity
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_key_is_done_as_the_peer_does_it_or_told_or_refused(peers, kind, tmp_path):
-    what, name, file = KINDS[kind]
+def test_each_key_equals_peer_or_causes_warning_or_error(peers, kind, tmp_path):
+    method, name, file = KINDS[kind]
     source = peers.folder / kind.split()[0]
-    ask, ask_us = getattr(peers, what), getattr(peers, f"our_{what}")
-    ours, told, refusal = told_of(ask_us, str(source), "problem_type")
-    assert close(ask(str(source), "problem_type"), ours) and not told and not refusal
-    silent, asked, refused_by_peer = [], 0, 0
+    call_peer, call_ours = getattr(peers, method), getattr(peers, f"our_{method}")
+    ours, notes, message = call_with_warnings(call_ours, str(source), "problem_type")
+    assert close(call_peer(str(source), "problem_type"), ours) and not notes and not message
+    undetected, num_compared, num_rejected = [], 0, 0
     is_list = name == "modules.json"
     before = json.loads((source / name).read_text())
     value_of = before[-1] if is_list else dict(_flat(before, file))
     inner = {key for key in FILES[file] if "." not in key or name == "tokenizer.json"}
-    keys = {*KEYS.get(file, ()), *inner} - IN_VAIN - {"model", "model.vocab"}
+    keys = {*KEYS.get(file, ()), *inner} - SKIPPED - {"model", "model.vocab"}
     for key in sorted({*value_of, "use_residual"} if file.startswith("N_") else keys):
         for other in others(key, value_of.get(key)):
             path = tmp_path / "changed"
@@ -389,16 +393,16 @@ def test_each_key_is_done_as_the_peer_does_it_or_told_or_refused(peers, kind, tm
             )
             (path / name).write_text(json.dumps(values))
             try:
-                theirs = ask(str(path), key)
+                theirs = call_peer(str(path), key)
             except Exception:
-                theirs, refused_by_peer = None, refused_by_peer + 1
+                theirs, num_rejected = None, num_rejected + 1
             if theirs is not None:
-                asked += 1
-                ours, told, refusal = told_of(ask_us, str(path), key)
-                # The peer rounds the weights to a dtype that its file names.
+                num_compared += 1
+                ours, notes, message = call_with_warnings(call_ours, str(path), key)
+                # The peer rounds the weights to the dtype in its config.
                 tolerance = 0.05 if key == "dtype" else 1e-4
-                if not (refusal or told or close(theirs, ours, tolerance)):
-                    silent.append((key, other))
+                if not (message or notes or close(theirs, ours, tolerance)):
+                    undetected.append((key, other))
             shutil.rmtree(path)
-    print(f"{name}: {asked} changes asked, {refused_by_peer} more refused by the peer")
-    assert silent == []
+    print(f"{name}: {num_compared} values compared, {num_rejected} rejected by the peer")
+    assert undetected == []

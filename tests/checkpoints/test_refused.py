@@ -1,6 +1,6 @@
-"""What a stranger, or an accident, changed in a checkpoint is refused in a sentence: one table.
+"""Damaged or manipulated checkpoints raise errors.
 
-It holds the page docs/security.md; test_model_directory.py has what is refused of a zip.
+The table covers docs/security.md. Zip files are tested in test_model_directory.py.
 """
 
 import json
@@ -27,45 +27,45 @@ def damage(path, change):
         return path.write_bytes(change if is_content else json.dumps(change).encode())
     values = json.loads(path.read_text()) if path.exists() else {}
     for key, value in change.items():
-        *above, last = key.split("/")
+        *parents, last = key.split("/")
         inner = values
-        for part in above:
+        for part in parents:
             inner = inner[part]
         inner[last] = value
     path.write_text(json.dumps(values))
 
 
-def hdf5(place, value=None):
-    """Puts something else in a dataset's place, or changes its first number."""
+def set_hdf5(name, value=None):
+    """Returns a change that replaces a dataset, or sets its first value to a float."""
 
     def change(path):
         with h5py.File(path, "r+") as file:
             if np.ndim(value) == 0 and isinstance(value, float):
-                file[place][0, 0] = value
+                file[name][0, 0] = value
                 return
-            del file[place]
+            del file[name]
             if value is not None:
-                file[place] = value
+                file[name] = value
 
     return change
 
 
-def pickled(path):
+def rename_to_pickle(path):
     path.rename(path.with_name("pytorch_model.bin"))
 
 
-def cut_off(path):
+def truncate(path):
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def twice(path):
+def copy_layer(path):
     with h5py.File(path, "a") as file:
         block = file["layers/transformer_encoder/_self_attention_layer"]
         block.copy("key_dense", "_key_dense")
 
 
-def added(name, shape):
-    """Writes the weights again, and one more."""
+def add_tensor(name, shape):
+    """Returns a change that adds a tensor."""
 
     def change(path):
         hf.write_weights(path, {**hf.read_weights(path), name: np.zeros(shape, np.float32)})
@@ -73,8 +73,8 @@ def added(name, shape):
     return change
 
 
-def renamed(old, new):
-    """Writes the weights under other names."""
+def rename_tensors(old, new):
+    """Returns a change that renames tensors."""
 
     def change(path):
         hf.write_weights(path, {n.replace(old, new): t for n, t in hf.read_weights(path).items()})
@@ -83,11 +83,9 @@ def renamed(old, new):
 
 
 def modules(*kinds, folder=""):
-    """A list of modules, the first in a folder of its own."""
+    """Returns the contents of modules.json. The first module is in `folder`."""
     folders = [folder, *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
-    return [
-        {"type": f"a.{kind}", "path": place} for kind, place in zip(kinds, folders, strict=True)
-    ]
+    return [{"type": f"a.{kind}", "path": path} for kind, path in zip(kinds, folders, strict=True)]
 
 
 EMBEDS = "sentence_embedding"
@@ -103,7 +101,7 @@ WORDS = "bert/tf_bert_for_masked_lm/bert/embeddings/word_embeddings/weight:0"
 KERNEL = "layers/dense/vars/0"
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
-REFUSED = [
+CASES = [
     ("bert_tf", MODEL, {"class_name": "Lambda"}, r"model\.json: class_name: expected "
      "one of BertEncoder, BertPretrainer, BertClassifier, BertRegressor, BertTokenClassifier, "
      "BertFeatureTagger, BertSpanPredictor, BertMultipleChoice, got 'Lambda'"),
@@ -123,9 +121,9 @@ REFUSED = [
     ("hf", CONFIG, {"hidden_size": "8"}, r"config\.json: hidden_size='8': expected a positive "
      "integer"),
     ("hf", CONFIG, b"[" * 10**5, r"config\.json cannot be read as JSON"),
-    ("hf", "model.safetensors", pickled, r"pytorch_model\.bin is a pickle, which can run "
+    ("hf", "model.safetensors", rename_to_pickle, r"pytorch_model\.bin is a pickle, which can run "
      "arbitrary code"),
-    ("hf", "model.safetensors", added("bert.pooler.dense.bias", 8),
+    ("hf", "model.safetensors", add_tensor("bert.pooler.dense.bias", 8),
      r"'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias' are the same weight"),
     ("hf", CONFIG, {"transformers_weights": "../model.safetensors"},
      r"transformers_weights='\.\./model\.safetensors': expected the name of a \.safetensors or "
@@ -138,13 +136,13 @@ REFUSED = [
     ("sharded", "model.safetensors.index.json", None,
      r"its model-00003-of-00003\.safetensors is a shard\. Add the index, NAME\.index\.json, and "
      "pass the directory"),
-    ("hf", "model.safetensors", renamed("self.query", "self.Wqkv"),
+    ("hf", "model.safetensors", rename_tensors("self.query", "self.Wqkv"),
      r"self\.Wqkv\.bias': models with custom code"),
-    ("hf", "model.safetensors", renamed("query.weight", "query.qweight"),
+    ("hf", "model.safetensors", rename_tensors("query.weight", "query.qweight"),
      r"query\.qweight': quantized weights are not supported\. Save the model dequantized"),
-    ("hf", "model.safetensors", renamed("query.", "query.base_layer."),
+    ("hf", "model.safetensors", rename_tensors("query.", "query.base_layer."),
      r"base_layer\.bias': adapters are not supported\. Merge the adapter"),
-    ("hf", "model.safetensors", renamed("embeddings.word", "embedding.word"),
+    ("hf", "model.safetensors", rename_tensors("embeddings.word", "embedding.word"),
      r"lacks weights of the model: embeddings/word_embeddings \(unused: "
      r"embedding\.word_embeddings\.weight\)"),
     *(
@@ -158,7 +156,7 @@ REFUSED = [
             ("st", "modules.json"), ("dense", "2_Dense/model.safetensors"),
         )
     ),
-    ("pretrained", "model.safetensors", added("cls.predictions.decoder.weight", (hf.V, hf.H)),
+    ("pretrained", "model.safetensors", add_tensor("cls.predictions.decoder.weight", (hf.V, hf.H)),
      r"decoder\.weight differs from embeddings\.word_embeddings\.weight\. Only masked-LM heads "
      "with tied word embeddings are supported"),
     ("sharded", "model.safetensors.index.json", {"weight_map": {"a": "../a.safetensors"}},
@@ -192,20 +190,20 @@ REFUSED = [
      "has a Dense layer with the activation 'torch.nn.modules.activation.ReLU', or without a "
      "bias; expected "),
     ("dense", DENSE, {"out_features": 6}, r"linear\.weight: expected \(8, 6\), got \(8, 5\)"),
-    ("masked_lm", "tf_model.h5", hdf5(WORDS, 7.0), " are the same weight but differ"),
-    ("model", "tf_model.h5", hdf5(TF + "intermediate/dense/kernel:0", np.zeros((12, 8), "f")),
+    ("masked_lm", "tf_model.h5", set_hdf5(WORDS, 7.0), " are the same weight but differ"),
+    ("model", "tf_model.h5", set_hdf5(TF + "intermediate/dense/kernel:0", np.zeros((12, 8), "f")),
      r"layer_\._1/inter\S*: expected \(8, 12\), got \(12, 8\)"),
-    ("model", "tf_model.h5", cut_off, r"tf_model\.h5 cannot be read as HDF5"),
+    ("model", "tf_model.h5", truncate, r"tf_model\.h5 cannot be read as HDF5"),
     ("hub", CONFIG, {"class_name": "RobertaBackbone"}, "class_name='RobertaBackbone': "
      "expected 'BertBackbone'"),
     ("hub", CONFIG, {"config/num_heads": 4}, "expected 4 attention heads in "
      r"model\.weights\.h5/layers/transformer_encoder/_self_attention_layer/key_dense/vars/0, "
      "got 2"),
-    ("hub", "model.weights.h5", hdf5(KERNEL, np.zeros((8, 8), "int8")),
+    ("hub", "model.weights.h5", set_hdf5(KERNEL, np.zeros((8, 8), "int8")),
      f"{KERNEL}: expected one of float32, float16, bfloat16, float64, got int8"),
-    ("hub", "task.weights.h5", hdf5(KERNEL, np.zeros((8, 4), "float32")),
+    ("hub", "task.weights.h5", set_hdf5(KERNEL, np.zeros((8, 4), "float32")),
      rf"task\.weights\.h5/{KERNEL}: expected \(8, 3\), got \(8, 4\)"),
-    ("hub", "model.weights.h5", twice, "are the same weight, layer_0/attention/key/kernel"),
+    ("hub", "model.weights.h5", copy_layer, "are the same weight, layer_0/attention/key/kernel"),
     ("hub shards", "model.weights.json", {"weight_map": {"/a": ["/etc/hosts"]}},
      "expected file names without a directory, got '/etc/hosts'"),
     ("google", BERT, None, r"No such file: .*json\. Add the bert_config\.json of the model next to "
@@ -218,14 +216,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("form", "file", "change", "sentence"),
-    REFUSED,
-    ids=[f"{number} {form} {file}" for number, (form, file, *_) in enumerate(REFUSED)],
+    ("form", "file", "change", "message"),
+    CASES,
+    ids=[f"{number} {form} {file}" for number, (form, file, *_) in enumerate(CASES)],
 )
-def test_what_was_changed_is_refused(tmp_path, form, file, change, sentence):
+def test_damaged_checkpoint_raises_error(tmp_path, form, file, change, message):
     path = tmp_path / "m"
     SAMPLES[form].make(path)
     damage(path / file, change)
-    with pytest.raises(ValueError, match=sentence) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         bert_tf.load(path)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000

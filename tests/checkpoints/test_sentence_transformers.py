@@ -1,4 +1,4 @@
-"""Directories of sentence-transformers: what is read of them, served, extracted and written."""
+"""Reading, serving, extracting from and writing sentence-transformers directories."""
 
 import dataclasses
 import json
@@ -31,11 +31,11 @@ from tests.checkpoints.small_checkpoints import (
 from tests.modeling.conftest import weights_by_path
 from tests.modeling.numpy_bert import encode
 
-CONFIG = dataclasses.replace(SMALL, hidden_act="gelu")  # the twin's
+CONFIG = dataclasses.replace(SMALL, hidden_act="gelu")  # the activation of numpy_bert
 OLD = "sentence_transformers.models."
 NEW = "sentence_transformers.base.modules.{0}.{0}"
 TEXTS = ["a cat", "Cats sat .", "unable " * 9]
-# What they are in conftest's vocabulary, of ten tokens at most.
+# TEXTS in the vocabulary UNCASED, truncated to ten tokens.
 ROWS = ["[CLS] a cat [SEP]", "[CLS] cat ##s sat . [SEP]", "[CLS]" + 4 * " un ##able" + " [SEP]"]
 
 
@@ -45,7 +45,7 @@ def write_json(path, value):
 
 
 def pooling_of(mode):
-    """As sentence-transformers 2 to 5 write it."""
+    """Returns a pooling config as written by sentence-transformers 2 to 5."""
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
     flags = {f"pooling_mode_{name}": name == mode for name in modes}
     return {"word_embedding_dimension": 8, **flags}
@@ -54,7 +54,7 @@ def pooling_of(mode):
 def write_directory(
     path, pooling=None, *, kinds=("Transformer", "Pooling", "Normalize"), folder="", **files
 ):
-    """A directory as sentence-transformers 2 writes it; ``files`` are more, by name."""
+    """Writes a directory as sentence-transformers 2 does, and additional JSON ``files``."""
     inner = path / folder
     inner.mkdir(parents=True)
     spec = MODELS[files.pop("model", "encoder")]
@@ -62,8 +62,8 @@ def write_directory(
     hugging_face.write(checkpoint, str(inner))
     folders = [folder, *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
     modules = [
-        {"idx": number, "name": str(number), "path": where, "type": OLD + kind}
-        for number, (kind, where) in enumerate(zip(kinds, folders, strict=True))
+        {"idx": number, "name": str(number), "path": subfolder, "type": OLD + kind}
+        for number, (kind, subfolder) in enumerate(zip(kinds, folders, strict=True))
     ]
     write_json(path / "modules.json", modules)
     write_json(inner / "sentence_bert_config.json", {"max_seq_length": 10, "do_lower_case": False})
@@ -73,8 +73,8 @@ def write_directory(
     return str(path)
 
 
-def twin(encoder, pooling, normalize):
-    """The vectors by plain loops."""
+def embed_numpy(encoder, pooling, normalize):
+    """Computes the embeddings with NumPy."""
     weights, vocabulary = weights_by_path(encoder), list(encoder.preprocessor.tokenizer.vocab)
     vectors = []
     for row in ROWS:
@@ -99,7 +99,7 @@ def embed(model, texts):
         ("max_tokens", "max", False, ""),
     ],
 )
-def test_pooling_and_length(tmp_path, flag, pooling, normalize, folder):
+def test_pooling_and_max_length_equal_numpy(tmp_path, flag, pooling, normalize, folder):
     kinds = ("Transformer", "Pooling", "Normalize")[: 2 + normalize]
     path = write_directory(tmp_path / "m", pooling_of(flag), kinds=kinds, folder=folder)
     checkpoint = open_checkpoint(path)
@@ -107,20 +107,22 @@ def test_pooling_and_length(tmp_path, flag, pooling, normalize, folder):
     model = bert_tf.load(checkpoint)
     assert model.sentence_embedding == SentenceEmbedding(pooling, normalize, 10)
     assert model.preprocessor.max_seq_length == 10
-    np.testing.assert_allclose(embed(model, TEXTS), twin(model, pooling, normalize), atol=1e-5)
-    if normalize:  # a model is saved with it
+    np.testing.assert_allclose(
+        embed(model, TEXTS), embed_numpy(model, pooling, normalize), atol=1e-5
+    )
+    if normalize:  # saving keeps the sentence embedding
         bert_tf.save(model, tmp_path / "saved")
         saved = open_checkpoint(tmp_path / "saved")
         assert saved.sentence_embedding == SentenceEmbedding("mean", True, 10)
 
 
-def test_as_version_6_writes_it(tmp_path):
-    """One value for the modes; the length is the tokenizer's."""
+def test_directory_of_version_6_is_read(tmp_path):
+    """It has one pooling mode, and the maximum length is in the tokenizer config."""
     path = tmp_path / "m"
     write_directory(path, {"embedding_dimension": 8, "pooling_mode": "max", "include_prompt": True})
     modules = [
-        {"idx": number, "name": str(number), "path": where, "type": NEW.format(kind)}
-        for number, (kind, where) in enumerate(
+        {"idx": number, "name": str(number), "path": subfolder, "type": NEW.format(kind)}
+        for number, (kind, subfolder) in enumerate(
             (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"))
         )
     ]
@@ -133,26 +135,28 @@ def test_as_version_6_writes_it(tmp_path):
         assert found == SentenceEmbedding("max", True, expected)
 
 
-def test_only_the_encoder_and_the_same_model_have_it(tmp_path):
+def test_only_encoders_have_sentence_embedding(tmp_path):
     path = write_directory(tmp_path / "m")
     assert bert_tf.load(path, BertEncoder, pooler=False).sentence_embedding is not None
     assert BertClassifier.from_checkpoint(path, num_classes=2).sentence_embedding is None
-    alone = open_checkpoint(write_directory(tmp_path / "alone", kinds=("Transformer",)))
-    assert alone.sentence_embedding is None
-    assert make_preprocessor(alone)[0].max_seq_length == 10
+    transformer_only = open_checkpoint(
+        write_directory(tmp_path / "transformer_only", kinds=("Transformer",))
+    )
+    assert transformer_only.sentence_embedding is None
+    assert make_preprocessor(transformer_only)[0].max_seq_length == 10
 
 
 @pytest.mark.parametrize("name", ["masked lm", "classifier"])
-def test_a_head_that_no_pooling_reads_is_left_out(tmp_path, name):
+def test_unused_head_is_dropped(tmp_path, name):
     model = bert_tf.load(write_directory(tmp_path / "m", model=name))
     assert type(model) is BertEncoder
-    np.testing.assert_allclose(embed(model, TEXTS), twin(model, "mean", True), atol=1e-5)
+    np.testing.assert_allclose(embed(model, TEXTS), embed_numpy(model, "mean", True), atol=1e-5)
 
 
-# === What is made of it ===
+# === Conversion ===
 
 
-def test_a_conversion_keeps_it_and_says_what_is_left_out(tmp_path, unverified):
+def test_conversion_keeps_pooling_and_reports_dropped_modules(tmp_path, unverified):
     path = write_directory(tmp_path / "m", pooling_of("cls_token"), folder="0_Transformer")
     conversion.convert(path, str(tmp_path / "converted"), "huggingface")
     found = open_checkpoint(tmp_path / "converted")
@@ -163,11 +167,11 @@ def test_a_conversion_keeps_it_and_says_what_is_left_out(tmp_path, unverified):
     assert not (tmp_path / "out" / "modules.json").exists()
 
 
-# === A dense layer, prompts, fewer numbers ===
+# === Dense layer, prompts and truncated dimensions ===
 
 
-def whole_checkpoint(activation="tanh", **changes):
-    """A model with all that a directory may say."""
+def full_checkpoint(activation="tanh", **changes):
+    """Creates a model with all settings that a directory can store."""
     spec = ModelSpec(
         BertEncoder, {"pooler": False, "dense_size": 5, "dense_activation": activation}
     )
@@ -177,31 +181,31 @@ def whole_checkpoint(activation="tanh", **changes):
 
 
 @pytest.mark.parametrize("form", WRITTEN)
-def test_every_format_keeps_the_layer_and_the_prefixes(tmp_path, form):
-    checkpoint = whole_checkpoint(dims=3)
+def test_all_formats_store_dense_layer_and_prefixes(tmp_path, form):
+    checkpoint = full_checkpoint(dims=3)
     found = open_checkpoint(write(checkpoint, form, tmp_path))
-    # Sentence-transformers scales before it cuts.
+    # Sentence-transformers normalizes before it truncates.
     expected = dataclasses.replace(checkpoint.sentence_embedding, rescale=form != "huggingface")
     assert found.sentence_embedding == expected
     assert found.model == checkpoint.model
     assert_bit_equal(read_all(found), read_all(checkpoint))
 
 
-def test_a_model_has_the_layer_and_fewer_numbers(tmp_path):
-    checkpoint = whole_checkpoint(dims=3)
+def test_model_applies_dense_layer_and_truncates_dimensions(tmp_path):
+    checkpoint = full_checkpoint(dims=3)
     model = bert_tf.load(checkpoint)
     kernel, bias = (checkpoint.tensors[f"sentence_dense/{n}"].read() for n in ("kernel", "bias"))
-    vectors = np.tanh(twin(model, "mean", False) @ kernel + bias)[:, :3]
+    vectors = np.tanh(embed_numpy(model, "mean", False) @ kernel + bias)[:, :3]
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(model.embed(model.preprocessor(TEXTS)), vectors, atol=1e-5)
     assert model.embedding_size == 3
-    # A model in memory is saved with them.
+    # Saving keeps both.
     bert_tf.save(model, tmp_path / "saved")
     again = bert_tf.load(tmp_path / "saved")
     np.testing.assert_allclose(again.embed(model.preprocessor(TEXTS)), vectors, atol=1e-5)
 
 
-def test_prompts_are_prefixes(tmp_path):
+def test_prompts_set_prefixes(tmp_path):
     for number, (values, prefixes, note) in enumerate(
         [
             ({"prompts": {"query": "Find: ", "document": "Text: "}}, ("Find: ", "Text: "), None),
@@ -235,8 +239,8 @@ def test_prompts_are_prefixes(tmp_path):
         open_checkpoint(path)
 
 
-def test_an_export_has_the_layer_and_the_prefixes():
-    model = bert_tf.load(whole_checkpoint())
+def test_export_applies_dense_layer_and_prefixes():
+    model = bert_tf.load(full_checkpoint())
     served = serve(model, model.preprocessor.tokenizer, ExportOptions())
     assert served.max_seq_length == 10
     signatures = model_signatures(served)
@@ -255,24 +259,24 @@ def test_an_export_has_the_layer_and_the_prefixes():
     assert "embed_documents" not in model_signatures(served)
 
 
-def test_features_are_it_of_documents(tmp_path, capsys):
-    path = write(whole_checkpoint(), "huggingface", tmp_path)
+def test_extracted_features_are_document_embeddings(tmp_path, capsys):
+    path = write(full_checkpoint(), "huggingface", tmp_path)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     model = bert_tf.load(path)
-    given = {"input": [str(tmp_path / "texts.txt")], "model": path, "format": "numpy"}
-    done = extraction.run(resolve(**given, output=str(tmp_path / "out")))
-    said = f"Uses the pooling of {path}: mean, scaled to length 1"
-    assert said in capsys.readouterr().out and done.flags["max_seq_length"] == 10
+    arguments = {"input": [str(tmp_path / "texts.txt")], "model": path, "format": "numpy"}
+    done = extraction.run(resolve(**arguments, output=str(tmp_path / "out")))
+    message = f"Uses the pooling of {path}: mean, scaled to length 1"
+    assert message in capsys.readouterr().out and done.flags["max_seq_length"] == 10
     with np.load(tmp_path / "out" / "part-000000.npz") as file:
         values = file["values"]
     expected = model.embed(model.preprocessor(["sat. " + text for text in TEXTS]))
     np.testing.assert_allclose(values, expected, atol=1e-5)
 
 
-# === What is refused ===
+# === Unsupported modules ===
 
 
-def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
+def test_encoder_loads_from_directory_with_unsupported_module(tmp_path):
     path = write_directory(tmp_path / "m", kinds=("Transformer", "Pooling", "CNN"))
     assert bert_tf.load(path, BertEncoder).sentence_embedding is None
     settings = resolve(input=["a"], model=path, output="b")
@@ -289,9 +293,9 @@ def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ["linear", "tanh"])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_vectors_equal_sentence_transformers_both_ways(tmp_path, activation, normalize):
+def test_embeddings_equal_sentence_transformers_in_both_directions(tmp_path, activation, normalize):
     library = pytest.importorskip("sentence_transformers")
-    path = write(whole_checkpoint(activation, normalize=normalize), "huggingface", tmp_path)
+    path = write(full_checkpoint(activation, normalize=normalize), "huggingface", tmp_path)
     ours, theirs = bert_tf.load(path), library.SentenceTransformer(path, device="cpu")
     theirs.save(str(tmp_path / "theirs"))
     again = bert_tf.load(tmp_path / "theirs")

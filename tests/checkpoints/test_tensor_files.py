@@ -1,4 +1,4 @@
-"""Files of tensors: what was written is read bit for bit, and what is damaged is refused."""
+"""Tensor files: exact round trips, and errors for damaged files."""
 
 import collections
 import functools
@@ -53,7 +53,7 @@ def assert_read(opened, values):
         (open_hdf5, "a.h5", lambda values, path: h5py.File(path, "w").update(values)),
     ],
 )
-def test_files_of_other_file_systems_are_read(tmp_path, open_file, name, make):
+def test_files_on_remote_file_systems_are_read(tmp_path, open_file, name, make):
     values = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(2, np.float16)}
     make(values, tmp_path / name)
     assert_read(open_file(str(tmp_path / name)), values)
@@ -61,7 +61,7 @@ def test_files_of_other_file_systems_are_read(tmp_path, open_file, name, make):
     assert_read(open_file(f"ram://tensors/{name}"), values)
 
 
-# === Several files ===
+# === Shards ===
 
 
 @pytest.fixture
@@ -86,17 +86,17 @@ def _open_shards(folder, weight_map):
     return open_shards(str(index), open_shard)
 
 
-def test_tensors_of_all_shards(folder, tmp_path):
+def test_tensors_of_all_shards_are_read(folder, tmp_path):
     tensors = _open_shards(folder, {"c": "2.bin", "a": "1.bin", "b": "1.bin"})
     assert {name: entry.name for name, entry in tensors.items()} == {"a": "a", "b": "b", "c": "c"}
-    # The hub's cache: plain names that link to files named by their content, elsewhere.
+    # In the hub's cache, the shards are links to files outside the directory.
     snapshot = tmp_path / "snapshots" / "revision"
     snapshot.mkdir(parents=True)
     os.symlink("../../outside.bin", snapshot / "1.bin")
     assert set(_open_shards(snapshot, {"a": "1.bin"})) == {"a"}
 
 
-def test_of_a_tensor_in_two_files_the_index_decides(folder):
+def test_index_selects_the_shard_of_duplicate_tensors(folder):
     tensors = _open_shards(folder, {"a": "3.bin", "b": "1.bin", "c": "3.bin"})
     assert [tensors[name].read() for name in "abc"] == [1, 0, 1]
     (folder / "4.bin").write_text("d a")  # a copy, with the same value
@@ -109,7 +109,7 @@ GOOD = {"a": "1.bin", "b": "1.bin"}
 
 
 @pytest.mark.parametrize(
-    ("weight_map", "sentence"),
+    ("weight_map", "message"),
     [
         *(
             ({"a": name}, r"index\.json: expected file names without a directory, got ")
@@ -125,20 +125,20 @@ GOOD = {"a": "1.bin", "b": "1.bin"}
         ({"a": "1.bin", "b": "2.bin", "c": "2.bin"},
          r"index\.json: expected 'b' in 2\.bin, but .*2\.bin lacks it"),
         ({"a": "1.bin", "c": "2.bin"}, r"index\.json: expected 'b' in none, but .*1\.bin contains"),
-        # Another tensor of the name in a later file.
+        # A later file contains a different tensor with the same name.
         ({**GOOD, "c": "3.bin"},
          r"index\.json: expected 'a' in 1\.bin, but .*3\.bin contains a different one"),
     ],
     ids=repr,
 )  # fmt: skip
-def test_an_index_that_lies_is_refused(folder, weight_map, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_index_raises_error(folder, weight_map, message):
+    with pytest.raises(ValueError, match=message):
         _open_shards(folder, weight_map)
 
 
 # === safetensors ===
 
-# A header of 200 bytes, seven spaces among them, then b, c and a: 4, 4 and 2 bytes.
+# A header of 200 bytes, including seven spaces, then b, c and a with 4, 4 and 2 bytes.
 GOLDEN = (
     b"\xc8\0\0\0\0\0\0\0"
     b'{"__metadata__":{"format":"pt"},'
@@ -161,13 +161,13 @@ def write(path, values):
     return str(path)
 
 
-def test_literal_bytes(tmp_path):
+def test_safetensors_file_equals_literal_bytes(tmp_path):
     path = write(tmp_path / "folder" / "m.safetensors", VALUES)
     assert pathlib.Path(path).read_bytes() == GOLDEN
     assert_read(open_safetensors(path), VALUES)
 
 
-def test_every_dtype_returns(tmp_path):
+def test_safetensors_round_trip_of_all_dtypes(tmp_path):
     rng = np.random.default_rng(0)
     values = {"größe\x01": np.asarray(np.float32(2))}
     for dtype in tensor_files._DTYPES.values():
@@ -179,7 +179,7 @@ def test_every_dtype_returns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "message"),
     [
         *(
             (content, "cannot be read as safetensors")
@@ -194,16 +194,16 @@ def test_every_dtype_returns(tmp_path):
         (None, "No such file or directory"),
     ],
 )  # fmt: skip
-def test_what_is_no_whole_safetensors_file_is_refused(tmp_path, content, sentence):
+def test_invalid_safetensors_file_raises_error(tmp_path, content, message):
     path = tmp_path / "m.safetensors"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match=sentence) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         open_safetensors(str(path))
     assert "\n" not in str(caught.value)
 
 
-def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
+def test_failed_write_keeps_the_previous_file(tmp_path):
     path = tmp_path / "m.safetensors"
     path.write_bytes(b"old")
     with pytest.raises(Exception, match="complex"):
@@ -211,9 +211,9 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_is_an_error_of_the_system(tmp_path, full_disk):
-    sentence = r"Cannot write .*new\.safetensors: .*too large"
-    with pytest.raises(OSError, match=sentence), full_disk(1000):
+def test_full_disk_raises_oserror(tmp_path, full_disk):
+    message = r"Cannot write .*new\.safetensors: .*too large"
+    with pytest.raises(OSError, match=message), full_disk(1000):
         write(tmp_path / "new.safetensors", {"a": np.ones([999])})
     assert list(tmp_path.iterdir()) == []
 
@@ -228,18 +228,18 @@ def write_hdf5(path, change):
     return str(path)
 
 
-def test_keras_weights_are_read_bit_for_bit(tmp_path):
+def test_keras_weights_are_read_exactly(tmp_path):
     layers = [keras.layers.Dense(3, dtype="bfloat16"), keras.layers.Dense(2, dtype="float16")]
     model = keras.Sequential(layers)
     model.build((None, 4))
     path = str(tmp_path / "m.weights.h5")
     model.save_weights(path)
-    places = [f"layers/{layer}/vars/{number}" for layer in ("dense", "dense_1") for number in "01"]
-    values = zip(places, (np.array(weight.value) for weight in model.weights), strict=True)
+    names = [f"layers/{layer}/vars/{number}" for layer in ("dense", "dense_1") for number in "01"]
+    values = zip(names, (np.array(weight.value) for weight in model.weights), strict=True)
     assert_read(open_hdf5(path), dict(values))
 
 
-def test_no_link_is_followed(tmp_path):
+def test_hdf5_links_are_not_followed(tmp_path):
     def link(file):
         file["a"] = h5py.SoftLink("/layers")
         file["layers/a"] = h5py.ExternalLink("/etc/hosts", "/a")
@@ -254,38 +254,38 @@ def virtual(file):
     file.create_virtual_dataset("a", layout)
 
 
-def array(*arguments, **named):
+def dataset(*arguments, **named):
     return lambda file: file.create_dataset("a", *arguments, **named)
 
 
-ELSEWHERE = (
+NOT_STORED = (
     r"'a': the [\d,]+ bytes are not stored in the file \([\d,]+ bytes\): it is compressed, "
     r"external or truncated\. Write the file again without compression\.$"
 )
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
-        (array((4,), "u1", external=[("/etc/hosts", 0, 4)]), ELSEWHERE),
-        (virtual, ELSEWHERE),
-        (array((1 << 40,), "float32"), ELSEWHERE),
-        (array((1 << 40,), "float32", chunks=(1024,)), ELSEWHERE),
-        (array(data=np.zeros(9999, "uint8"), compression="gzip"), ELSEWHERE),
-        (array((2,), dtype=h5py.vlen_dtype("float32")),
+        (dataset((4,), "u1", external=[("/etc/hosts", 0, 4)]), NOT_STORED),
+        (virtual, NOT_STORED),
+        (dataset((1 << 40,), "float32"), NOT_STORED),
+        (dataset((1 << 40,), "float32", chunks=(1024,)), NOT_STORED),
+        (dataset(data=np.zeros(9999, "uint8"), compression="gzip"), NOT_STORED),
+        (dataset((2,), dtype=h5py.vlen_dtype("float32")),
          r"'a': expected a numeric array, got the type dtype\('O'\)\."),
-        (array(data=h5py.Empty("f4")),
+        (dataset(data=h5py.Empty("f4")),
          r"'a': expected a numeric array, got an empty dataset\."),
     ],
-    ids=["external", "virtual", "shape alone", "chunks", "compressed", "any length", "nothing"],
+    ids=["external", "virtual", "shape only", "chunks", "compressed", "variable length", "empty"],
 )  # fmt: skip
-def test_what_keras_never_writes_is_refused(tmp_path, change, sentence):
+def test_unsupported_hdf5_dataset_raises_error(tmp_path, change, message):
     path = write_hdf5(tmp_path / "a.h5", change)
-    with pytest.raises(ValueError, match=rf"a\.h5: {sentence}"):
+    with pytest.raises(ValueError, match=rf"a\.h5: {message}"):
         open_hdf5(path)
 
 
-# === PyTorch's pickles ===
+# === PyTorch pickles ===
 
 
 @pytest.fixture
@@ -299,16 +299,16 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("version", "sentence"),
+    ("version", "message"),
     [
         (None, "PyTorch is not installed. Run pip install torch, or use a safetensors file"),
         ("2.5.1+cu121", r"expected torch 2\.6 or later, got 2\.5\.1\+cu121"),
     ],
 )
-def test_no_torch_or_one_whose_reader_runs_code(path, monkeypatch, version, sentence):
+def test_missing_or_unsafe_torch_version_raises_error(path, monkeypatch, version, message):
     module = version and types.SimpleNamespace(__version__=version)
     monkeypatch.setitem(sys.modules, "torch", module)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         read_pickle(path)
 
 
@@ -333,7 +333,7 @@ def _values(torch):
 
 @PARITY
 @pytest.mark.parametrize("zipped", [True, False])
-def test_tensors_come_bit_for_bit(torch, path, zipped):
+def test_pickled_tensors_are_read_exactly(torch, path, zipped):
     values = _values(torch)
     torch.save(values, path, _use_new_zipfile_serialization=zipped)
     assert zipfile.is_zipfile(path) == zipped
@@ -349,7 +349,7 @@ def test_tensors_come_bit_for_bit(torch, path, zipped):
         assert array.tobytes() == bytes(bits.numpy())
         assert array.flags.owndata and array.flags.writeable
     assert entries["all.bf16"].read().dtype == ml_dtypes.bfloat16
-    # What a caller does to an array does not reach the next reader.
+    # Changing an array does not affect later reads.
     entries["part"].read()[:] = 0
     assert entries["part"].read().tolist() == [2, 5]
     assert entries["negative"].read().tolist() == [-1, 2]
@@ -365,29 +365,29 @@ class _Malicious:
 
 @PARITY
 @pytest.mark.parametrize("form", ["zip", "old", "bare"])
-def test_a_pickle_that_runs_code_does_not(torch, path, tmp_path, form):
+def test_malicious_pickle_is_not_executed(torch, path, tmp_path, form):
     target = str(tmp_path / "made by a pickle")
     content = {"b": _Malicious(target)}
     if form == "bare":
         pathlib.Path(path).write_bytes(pickle.dumps(content, protocol=2))
     else:
         torch.save(content, path, _use_new_zipfile_serialization=form == "zip")
-    sentence = r"bin: expected a dict of tensors; torch\.load failed with .*mkdir [^.\n]*\.$"
-    with pytest.raises(ValueError, match=sentence):
+    message = r"bin: expected a dict of tensors; torch\.load failed with .*mkdir [^.\n]*\.$"
+    with pytest.raises(ValueError, match=message):
         read_pickle(path)
     assert not os.path.exists(target)
-    # Read as Python reads pickles, it would have run: the test is no empty one.
+    # pickle.loads executes the code, so the test is meaningful.
     if form == "bare":
         pickle.loads(pathlib.Path(path).read_bytes())
         assert os.path.isdir(target)
 
 
 @PARITY
-def test_what_numpy_cannot_hold_is_refused(torch, path):
+def test_unsupported_pickle_contents_raise_error(torch, path):
     torch.save([1], path)
     with pytest.raises(ValueError, match="expected a dict of tensors, got list"):
         read_pickle(path)
-    for tensor, sentence in (
+    for tensor, message in (
         ({}, "expected a tensor, got dict. Save only the model's state_dict"),
         (torch.zeros(2).to(torch.float8_e4m3fn), r"expected a dense .*, got float8_e4m3fn, .*\.$"),
         (torch.zeros(2).to_sparse(), r"expected a dense .*, got float32, torch\.sparse_coo, "),
@@ -398,11 +398,11 @@ def test_what_numpy_cannot_hold_is_refused(torch, path):
         ),
     ):
         torch.save({"a": tensor}, path)
-        with pytest.raises(ValueError, match=f"'a': {sentence}"):
+        with pytest.raises(ValueError, match=f"'a': {message}"):
             read_pickle(path)
 
 
-# === TensorFlow's bundles ===
+# === TensorFlow bundles ===
 
 DATA = ".data-00000-of-00001"
 ARRAYS = {
@@ -420,7 +420,7 @@ def prefix(tmp_path):
     return path
 
 
-def test_tensorflow_and_this_library_read_what_was_written(prefix):
+def test_written_bundle_is_read_by_tensorflow_and_bert_tf(prefix):
     reader, bundle = tf.train.load_checkpoint(prefix), Bundle(prefix)
     assert reader.get_variable_to_shape_map().keys() == ARRAYS.keys()
     assert_read({name: bundle.tensor(name) for name in bundle.shapes}, ARRAYS)
@@ -428,47 +428,47 @@ def test_tensorflow_and_this_library_read_what_was_written(prefix):
         assert np.array_equal(reader.get_tensor(name), array), name
 
 
-def test_found_by_prefix_and_by_directory(prefix, tmp_path):
+def test_bundle_is_found_by_prefix_and_directory(prefix, tmp_path):
     assert find_prefix(prefix) == find_prefix(str(tmp_path)) == prefix
     assert find_prefix(str(tmp_path / "nothing")) is None
 
 
 @pytest.fixture
-def several(tmp_path):
+def prefixes(tmp_path):
     for name in ("model.ckpt-10", "model.ckpt-20", "model.ckpt-30"):
         write_bundle(str(tmp_path / name), [stored("x", np.zeros(1))])
     return tmp_path
 
 
-def test_the_last_saved_or_the_released_one_of_several(several):
-    write_bundle(str(several / "bert_model.ckpt"), [stored("x", np.zeros(1))])
-    assert find_prefix(str(several)) == str(several / "bert_model.ckpt")
-    (several / "checkpoint").write_text('model_checkpoint_path: "/old/place/model.ckpt-20"\n')
-    assert find_prefix(str(several)) == str(several / "model.ckpt-20")
+def test_latest_or_released_checkpoint_is_selected(prefixes):
+    write_bundle(str(prefixes / "bert_model.ckpt"), [stored("x", np.zeros(1))])
+    assert find_prefix(str(prefixes)) == str(prefixes / "bert_model.ckpt")
+    (prefixes / "checkpoint").write_text('model_checkpoint_path: "/old/place/model.ckpt-20"\n')
+    assert find_prefix(str(prefixes)) == str(prefixes / "model.ckpt-20")
 
 
 @pytest.mark.parametrize(
     "state", [None, b"garbage {", b'model_checkpoint_path: "../../model.ckpt"', b"\xff\xfe", b"\0"]
 )
-def test_several_and_nothing_says_which(several, state):
+def test_ambiguous_directory_raises_error(prefixes, state):
     if state:
-        (several / "checkpoint").write_bytes(state)
-    sentence = (
+        (prefixes / "checkpoint").write_bytes(state)
+    message = (
         r"expected one checkpoint, got 3: model\.ckpt-10, model\.ckpt-20, model\.ckpt-30\. Pass "
         r"one of them, such as .*/model\.ckpt-30\.$"
     )
-    with pytest.raises(ValueError, match=sentence):
-        find_prefix(str(several))
+    with pytest.raises(ValueError, match=message):
+        find_prefix(str(prefixes))
 
 
-def turn_a_bit(path):
+def flip_bit(path):
     content = bytearray(pathlib.Path(path).read_bytes())
     content[3] ^= 16
     pathlib.Path(path).write_bytes(content)
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "sentence"),
+    ("file", "change", "message"),
     [
         (".index", lambda path: os.truncate(path, 50),
          r"ckpt\.index: the checkpoint is damaged or truncated: "),
@@ -476,11 +476,11 @@ def turn_a_bit(path):
          "ckpt: cannot read a/kernel, the checkpoint is damaged or truncated: it has 48 "
          "bytes, and the data files 31"),
         (DATA, os.remove, r"cannot read a/kernel, .* data files 0"),
-        (DATA, turn_a_bit, "cannot read a/kernel.*[Cc]hecksum does not match"),
+        (DATA, flip_bit, "cannot read a/kernel.*[Cc]hecksum does not match"),
     ],
 )  # fmt: skip
-def test_a_damaged_bundle(prefix, file, change, sentence):
+def test_damaged_bundle_raises_error(prefix, file, change, message):
     change(prefix + file)
-    with pytest.raises(ValueError, match=sentence) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         Bundle(prefix).tensor("a/kernel").read()
     assert "\n" not in str(caught.value)

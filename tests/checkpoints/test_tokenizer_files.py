@@ -1,4 +1,4 @@
-"""What the files of a tokenizer say, and the files written."""
+"""Reading and writing tokenizer files."""
 
 import dataclasses
 import json
@@ -21,13 +21,13 @@ LOWER = [piece.lower() if piece == "Cat" else piece for piece in PIECES if piece
 TEXT = "A Cat sat unable. CATs É 中a xyz"
 
 
-def as_berts(tokenization):
-    """A tokenization by the rules that transformers' class has for it."""
+def with_bert_rules(tokenization):
+    """Applies the rules of BertTokenizer in transformers to a tokenization."""
     return dataclasses.replace(tokenization, rules=BERT_RULES).with_special_tokens(True)
 
 
 def _write(folder, **files):
-    """Files by the first part of their names; text and bytes as they are, the rest as JSON."""
+    """Writes files by name: strings as .txt, bytes and other values as .json."""
     for name, value in files.items():
         if isinstance(value, str):
             (folder / f"{name}.txt").write_text(value)
@@ -41,7 +41,7 @@ def _lines(pieces):
 
 
 def _tokenizer_json(pieces=PIECES, **changes):
-    """A tokenizer.json, as Hugging Face writes it."""
+    """Returns the contents of tokenizer.json as written by Hugging Face."""
     vocab = {piece: index for index, piece in enumerate(pieces)}
     return {
         "normalizer": {
@@ -69,8 +69,7 @@ def _tokenizer_json(pieces=PIECES, **changes):
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_what_says_the_casing_of_a_vocabulary(tmp_path, lower):
-    """The caller, or tokenizer_config.json, or the vocabulary's letters."""
+def test_casing_is_set_by_caller_or_config_or_vocabulary(tmp_path, lower):
     expected = Tokenization(PIECES, lower), ()
     _write(tmp_path, vocab=_lines(PIECES))
     assert read_vocabulary(str(tmp_path), lower) == expected
@@ -88,7 +87,7 @@ SWITCHES = "strip_accents and split_ideographs"
 EMPTY = "expected 1 to 256 characters without U+0001 to U+0004, got 0"
 
 
-def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
+def test_saved_rules_are_read_and_validated(tmp_path):
     _write(tmp_path, vocab=_lines(PIECES))
     token = AddedToken("cat", PIECES.index("cat"), normalized=True, single_word=True)
     rules = TextRules("tokenizers", 100, False, pair_types=False, added_tokens=(token,))
@@ -96,7 +95,7 @@ def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
     assert read == Tokenization(PIECES, True, rules) and notes == ()
     keys = "characters, max_word_length, strip_accents, split_ideographs, pair_types, "
     keys += "split_special_tokens, added_tokens"
-    for values, what in (
+    for values, reason in (
         ({"characters": "mine"}, "characters='mine'"),
         ({"max_word_length": True}, "invalid value max_word_length=True"),
         ({"max_word_length": 0}, "max_input_chars_per_word=0: expected 1 to 10,000"),
@@ -111,15 +110,15 @@ def test_rules_of_a_run_come_back_and_are_checked(tmp_path):
     ):
         tokenization, (note,) = read_vocabulary(str(tmp_path), True, values)
         assert tokenization is None
-        started = f"No preprocessor was created: {tmp_path}: invalid tokenization rules: "
-        assert note.startswith(started) and what in note
+        prefix = f"No preprocessor was created: {tmp_path}: invalid tokenization rules: "
+        assert note.startswith(prefix) and reason in note
 
 
-def test_a_bert_is_made_anew_of_its_config(tmp_path):
-    """What tokenizer.json says of reading counts for the class that runs it alone."""
+def test_bert_tokenizer_ignores_settings_of_tokenizer_json(tmp_path):
+    """Only PreTrainedTokenizerFast applies them."""
     cased = {"do_lower_case": False}
     _write(tmp_path, tokenizer=_tokenizer_json(), tokenizer_config=cased)
-    assert read_tokenization(str(tmp_path)) == (as_berts(CASED), ())
+    assert read_tokenization(str(tmp_path)) == (with_bert_rules(CASED), ())
     _write(tmp_path, tokenizer_config={})
     tokenization, (note, other) = read_tokenization(str(tmp_path))
     assert tokenization.do_lower_case and "the vocabulary is cased" in note
@@ -130,22 +129,22 @@ def test_a_bert_is_made_anew_of_its_config(tmp_path):
     changes = {**_model(max_input_chars_per_word=20), "post_processor": None}
     _write(tmp_path, tokenizer=_tokenizer_json(**changes), tokenizer_config=cased)
     tokenization, (note,) = read_tokenization(str(tmp_path))
-    assert tokenization == as_berts(CASED)
+    assert tokenization == with_bert_rules(CASED)
     assert (
         "ignores different settings in tokenizer.json, as in transformers: "
         "max_input_chars_per_word, post_processor."
     ) in note
     _write(tmp_path, tokenizer=_tokenizer_json(), tokenizer_config={})
-    assert read_tokenization(str(tmp_path), False)[0] == as_berts(CASED)
+    assert read_tokenization(str(tmp_path), False)[0] == with_bert_rules(CASED)
     _write(tmp_path, tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"})
     tokenization, notes = read_tokenization(str(tmp_path))
     assert not tokenization.do_lower_case and not tokenization.rules.pair_types and not notes
     _write(tmp_path, vocab=_lines(PIECES), tokenizer_config=cased)
-    assert read_tokenization(str(tmp_path)) == (as_berts(CASED), ())
+    assert read_tokenization(str(tmp_path)) == (with_bert_rules(CASED), ())
 
 
-def test_added_tokens_follow_the_pieces(tmp_path):
-    """Those of tokenizer.json, or of the older files, or of roles."""
+def test_added_tokens_are_appended_to_the_vocabulary(tmp_path):
+    """They are listed in tokenizer.json, in older files, or as special tokens."""
     added = [{"id": len(PIECES), "content": "NewTok"}, {"id": 3, "content": "[SEP]"}]
     _write(tmp_path, tokenizer=_tokenizer_json(added_tokens=added))
     _write(tmp_path, tokenizer_config={"do_lower_case": False, "image_token": "<x>"})
@@ -161,19 +160,19 @@ def test_added_tokens_follow_the_pieces(tmp_path):
     assert tokenization.vocabulary == (*PIECES, "NewTok", "[B]", "<x>", "[Y]") and notes == ()
 
 
-def test_files_that_berts_may_have_beside_the_vocabulary(tmp_path):
+def test_tokenizer_config_precedes_model_config(tmp_path):
     _write(tmp_path, vocab=_lines(PIECES), added_tokens={"[PAD]": 0})
     _write(tmp_path, config={"tokenizer_class": "BertJapaneseTokenizer"})
     values = {"do_lower_case": False, "tokenizer_class": "BertTokenizer"}
-    _write(tmp_path, tokenizer_config=values)  # which is asked first
-    assert read_tokenization(str(tmp_path)) == (as_berts(CASED), ())
-    # White space as a piece, as the released Chinese vocabulary has it, is stripped by some.
+    _write(tmp_path, tokenizer_config=values)  # takes precedence
+    assert read_tokenization(str(tmp_path)) == (with_bert_rules(CASED), ())
+    # Some tools strip white-space pieces, which the released Chinese vocabulary contains.
     _write(tmp_path, vocab=_lines([*PIECES, "\u2028"]), tokenizer=_tokenizer_json([*PIECES, ""]))
     assert read_tokenization(str(tmp_path))[0].vocabulary == (*PIECES, "\u2028")
 
 
 @pytest.mark.parametrize(
-    ("files", "sentence"),
+    ("files", "message"),
     [
         ({"tokenizer_config": {"truncation_side": "left"}}, "truncation_side='left': long "
          "texts are truncated on the right"),
@@ -184,14 +183,14 @@ def test_files_that_berts_may_have_beside_the_vocabulary(tmp_path):
          "truncation.direction='Left': long texts are truncated on the right."),
     ],
 )  # fmt: skip
-def test_what_is_told(tmp_path, files, sentence):
+def test_ignored_settings_add_note(tmp_path, files, message):
     _write(
         tmp_path,
         tokenizer=_tokenizer_json(**files.get("tokenizer", {})),
         tokenizer_config={"do_lower_case": False, **files.get("tokenizer_config", {})},
     )
     tokenization, (note,) = read_tokenization(str(tmp_path))
-    assert tokenization == as_berts(CASED) and sentence in note
+    assert tokenization == with_bert_rules(CASED) and message in note
 
 
 def _model(**changes):
@@ -220,7 +219,7 @@ def _template(single="[CLS] A [SEP]", pair="[CLS] A [SEP] B [SEP]", second=1):
 
 
 PLAIN = {"vocab": _lines(PIECES), "tokenizer_config": {"do_lower_case": False}}
-OF_MODEL = [
+MODEL_CASES = [
     ({"model": {"type": "BPE", "vocab": {}}}, "model: expected a WordPiece model, got {'type'"),
     ({"model": None}, "model: expected a WordPiece model, got None."),
     (_model(vocab=["a"]), "model.vocab: expected an object of ids by token, got ['a']"),
@@ -241,7 +240,7 @@ OF_MODEL = [
      "The added tokens have more than 120,000 bytes"),
 ]  # fmt: skip
 TEMPLATES = ": expected [CLS] A [SEP] and [CLS] A [SEP] B [SEP]."
-OF_FILE = [
+JSON_CASES = [
     (_model(unk_token="<unk>"), "model.unk_token='<unk>': expected '[UNK]'; only BERT's token is "
      "supported"),
     (_model(continuing_subword_prefix=""), "prefix='': expected '##'; only BERT's prefix is "
@@ -266,7 +265,7 @@ OF_FILE = [
     ({"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 9]}},
      TEMPLATES),
 ]  # fmt: skip
-OF_CONFIG = [
+CONFIG_CASES = [
     ({"tokenizer_class": "BertJapaneseTokenizer"},
      "class='BertJapaneseTokenizer': expected BertTokenizer"),
     ({"tokenizer_class": "TokenizersBackend"},
@@ -284,9 +283,9 @@ OF_CONFIG = [
      "expected 15 (its id in the vocabulary, or the next id), got 16"),
 ]  # fmt: skip
 RUNS = {"tokenizer_config": {"tokenizer_class": "PreTrainedTokenizerFast"}}
-OF_FILES = [
+CASES = [
     ({}, "has no vocabulary. Add its vocab.txt."),
-    # As in the files of Tohoku University's Japanese BERTs.
+    # As in the Japanese BERT models of Tohoku University.
     ({**PLAIN, "config": {"tokenizer_class": "BertJapaneseTokenizer"}},
      "tokenizer_class='BertJapaneseTokenizer': expected BertTokenizer"),
     ({**PLAIN, "added_tokens": {"[X]": 16}},
@@ -297,25 +296,24 @@ OF_FILES = [
      "model was not trained with."),
     ({"vocab": "a\na\n"}, "'a' is on line 1 and line 2"),
     ({**PLAIN, "tokenizer_config": b"{"}, "tokenizer_config.json is not JSON"),
-    *(({"tokenizer": _tokenizer_json(**changes)}, note) for changes, note in OF_MODEL),
-    *(({**RUNS, "tokenizer": _tokenizer_json(**changes)}, note) for changes, note in OF_FILE),
+    *(({"tokenizer": _tokenizer_json(**changes)}, note) for changes, note in MODEL_CASES),
+    *(({**RUNS, "tokenizer": _tokenizer_json(**changes)}, note) for changes, note in JSON_CASES),
     *(
         ({**PLAIN, "tokenizer_config": {"do_lower_case": False, **setting}}, note)
-        for setting, note in OF_CONFIG
+        for setting, note in CONFIG_CASES
     ),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("files", "note"), OF_FILES)
-def test_another_tokenizer_is_not_taken_for_berts(tmp_path, files, note):
+@pytest.mark.parametrize(("files", "note"), CASES)
+def test_unsupported_tokenizer_has_no_preprocessor(tmp_path, files, note):
     _write(tmp_path, **files)
     tokenization, (*_, last) = read_tokenization(str(tmp_path))
     assert tokenization is None
     assert last.startswith("No preprocessor was created: ") and note in last
 
 
-def test_files_of_transformers(tmp_path):
-    """As transformers 5 writes them for BertTokenizer, and as version 4 did."""
+def test_files_of_transformers_4_and_5_are_read(tmp_path):
     values = _tokenizer_json(**_template())
     values["model"] |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     config = {"do_lower_case": False, "strip_accents": None, "tokenize_chinese_chars": True}
@@ -328,7 +326,7 @@ def test_files_of_transformers(tmp_path):
     old |= {"added_tokens_decoder": added, "tokenizer_class": "BertTokenizerFast"}
     for more in (new, old):
         _write(tmp_path, tokenizer=values, tokenizer_config={**config, **more})
-        assert read_tokenization(str(tmp_path)) == (as_berts(CASED), ())
+        assert read_tokenization(str(tmp_path)) == (with_bert_rules(CASED), ())
 
 
 # === Writing ===
@@ -336,31 +334,31 @@ def test_files_of_transformers(tmp_path):
 
 NEW = AddedToken("NewTok", len(PIECES), normalized=True, single_word=True, is_piece=False)
 WITH_NEW = dataclasses.replace(
-    as_berts(UNCASED),
+    with_bert_rules(UNCASED),
     vocabulary=(*UNCASED.vocabulary, "NewTok"),
     rules=dataclasses.replace(
-        as_berts(UNCASED).rules,
+        with_bert_rules(UNCASED).rules,
         strip_accents=False,
         split_ideographs=False,
         split_special_tokens=True,
-        added_tokens=(*as_berts(UNCASED).rules.added_tokens, NEW),
+        added_tokens=(*with_bert_rules(UNCASED).rules.added_tokens, NEW),
     ),
 )
 WRITTEN = {
     "google_cased": CASED,
     "google_uncased": UNCASED,
-    "cased": as_berts(CASED),
-    "uncased": as_berts(UNCASED),
+    "cased": with_bert_rules(CASED),
+    "uncased": with_bert_rules(UNCASED),
     "added": WITH_NEW,
 }
 TEXTS = [TEXT, "a" + "s" * 150, "a [SEP] cat [MASK]", "a NEWTOK newtoks É"]
 
 
 @pytest.mark.parametrize("tokenization", WRITTEN.values(), ids=WRITTEN)
-def test_what_is_written_is_read_here_and_by_tokenizers(tmp_path, tokenization):
+def test_written_files_are_read_by_bert_tf_and_tokenizers(tmp_path, tokenization):
     notes = write_tokenization(str(tmp_path), tokenization, 512)
     is_google = not tokenization.rules.to_json()
-    assert len(notes) == is_google  # the tables of characters
+    assert len(notes) == is_google  # a note on different character tables
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     class_name = "PreTrainedTokenizerFast" if is_google else "BertTokenizer"
     keys = ("tokenizer_class", "model_max_length", "pad_token", "mask_token")
@@ -368,8 +366,8 @@ def test_what_is_written_is_read_here_and_by_tokenizers(tmp_path, tokenization):
     assert config.get("split_special_tokens", False) == (is_google or tokenization is WITH_NEW)
     ours = tokenization.to_tokenizer()
     for file in ("vocab.txt", None):
-        read, told = read_tokenization(str(tmp_path))
-        assert not told and (is_google or read == tokenization)
+        read, read_notes = read_tokenization(str(tmp_path))
+        assert not read_notes and (is_google or read == tokenization)
         again = read.to_tokenizer()
         assert again.tokenize(TEXTS).to_list() == ours.tokenize(TEXTS).to_list()
         if file:
@@ -385,14 +383,14 @@ def test_what_is_written_is_read_here_and_by_tokenizers(tmp_path, tokenization):
     assert config["model_input_names"] == ["input_ids", "attention_mask"]
     notes = write_tokenization(str(tmp_path), tokenization, 512, finds_mask=True)
     assert "split_special_tokens" not in (tmp_path / "tokenizer_config.json").read_text()
-    is_told = any("because of [MASK]" in note for note in notes)
-    assert is_told == (is_google or tokenization is WITH_NEW)
+    has_mask_note = any("because of [MASK]" in note for note in notes)
+    assert has_mask_note == (is_google or tokenization is WITH_NEW)
 
 
 @pytest.mark.parity
 @pytest.mark.slow
 @pytest.mark.parametrize("tokenization", WRITTEN.values(), ids=WRITTEN)
-def test_transformers_reads_what_was_written(tmp_path, tokenization):
+def test_written_files_are_read_by_transformers(tmp_path, tokenization):
     transformers = pytest.importorskip("transformers")
     write_tokenization(str(tmp_path), tokenization, 512)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')

@@ -1,4 +1,4 @@
-"""The weights that a model has, by name, are those of the model that is built; other layouts."""
+"""Expected weights of each model, and conversion of their layouts and dtypes."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.checkpoints.weights import assign, build_model, split_variables
 from tests.checkpoints import small_checkpoints as small
 
-LEFT_TO_DEFAULTS = [
+DEFAULT_SPECS = [
     ModelSpec(modeling.BertEncoder, {}),
     ModelSpec(modeling.BertPretrainer, {}),
     ModelSpec(modeling.BertPretrainer, {"nsp": False}),
@@ -24,8 +24,8 @@ LEFT_TO_DEFAULTS = [
 ]
 
 
-@pytest.mark.parametrize("spec", LEFT_TO_DEFAULTS, ids=str)
-def test_defaults_are_the_constructors(spec):
+@pytest.mark.parametrize("spec", DEFAULT_SPECS, ids=str)
+def test_expected_weights_equal_built_model(spec):
     model = build_model(dataclasses.replace(small.CONFIG, num_hidden_layers=1), spec)
     tensors = small.make_checkpoint(spec, model.config).tensors
     arrays = {name: tensor.read() for name, tensor in tensors.items()}
@@ -34,7 +34,7 @@ def test_defaults_are_the_constructors(spec):
     assert spec.has_pooler == any(name.startswith("pooler/") for name in shapes)
 
 
-def test_other_dtypes_are_cast():
+def test_assigned_weights_are_cast():
     checkpoint = small.make_checkpoint(small.MODELS["encoder"], dtype=ml_dtypes.bfloat16)
     model = build_model(small.CONFIG, small.MODELS["encoder"], dtype="mixed_bfloat16")
     assign(model, checkpoint.tensors)
@@ -43,24 +43,24 @@ def test_other_dtypes_are_cast():
 
 
 @pytest.mark.parametrize("shape", [(8, 23), (8, 8), (25,), ()])
-def test_a_fused_weight_of_another_width(shape):
+def test_wrong_width_of_fused_weight_raises_error(shape):
     found = {
         "layer_0/attention/query_key_value/kernel": small.stored("there", np.zeros(shape, "f"))
     }
-    sentence = r"^file: there: expected 24 columns \(3 \* hidden_size\), got the shape \(.*\)"
-    with pytest.raises(ValueError, match=sentence):
+    message = r"^file: there: expected 24 columns \(3 \* hidden_size\), got the shape \(.*\)"
+    with pytest.raises(ValueError, match=message):
         split_variables(small.CONFIG, small.MODELS["encoder"], found, "file")
 
 
 @pytest.mark.parametrize("chunk", [16, 1 << 20])
 @pytest.mark.parametrize("dtype", ["float32", ml_dtypes.bfloat16])
 @pytest.mark.parametrize("shape", [(7, 3), (5,), (2, 3, 4), (), (0, 4), (1, 1)])
-def test_bit_for_bit(monkeypatch, shape, dtype, chunk):
+def test_to_tensor_is_exact(monkeypatch, shape, dtype, chunk):
     monkeypatch.setattr(weights, "_CHUNK_BYTES", chunk)
-    whole = (np.random.default_rng(0).normal(size=shape) * 100).astype(dtype)
+    values = (np.random.default_rng(0).normal(size=shape) * 100).astype(dtype)
     for view in (np.asarray, np.transpose, lambda a: a[..., 1:]) if shape else (np.asarray,):
-        array = view(whole.copy())
+        array = view(values.copy())
         tensor, bits = weights.to_tensor(array), array.tobytes()
-        array.fill(1)  # the tensor does not follow the array
+        array.fill(1)  # the tensor does not share memory with the array
         assert tensor.shape == array.shape and tensor.dtype.as_numpy_dtype == array.dtype.type
         assert tensor.numpy().tobytes() == bits
