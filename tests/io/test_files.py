@@ -1,4 +1,4 @@
-"""Files and directories appear whole or not at all, and nothing of anybody else's is touched."""
+"""Atomic writes of files and directories, and removal of temporary and written files."""
 
 import os
 import re
@@ -23,11 +23,11 @@ from bert_tf.io.files import (
 )
 from bert_tf.pipelines.vocabulary import load_vocabulary
 
-TAKEN = "/1 already exists and is not overwritten. Use another path"
+EXISTS = "/1 already exists and is not overwritten. Use another path"
 
 
-def below(folder):
-    """Every name below a folder, with its content."""
+def contents(folder):
+    """Returns the relative paths in a folder with their contents."""
     return {
         str(path.relative_to(folder)): path.read_text() if path.is_file() else None
         for path in folder.rglob("*")
@@ -39,7 +39,7 @@ def write(folder, name, text):
         file.write(text)
 
 
-def test_interrupted_writing_leaves_what_was_there(tmp_path):
+def test_interrupted_write_keeps_previous_content(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"before")
     with pytest.raises(KeyboardInterrupt), atomic_write(str(path)) as file:
@@ -51,12 +51,12 @@ def test_interrupted_writing_leaves_what_was_there(tmp_path):
         file.write(b"after")
     assert path.read_bytes() == b"after"
     with atomic_write(str(path)):
-        pass  # nothing is a content, too
+        pass  # writes an empty file
     assert path.read_bytes() == b""
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_size_of_a_file_and_of_all_below_a_directory(tmp_path):
+def test_total_size_of_file_and_directory(tmp_path):
     (tmp_path / "below" / "empty").mkdir(parents=True)
     (tmp_path / "a").write_bytes(b"123")
     (tmp_path / "below" / "b").write_bytes(b"4567")
@@ -65,16 +65,16 @@ def test_the_size_of_a_file_and_of_all_below_a_directory(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "message"),
     [
         (b"{}" + b" " * (32 << 20), r"a\.json: expected a JSON file of at most 33,554,432 bytes\."),
         (None, r"a\.json cannot be read: .*No such file or directory"),
     ],
 )
-def test_what_is_no_json_object_is_refused(tmp_path, content, sentence):
+def test_unreadable_json_raises_error(tmp_path, content, message):
     if content is not None:
         (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         read_json_object(str(tmp_path / "a.json"))
 
 
@@ -82,53 +82,52 @@ def test_what_is_no_json_object_is_refused(tmp_path, content, sentence):
 
 
 @pytest.mark.parametrize("target", ["folder", "file", "missing"])
-def test_a_link_is_not_written_through(tmp_path, target):
+def test_links_are_not_overwritten_or_followed(tmp_path, target):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("kept")
     (tmp_path / "1").symlink_to(tmp_path / target)
-    with pytest.raises(ValueError, match=TAKEN), atomic_directory(str(tmp_path / "1")):
+    with pytest.raises(ValueError, match=EXISTS), atomic_directory(str(tmp_path / "1")):
         pass
     with pytest.raises(ValueError, match="/1: expected a file, got a link"):
         write_json(str(tmp_path / "1"), "new")
     (tmp_path / "1").unlink()
-    assert below(tmp_path) == {"folder": None, "file": "kept"}
+    assert contents(tmp_path) == {"folder": None, "file": "kept"}
 
 
-def test_two_writers_of_one_directory(tmp_path):
-    """The second began before the first had ended, and is refused whole."""
-    with pytest.raises(ValueError, match=TAKEN), atomic_directory(str(tmp_path / "1")) as loser:
+def test_second_concurrent_writer_of_directory_fails(tmp_path):
+    with pytest.raises(ValueError, match=EXISTS), atomic_directory(str(tmp_path / "1")) as loser:
         with atomic_directory(str(tmp_path / "1")) as winner:
             assert winner != loser
             for folder in (winner, loser):
                 write(folder, "who", folder)
-    assert below(tmp_path) == {"1": None, "1/who": winner}
+    assert contents(tmp_path) == {"1": None, "1/who": winner}
 
 
-def test_one_that_comes_between_the_look_and_the_rename(tmp_path, monkeypatch):
+def test_directory_created_before_the_rename_is_kept(tmp_path, monkeypatch):
     rename = tf.io.gfile.rename
 
-    def late(source, target, overwrite=False):
+    def create_target_and_rename(source, target, overwrite=False):
         os.mkdir(target)
         write(target, "kept", "kept")
         rename(source, target, overwrite)
 
-    monkeypatch.setattr(tf.io.gfile, "rename", late)
-    with pytest.raises(ValueError, match=TAKEN), atomic_directory(str(tmp_path / "1")) as folder:
+    monkeypatch.setattr(tf.io.gfile, "rename", create_target_and_rename)
+    with pytest.raises(ValueError, match=EXISTS), atomic_directory(str(tmp_path / "1")) as folder:
         write(folder, "a.txt", "a")
-    assert below(tmp_path) == {"1": None, "1/kept": "kept"}
+    assert contents(tmp_path) == {"1": None, "1/kept": "kept"}
 
 
 @pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()])
-def test_an_interrupted_block_leaves_nothing(tmp_path, error):
+def test_failed_block_leaves_no_files(tmp_path, error):
     path = str(tmp_path / "models" / "1")
     with pytest.raises(type(error)), atomic_directory(path) as folder:
         write(folder, "a.txt", "a")
         assert not os.path.exists(path)
         raise error
-    assert below(tmp_path) == {"models": None}
+    assert contents(tmp_path) == {"models": None}
 
 
-def test_on_a_file_system_without_links_and_locks(tmp_path, monkeypatch):
+def test_file_system_without_links_and_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "local_path", lambda path: None)
     path = str(tmp_path / "1")
     with atomic_directory(path) as folder:
@@ -137,14 +136,14 @@ def test_on_a_file_system_without_links_and_locks(tmp_path, monkeypatch):
     assert read_json(f"{path}/a.json") == 2
     with pytest.raises(ValueError, match="/1: expected a file, got a directory"):
         write_json(path, 1)
-    with pytest.raises(ValueError, match=TAKEN), atomic_directory(path):
+    with pytest.raises(ValueError, match=EXISTS), atomic_directory(path):
         pass
     assert remove_written(path, re.compile("b")) == ["a.json"]
     assert remove_written(path, re.compile("a.json")) == []
     assert not list(tmp_path.iterdir())
 
 
-# === What killed processes leave ===
+# === Leftovers of killed processes ===
 
 KILLED = """
 import os, signal, sys
@@ -160,22 +159,22 @@ with files.atomic_directory(base + "/1") as folder, files.atomic_path(base + "/a
 
 
 @pytest.mark.slow
-def test_what_a_killed_process_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):
+def test_temporary_files_of_killed_but_not_of_running_processes_are_removed(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
-    temporary = below(tmp_path)
+    temporary = contents(tmp_path)
     assert len(temporary) == 3
     for number in range(2):
         with atomic_directory(str(tmp_path / "1")), pytest.raises(OSError):
             with atomic_path(str(tmp_path / "a")):
                 raise OSError
         (tmp_path / "1").rmdir()
-        assert below(tmp_path) == ({} if number else temporary)
+        assert contents(tmp_path) == ({} if number else temporary)
         process.kill()
         assert process.wait() == -signal.SIGKILL
 
 
-def test_nobody_elses_file_is_taken_for_a_leftover(tmp_path):
+def test_foreign_files_are_not_removed_as_leftovers(tmp_path):
     (tmp_path / "kept").mkdir()
     write(tmp_path / "kept", "file", "kept")
     with atomic_path(str(tmp_path / "a")) as temporary:
@@ -184,14 +183,14 @@ def test_nobody_elses_file_is_taken_for_a_leftover(tmp_path):
     for name in ("a.tmp", "a.partial", f"a.{'0' * 32}.tmp", f"a.{other}.tmp", f"b.{token}.tmp"):
         write(tmp_path, name, "kept")
     os.symlink(tmp_path / "kept", temporary)
-    before = below(tmp_path)
+    before = contents(tmp_path)
     write_json(str(tmp_path / "a"), 1)
     with atomic_directory(str(tmp_path / "b")):
         pass
-    assert below(tmp_path) == before | {"a": "1\n", "b": None}
+    assert contents(tmp_path) == before | {"a": "1\n", "b": None}
 
 
-def test_links_are_removed_and_never_followed(tmp_path):
+def test_links_are_removed_but_not_followed(tmp_path):
     (tmp_path / "kept").mkdir()
     write(tmp_path / "kept", "file", "kept")
     (tmp_path / "gone" / "folder").mkdir(parents=True)
@@ -200,10 +199,10 @@ def test_links_are_removed_and_never_followed(tmp_path):
     files.remove(str(tmp_path / "gone"))
     files.remove(str(tmp_path / "link") + "/")
     files.remove(str(tmp_path / "missing"))
-    assert below(tmp_path) == {"kept": None, "kept/file": "kept"}
+    assert contents(tmp_path) == {"kept": None, "kept/file": "kept"}
 
 
-def test_what_was_written_is_removed_and_the_rest_is_kept(tmp_path):
+def test_remove_written_keeps_other_files(tmp_path):
     (tmp_path / "1" / "a").mkdir(parents=True)
     for name in ("ours", "mine", "a/ours", "a/mine"):
         write(tmp_path / "1", name, name)
@@ -213,13 +212,13 @@ def test_what_was_written_is_removed_and_the_rest_is_kept(tmp_path):
     assert remove_written(str(tmp_path / "1" / "ours"), written) == ["ours"]
     assert remove_written(str(tmp_path / "1"), written) == ["a/mine", "mine"]
     (tmp_path / "link").unlink()
-    assert below(tmp_path) == {"1": None, "1/a": None, "1/a/mine": "a/mine", "1/mine": "mine"}
+    assert contents(tmp_path) == {"1": None, "1/a": None, "1/a/mine": "a/mine", "1/mine": "mine"}
     assert remove_written(str(tmp_path / "1"), re.compile(".*mine")) == []
-    assert below(tmp_path) == {}
+    assert contents(tmp_path) == {}
 
 
 @pytest.mark.parametrize(("target", "kind"), [(".", "a directory"), ("pipe", "a device or a pipe")])
-def test_only_a_file_is_replaced(tmp_path, target, kind):
+def test_only_regular_files_are_overwritten(tmp_path, target, kind):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match=f": expected a file, got {kind}"):
         write_json(str(tmp_path / target), 1)
@@ -229,7 +228,7 @@ def test_only_a_file_is_replaced(tmp_path, target, kind):
 
 
 @pytest.mark.parametrize(
-    ("read", "written", "is_in"),
+    ("read", "written", "is_inside"),
     [
         ("wiki", "wiki/out", True),
         (".", "out", True),
@@ -240,11 +239,11 @@ def test_only_a_file_is_replaced(tmp_path, target, kind):
         ("gs://bucket/wiki", "wiki/out", False),
     ],
 )
-def test_what_is_written_is_outside_of_what_is_read(tmp_path, monkeypatch, read, written, is_in):
+def test_output_inside_input_raises_error(tmp_path, monkeypatch, read, written, is_inside):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wiki").mkdir()
     (tmp_path / "link").symlink_to("wiki")
-    if is_in:
+    if is_inside:
         with pytest.raises(
             ValueError,
             match="^--output=.* is in .*, so the output would be read as input",
@@ -254,7 +253,7 @@ def test_what_is_written_is_outside_of_what_is_read(tmp_path, monkeypatch, read,
         files.check_outside("--output", written, ["other", read])
 
 
-def test_a_new_file_takes_no_others_place(tmp_path):
+def test_new_file_does_not_overwrite_existing_file(tmp_path):
     path = tmp_path / "a"
     with (
         pytest.raises(ValueError, match="a already exists and is not overwritten"),
@@ -262,10 +261,10 @@ def test_a_new_file_takes_no_others_place(tmp_path):
     ):
         write(tmp_path, os.path.basename(temporary), "mine")
         path.write_text("theirs")
-    assert below(tmp_path) == {"a": "theirs"}
+    assert contents(tmp_path) == {"a": "theirs"}
 
 
-def test_pipes_and_devices_are_not_read(tmp_path):
+def test_pipes_and_devices_raise_error(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/dev/zero")
     for name in ("pipe", "link"):

@@ -1,4 +1,4 @@
-"""A process that was forked after TensorFlow had run gets an error, where it would wait forever."""
+"""TensorFlow calls raise an error, instead of hanging, in processes forked after TensorFlow ran."""
 
 import os
 import select
@@ -16,8 +16,8 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
 ROWS = {name: np.ones((2, 3), "int32") for name in ("input_ids", "attention_mask")}
 
 
-def answer_of_child(call):
-    """Returns what a forked process gets of a call, or its error; "" if it waits for 20 s."""
+def call_in_child(call):
+    """Returns the result or error of a call in a forked process, or "" after 20 seconds."""
     receiver, sender = os.pipe()
     if not (child := os.fork()):
         try:
@@ -53,7 +53,7 @@ def objects(tmp_path_factory):
         "drop_in": drop_in,
         "pipeline": pipeline("feature-extraction", model=drop_in, tokenizer=tokenizer),
     }
-    # Called before the fork: what is traced already runs without the Python code of the model.
+    # Traced functions would run in the child without the Python code of the model.
     for name in ("Predictor", "predict", "a drop-in model's predict"):
         CALLS[name](found)
     return found
@@ -76,20 +76,18 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_runs_tensorflow_ends_with_an_error(objects, call):
-    sentence = (
+def test_tensorflow_calls_raise_error(objects, call):
+    message = (
         "RuntimeError: TensorFlow ran in the parent process before the fork, so it cannot run "
         "here. Load the model in the child process only, or start processes with spawn."
     )
-    assert answer_of_child(lambda: CALLS[call](objects)) == sentence
+    assert call_in_child(lambda: CALLS[call](objects)) == message
 
 
-def test_the_drop_in_tokenizer_works(objects):
+def test_transformers_tokenizer_works(objects):
     tokenizer = objects["tokenizer"]
     expected = str(tokenizer("good bad", truncation=True, max_length=3)["input_ids"])
-    found = answer_of_child(
-        lambda: tokenizer("good bad", truncation=True, max_length=3)["input_ids"]
-    )
+    found = call_in_child(lambda: tokenizer("good bad", truncation=True, max_length=3)["input_ids"])
     assert found == expected == "[2, 5, 3]"
 
 
@@ -105,7 +103,7 @@ os.waitpid(child, 0)
 
 
 @pytest.mark.slow
-def test_a_predictor_that_was_never_called_works_in_a_forked_process(objects, tmp_path):
+def test_unused_predictor_works_in_forked_process(objects, tmp_path):
     objects["model"].labels = ("one", "two")
     bert_tf.save(objects["model"], tmp_path / "saved")
     done = run_python(_NEVER_CALLED, tmp_path / "saved", timeout=300)

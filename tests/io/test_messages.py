@@ -1,4 +1,4 @@
-"""What is shown of others' files and errors obeys no terminal's codes, and is short."""
+"""Messages escape terminal control codes and truncate long values."""
 
 import io
 import subprocess
@@ -11,27 +11,27 @@ import pytest
 import bert_tf
 from bert_tf.io import messages
 
-# C0 and C1 codes, separators of lines and paragraphs, turns of the direction, half a character.
-OBEYED = [*map(chr, range(32)), "\x7f", *map(chr, range(0x80, 0xA0)), *"\u2028\u2029\ufeff"]
-OBEYED += [*"\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ud800"]
+# C0 and C1 codes, line and paragraph separators, bidirectional marks, and a lone surrogate.
+CONTROL_CODES = [*map(chr, range(32)), "\x7f", *map(chr, range(0x80, 0xA0)), *"\u2028\u2029\ufeff"]
+CONTROL_CODES += [*"\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ud800"]
 
 
 @pytest.mark.parametrize(
     "show", [messages.quote, messages.one_line, lambda text: messages.listed([text])]
 )
-def test_nothing_is_shown_that_a_terminal_obeys(show):
-    for character in OBEYED:
+def test_control_codes_are_escaped(show):
+    for character in CONTROL_CODES:
         assert character not in show(f"a{character}b"), ascii(character)
         assert "\\" in show(f"a{character}b")
         assert character not in show(character * 10**6)
 
 
-def test_words_are_shown_as_they_are():
+def test_printable_text_is_unchanged():
     for text in ("Ünë 北京 \\ it's", "می\u200cخواهم", "👩\u200d👩", "co\u00adop", "a\u00a0b"):
         assert messages.one_line(text) == text
 
 
-def test_nothing_long_is_shown():
+def test_long_values_are_truncated():
     assert messages.one_line("x" * 10**6, 21) == "x" * 9 + "..." + "x" * 9
     assert len(messages.quote("x" * 10**6)) == 120
     deep = "x" * 10**6
@@ -41,20 +41,20 @@ def test_nothing_long_is_shown():
     assert len(messages.listed(["x" * 10**6] * 10**4)) < 700
 
 
-def test_a_screen_is_written_no_more_than_text():
-    screen = io.StringIO()
+def test_escaped_stream_escapes_control_codes():
+    output = io.StringIO()
     print(
         "a\tb\x1b[31m",
         "Ünë\u2028",
-        "".join(OBEYED),
-        file=messages.EscapedStream(screen),
+        "".join(CONTROL_CODES),
+        file=messages.EscapedStream(output),
         flush=True,
     )
-    assert screen.getvalue().startswith("a\tb\\x1b[31m Ünë\\u2028 ")
-    assert set(screen.getvalue()) & set(OBEYED) == {"\t", "\n"}
+    assert output.getvalue().startswith("a\tb\\x1b[31m Ünë\\u2028 ")
+    assert set(output.getvalue()) & set(CONTROL_CODES) == {"\t", "\n"}
 
 
-def test_a_screen_escapes_what_its_encoding_does_not_have():
+def test_escaped_stream_escapes_unencodable_characters():
     for encoding, shown in (
         ("ascii", "\\xfc \\u5317"),
         ("latin-1", "ü \\u5317"),
@@ -66,11 +66,11 @@ def test_a_screen_escapes_what_its_encoding_does_not_have():
             assert written.getvalue() == shown.encode(encoding)
 
 
-def test_tensorflows_errors_are_said_without_its_graph(tmp_path):
+def test_reason_omits_graph_of_tensorflow_errors(tmp_path):
     import tensorflow as tf
 
     path = str(tmp_path / "none")
-    for failing in (
+    for call in (
         lambda: tf.io.read_file(path),
         tf.function(lambda: tf.io.read_file(path)),
         lambda: tf.raw_ops.RestoreV2(
@@ -78,31 +78,31 @@ def test_tensorflows_errors_are_said_without_its_graph(tmp_path):
         ),
     ):
         with pytest.raises(tf.errors.NotFoundError) as caught:
-            failing()
-        said = messages.reason(caught.value)
-        assert path in said and not {"{", "[", "\n"} & set(said), said
-        # Advice behind it stays.
+            call()
+        reason = messages.reason(caught.value)
+        assert path in reason and not {"{", "[", "\n"} & set(reason), reason
+        # Text after the TensorFlow message is kept.
         assert messages.reason(ValueError(f"{caught.value.message}; go on.")).endswith("go on.")
 
 
-def test_an_errors_kind_is_what_is_said_where_it_says_nothing():
+def test_reason_of_empty_error_is_its_class_name():
     assert messages.reason(MemoryError()) == "MemoryError"
 
 
-# === Differences ===
+# === DifferenceWarning ===
 
 
-def test_a_warning_stands_at_the_callers_line_and_may_be_made_an_error():
-    with pytest.warns(bert_tf.DifferenceWarning, match="a key is ignored") as told:
+def test_warning_is_attributed_to_caller_and_can_be_an_error():
+    with pytest.warns(bert_tf.DifferenceWarning, match="a key is ignored") as caught:
         messages.warn(["a key is ignored"])
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error", bert_tf.DifferenceWarning)
         with pytest.raises(bert_tf.DifferenceWarning, match="a key is ignored"):
             messages.warn(["a key is ignored"])
 
 
-def test_a_command_prints_each_as_a_line_of_standard_error():
+def test_warnings_are_printed_as_lines_of_stderr():
     program = textwrap.dedent(
         """
         import warnings

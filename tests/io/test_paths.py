@@ -1,4 +1,4 @@
-"""Paths at which nothing is, or no checkpoint: refused before TensorFlow is loaded."""
+"""Missing files and invalid checkpoints raise errors before TensorFlow is loaded."""
 
 import pytest
 
@@ -13,7 +13,7 @@ CHECKPOINT = (
     "No such checkpoint: no. Expected a directory, a prefix such as DIR/bert_model.ckpt, a .keras "
     "file, hf://OWNER/NAME, or tiny. See docs/guides/weights.md."
 )
-NONE = ". is not a supported checkpoint: expected model.json and bert_config.json"
+UNSUPPORTED = ". is not a supported checkpoint: expected model.json and bert_config.json"
 RUN = CHECKPOINT.replace(": no.", ": runs/no (did you mean hf://runs/no?).")
 COLUMN = "there.csv, line 1: expected one column 'c', got none. The columns are a, b."
 WEB = (
@@ -43,19 +43,19 @@ COMMANDS = {
     "export --output=run/1 --model=no": CHECKPOINT,
     "export --output=run/1 --model=tiny/": CHECKPOINT.replace(": no.", ": tiny/."),
     "verify no": "no: expected the directory of an export, such as exports/1.",
-    f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": NONE,
-    "predict --model=. --input=there.csv": NONE,
-    "pretrain --model_dir=run --input=there.csv --init_checkpoint=.": NONE,
-    "extract_features --output=run --model=. --input=there.csv": NONE,
-    "convert --output=run --format=bert_tf --model=.": NONE,
-    "export --output=run/1 --model=.": NONE,
-    "export --output=run/1 --model=there.csv": NONE.replace(".", "there.csv", 1),
+    f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": UNSUPPORTED,
+    "predict --model=. --input=there.csv": UNSUPPORTED,
+    "pretrain --model_dir=run --input=there.csv --init_checkpoint=.": UNSUPPORTED,
+    "extract_features --output=run --model=. --input=there.csv": UNSUPPORTED,
+    "convert --output=run --format=bert_tf --model=.": UNSUPPORTED,
+    "export --output=run/1 --model=.": UNSUPPORTED,
+    "export --output=run/1 --model=there.csv": UNSUPPORTED.replace(".", "there.csv", 1),
 }
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory):
-    """How every command ended, and what was in their folder then."""
+def results(tmp_path_factory):
+    """Returns the result of each command and the files in their folder afterwards."""
     folder = tmp_path_factory.mktemp("folder")
     (folder / "there.csv").write_text("a,b\n")
     found = run_in_forks(folder, *(f"bert_tf.{command}".split() for command in COMMANDS))
@@ -63,14 +63,14 @@ def ended(tmp_path_factory):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_refused_before_tensorflow_is_loaded(command, ended):
-    done, there = ended[0][command], ended[1]
+def test_error_without_loading_tensorflow(command, results):
+    done, files = results[0][command], results[1]
     assert done.returncode == 1 and done.stderr.startswith(f"Error: {COMMANDS[command]}")
     assert "bert_tf" in done.loaded and not done.loaded & {"tensorflow", "keras", "torch", "jax"}
-    assert there == ["there.csv"]
+    assert files == ["there.csv"]
 
 
-def test_what_is_left_to_who_reads_it(tmp_path):
+def test_check_inputs(tmp_path):
     (tmp_path / "bert_model.ckpt.index").touch()
     (tmp_path / "a[1].txt").touch()
     check_inputs(
@@ -88,7 +88,7 @@ def test_what_is_left_to_who_reads_it(tmp_path):
         check_inputs(checkpoints=[f"file://{tmp_path}/biobert_model.ckpt"])
     with pytest.raises(ValueError, match=r"did you mean hf://google-bert/bert-base-uncased\?"):
         check_inputs(checkpoints=["bert-base-uncased"])
-    # A finished run is shown again although what it read is gone.
+    # Inputs of a finished run may be missing.
     check_inputs(texts=["no"], files=["no"], checkpoints=["no"], output=str(tmp_path))
     with pytest.raises(
         ValueError,

@@ -1,4 +1,4 @@
-"""JSON of strangers is bounded."""
+"""Parsing of untrusted JSON."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from bert_tf.io import untrusted
 
 
-def test_json_is_read_as_pythons_own_json_does():
+def test_parse_json_equals_json_module():
     assert untrusted.parse_json('{"a": [1, 2.5, null, "ä"]}', "a") == {"a": [1, 2.5, None, "ä"]}
     for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32-le"):
         assert untrusted.parse_json('["ä"]'.encode(encoding), "a") == ["ä"]
@@ -16,7 +16,7 @@ def test_json_is_read_as_pythons_own_json_does():
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ("", "a.json, line 3 is not JSON: Expecting value: line 1 column 1 (char 0)."),
         (b'{"a": "\xff"}',
@@ -28,12 +28,12 @@ def test_json_is_read_as_pythons_own_json_does():
         ("9" * 5000, "a.json, line 3 is not JSON: Exceeds the limit"),
     ],
 )  # fmt: skip
-def test_what_is_no_json_object_is_refused(text, sentence):
+def test_invalid_json_object_raises_error(text, message):
     with pytest.raises(ValueError) as caught:
         untrusted.parse_json_object(text, "a.json, line 3", unique_keys=True)
-    assert str(caught.value).startswith(sentence)
+    assert str(caught.value).startswith(message)
 
 
-def test_numbers_are_finite():
+def test_is_number():
     assert all(map(untrusted.is_number, (0, -1.5, 10**300)))
     assert not any(map(untrusted.is_number, (True, None, "1", [1], math.nan, -math.inf, 10**400)))
