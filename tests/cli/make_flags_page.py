@@ -89,7 +89,7 @@ def _description(flag: flags.Flag) -> str:
 
 def _tables(values: flags.FlagValues) -> Iterator[str]:
     """Yields the lines of a command's tables: a heading and a table for each group of flags."""
-    heading = None  # that of the next table
+    heading = None  # heading of the next table
     for flag in map(values.__getitem__, values):
         if not flag.help:  # a hidden alias
             continue

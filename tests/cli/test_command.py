@@ -1,4 +1,4 @@
-"""Commands end with one sentence and a status, and keep TensorFlow's notices off the screen."""
+"""Exit statuses, error messages and help of commands."""
 
 import dataclasses
 import os
@@ -84,7 +84,7 @@ PROGRAM = textwrap.dedent(
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    """A program that takes flags alone; one beside it takes DATA and PREDICTIONS, too."""
+    """Writes a program that only takes flags, and one that also takes DATA and PREDICTIONS."""
     folder = tmp_path_factory.mktemp("command")
     for name in ("takes", "takes_DATA_PREDICTIONS"):
         (folder / name).mkdir()
@@ -97,7 +97,7 @@ def program(tmp_path_factory):
     [["bert_tf"], ["bert_tf.verify", "--help"], *([f"--kind={k}"] for k in
      ("none", "pages", "bytes"))],
 )  # fmt: skip
-def test_the_end_is_quiet_where_nobody_reads(program, arguments):
+def test_closed_pipe_ends_quietly(program, arguments):
     reader, writer = os.pipe()
     os.close(reader)
     start = [program, *arguments] if arguments[0].startswith("--") else ["-m", *arguments]
@@ -115,7 +115,7 @@ def test_the_end_is_quiet_where_nobody_reads(program, arguments):
         ("ascii:surrogateescape", "\\xe9t\\xe9, \\u20ac, \\u98df\\u7269"),
     ],
 )
-def test_text_that_standard_output_cannot_encode_is_escaped(program, encoding, shown):
+def test_stdout_escapes_unencodable_text(program, encoding, shown):
     done = subprocess.run(
         [sys.executable, program, "--kind=scripts"],
         env={**os.environ, "PYTHONIOENCODING": encoding},
@@ -125,13 +125,13 @@ def test_text_that_standard_output_cannot_encode_is_escaped(program, encoding, s
     assert (done.returncode, done.stdout, done.stderr) == (0, expected, b"")
 
 
-HELP_OF_IT = "python -m bert_tf.program --help=all lists the flags.\n"
+HELP_HINT = "python -m bert_tf.program --help=all lists the flags.\n"
 TWO = "DATA PREDICTIONS"
 USAGE = f"Run python -m bert_tf.program {TWO} [--name=value ...].\n"
 
 
-# Arguments, those that the program takes, its exit status, standard output and error.
-ENDS = (
+# Arguments, declared arguments, exit status, stdout and stderr.
+CASES = (
     ([], "", 0, "done\n", ""),
     (["--kind=value"], "", 1, "", "Error: The kind must not be 'value'.\n"),
     (["--kind=graph"], "", 1, "", "Error: /no/such/file; No such file or directory\n"),
@@ -163,9 +163,9 @@ ENDS = (
      "CUDA_VISIBLE_DEVICES=-1 in the environment; unknown flag --save_steps: this is automatic; "
      "remove it.\n"),
     (["--kinds=value"], "", 1, "", "Error: unknown flag --kinds (did you mean --kind?). "
-     f"{HELP_OF_IT}"),
+     f"{HELP_HINT}"),
     (["--help=kind"], "", 1, "", "Error: '--help=kind': expected --help or --help=all.\n"),
-    *(([f"--{flag}"], "", 1, "", f"Error: flag --{flag}: expected {expected}. {HELP_OF_IT}")
+    *(([f"--{flag}"], "", 1, "", f"Error: flag --{flag}: expected {expected}. {HELP_HINT}")
       for flag, expected in (("steps=ten", "an integer"), ("rate=fast", "a number"),
                              ("export=maybe", "true or false"))),
 )  # fmt: skip
@@ -186,54 +186,54 @@ ENDS = (
         (["batch_size", "model"], ["batch_size", "model"], []),
     ],
 )  # fmt: skip
-def test_foreign_flags_get_hints(names, known, clauses):
+def test_flags_of_other_libraries_get_hints(names, known, clauses):
     assert foreign_flags.foreign_flag_hints(names, known) == clauses
 
 
-def test_flags_that_are_proposed_are_flags():
-    of_commands = {
+def test_proposed_flags_exist():
+    existing = {
         *fine_tuning_flags(),
         *(
             field.name
-            for of in (PretrainingSettings, PredictionSettings, ExportSettings)
-            for field in dataclasses.fields(of)
+            for settings in (PretrainingSettings, PredictionSettings, ExportSettings)
+            for field in dataclasses.fields(settings)
         ),
     }
-    assert {flag.split("=")[0] for flag in foreign_flags.FOREIGN_NAMES} <= of_commands
+    assert {flag.split("=")[0] for flag in foreign_flags.FOREIGN_NAMES} <= existing
 
 
-# Of the first program, too.
+# Further arguments of the first program.
 OTHERS = ("-h", "--help", "--kind=value --debug", "--kind=bug", "--kind=dropped", "--helpfull")
 
 
 @pytest.fixture(scope="module")
-def ended(program):
-    """How each line of ``ENDS``, ``OTHERS`` and ``REFUSED``, and each command's help ended."""
-    takes = {"": program, TWO: program.parent.parent / "takes_DATA_PREDICTIONS" / "program.py"}
-    lines = {number: [takes[given[1]], *given[0]] for number, given in enumerate(ENDS)}
+def results(program):
+    """Returns the results of ``CASES``, ``OTHERS`` and ``INVALID``, and of each command's help."""
+    programs = {"": program, TWO: program.parent.parent / "takes_DATA_PREDICTIONS" / "program.py"}
+    lines = {number: [programs[case[1]], *case[0]] for number, case in enumerate(CASES)}
     lines |= {words: [program, *words.split()] for words in OTHERS}
     helps = [f"{name} {flag}" for name in HELP for flag in ("--help", "--help=all")]
-    lines |= {line: f"bert_tf.{line}".split() for line in (*helps, *REFUSED)}
+    lines |= {line: f"bert_tf.{line}".split() for line in (*helps, *INVALID)}
     return dict(zip(lines, run_in_forks(program.parent, *lines.values()), strict=True))
 
 
-@pytest.mark.parametrize("number", range(len(ENDS)), ids=lambda n: " ".join(ENDS[n][0]))
-def test_a_command_ends_with_one_sentence_and_a_status(ended, number):
-    done = ended[number]
-    assert (done.returncode, done.stdout, done.stderr) == ENDS[number][2:]
+@pytest.mark.parametrize("number", range(len(CASES)), ids=lambda n: " ".join(CASES[n][0]))
+def test_exit_status_and_output(results, number):
+    done = results[number]
+    assert (done.returncode, done.stdout, done.stderr) == CASES[number][2:]
 
 
-def test_tensorflows_errors_are_a_users():
+def test_tensorflow_errors_are_user_errors():
     assert command._is_user_error(tf.errors.NotFoundError(None, None, "There is no such file."))
 
 
-def test_help_bugs_and_errors_of_finalizers_are_shown(ended):
-    short, long, asked, bug, dropped, whole = (ended[words] for words in OTHERS)
+def test_help_and_tracebacks_are_shown(results):
+    short, long, debug, bug, dropped, full = (results[words] for words in OTHERS)
     assert (short.returncode, short.stdout) == (0, long.stdout)
-    assert "--[no]debug: Print the" in whole.stdout and "debug" not in long.stdout
+    assert "--[no]debug: Print the" in full.stdout and "debug" not in long.stdout
     assert "--kind: What goes wrong." in long.stdout
-    assert asked.returncode == 1 and "Traceback" in asked.stderr
-    # A bug is not dressed as a user's error.
+    assert debug.returncode == 1 and "Traceback" in debug.stderr
+    # A bug shows its traceback.
     assert bug.returncode == 1 and "IndexError: list index out of" in bug.stderr
     assert (dropped.returncode, dropped.stdout) == (0, "done\n")
     assert "Exception ignored in" in dropped.stderr
@@ -241,7 +241,7 @@ def test_help_bugs_and_errors_of_finalizers_are_shown(ended):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_command_says_so_and_ends_with_130(program, number):
+def test_interrupted_command_exits_with_status_130(program, number):
     process = subprocess.Popen(
         [sys.executable, program, "--kind=sleep"],
         stdout=subprocess.PIPE,
@@ -256,12 +256,12 @@ def test_a_stopped_command_says_so_and_ends_with_130(program, number):
 
 
 @pytest.mark.slow
-def test_an_interrupt_within_a_finalizer_is_not_lost(program):
+def test_interrupt_in_finalizer_is_not_lost(program):
     (done,) = run_in_forks(program.parent, [program, "--kind=finalizer"])
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")
 
 
-# The most flags that each command's --help shows, and one that --help=all adds.
+# Maximum number of flags in --help of each command, and a flag that --help=all adds.
 HELP = {
     "convert": (4, "debug"),
     "create_pretraining_data": (14, "random_seed"),
@@ -277,46 +277,49 @@ HELP = {
 
 
 def _shown(text):
-    """The flags that a help shows, each with its paragraph in one line."""
+    """Returns the flags in a help text with their descriptions on one line."""
     lines = re.sub(r"\n {4}(?=\S)", " ", text.split("\n\n", 3)[-1])
     return dict(re.findall(r"^  --(?:\[no\])?(\w+): (.*)$", lines, re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", HELP)
-def test_help_is_short_and_loads_no_tensorflow(ended, name):
-    done, whole = ended[f"{name} --help"], ended[f"{name} --help=all"]
-    max_value, rare = HELP[name]
-    assert done.returncode == whole.returncode == 0
+def test_help_is_short_and_does_not_load_tensorflow(results, name):
+    done, full = results[f"{name} --help"], results[f"{name} --help=all"]
+    max_flags, advanced = HELP[name]
+    assert done.returncode == full.returncode == 0
     assert "absl" in done.loaded and not done.loaded & {"tensorflow", "keras", "torch", "jax"}
     text, example, more, _ = done.stdout.split("\n\n", 3)
     assert "\n" not in text and more.count("\n") == 1
     assert example.count("python -m") == 1 and f"    python -m bert_tf.{name} " in example
-    some, every = _shown(done.stdout), _shown(whole.stdout)
-    assert 2 <= len(some) <= max_value and some.items() < every.items()
-    assert rare in every.keys() - some.keys()
+    some, every = _shown(done.stdout), _shown(full.stdout)
+    assert 2 <= len(some) <= max_flags and some.items() < every.items()
+    assert advanced in every.keys() - some.keys()
     end = f"\n\npython -m bert_tf.{name} --help=all lists all {len(every)} flags.\n"
-    assert done.stdout.endswith(end) and "--help=all" not in whole.stdout
+    assert done.stdout.endswith(end) and "--help=all" not in full.stdout
 
 
 @pytest.mark.parametrize("name", HELP)
-def test_a_flags_help_is_one_sentence(ended, name):
-    for flag, shown in _shown(ended[f"{name} --help=all"].stdout).items():
-        sentence = re.sub(
+def test_help_of_each_flag_is_one_sentence(results, name):
+    for flag, shown in _shown(results[f"{name} --help=all"].stdout).items():
+        description = re.sub(
             r"^<[^>]*>: | \((default: [^()]*|an? [^()]*|integer >= \d+)\)$", "", shown
         )
-        assert sentence.endswith(".") and not re.search(r"[.?!] ", sentence), (flag, sentence)
+        assert description.endswith(".") and not re.search(r"[.?!] ", description), (
+            flag,
+            description,
+        )
 
 
-@pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the checkout is missing")
+@pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="requires docs/ of a checkout")
 @pytest.mark.parametrize("name", HELP)
-def test_a_page_names_every_flag_that_help_shows(ended, name):
+def test_docs_mention_all_flags_in_help(results, name):
     pages = "".join(page.read_text() for page in PAGES)
     named = set(re.findall(r"--(?:no)?(\w+)", pages)) | set(re.findall(r"--(\w+)", pages))
-    assert _shown(ended[f"{name} --help"].stdout).keys() <= named
+    assert _shown(results[f"{name} --help"].stdout).keys() <= named
 
 
-def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
-    text = ended["finetune --help=all"].stdout
+def test_help_has_headings_defaults_and_bounds(results):
+    text = results["finetune --help=all"].stdout
     assert (
         text.startswith("Fine-tunes a BERT model on labeled files")
         and max(map(len, text.split("\n"))) <= 100
@@ -324,15 +327,15 @@ def test_help_has_flags_under_headings_with_defaults_and_bounds(ended):
     headings = re.findall(r"^[A-Z][a-z ']+:$", text, re.M)
     assert headings[:2] == ["Required flags:", "More data:"]
     assert headings[-1] == "Errors:"
-    # Of what is rare alone no heading is shown.
-    assert "Questions:" in headings and "Questions:" not in ended["finetune --help"].stdout
+    # Headings of groups with only advanced flags are hidden.
+    assert "Questions:" in headings and "Questions:" not in results["finetune --help"].stdout
     first = "  --train_batch_size: Number of examples per step, over all devices. (default:\n"
     assert f"\nTraining:\n\n{first}    32; a positive integer)\n" in text
     assert {*fine_tuning_flags(), "debug"} <= _shown(text).keys()
 
 
-# Commands that are not whole, and the sentence that each ends with.
-REFUSED = {
+# Incomplete or invalid commands and their error messages.
+INVALID = {
     "finetune --task=mrcp": "--task=mrcp is unknown (did you mean mrpc?)",
     "predict --model=.": "--input is missing: predict requires --model and --input.",
     "verify": "expected DIR, got no argument. Run python -m bert_tf.verify DIR [--name=value ...].",
@@ -354,9 +357,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("line", REFUSED)
-def test_what_is_missing_or_wrong_is_told_without_tensorflow(ended, line):
-    done = ended[line]
+@pytest.mark.parametrize("line", INVALID)
+def test_invalid_arguments_raise_error_without_loading_tensorflow(results, line):
+    done = results[line]
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"Error: {REFUSED[line]}") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"Error: {INVALID[line]}") and done.stderr.count("\n") == 1
     assert "absl" in done.loaded and not done.loaded & {"tensorflow", "keras"}

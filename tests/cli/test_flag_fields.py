@@ -1,4 +1,4 @@
-"""Rules of flags: what each maker refuses, and the bounds of every number of every command."""
+"""Rules of flags, and the bounds of numeric flags of all commands."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ from bert_tf.tasks.training_options import Smoothing
 
 @dataclasses.dataclass
 class Settings:
-    """A few flags with a rule of each maker."""
+    """Flags that use each type of rule."""
 
     path: str = flag_fields.string("p", "", rules=[required("name one")])
     rate: float = flag_fields.number(0.5, "", rules=[within(lambda rate: rate > 0, "above 0")])
@@ -45,8 +45,8 @@ class Settings:
     )
 
 
-def sentence(given=(), **values):
-    """What is wrong with the values, of which some are given; "" where nothing is."""
+def message(given=(), **values):
+    """Returns the error message for the values, or "". `given` are the flags set by the user."""
     try:
         check(Settings, {**flag_fields.defaults(Settings), **values}, given)
     except ValueError as error:
@@ -54,27 +54,27 @@ def sentence(given=(), **values):
     return ""
 
 
-def test_each_rule_refuses_with_its_sentence():
-    assert sentence() == sentence(("name", "steps", "hours"), steps=3) == ""
-    assert sentence(path="") == "--path is missing: name one."
-    assert sentence(rate=0.0) == "--rate=0.0: expected a number above 0."
-    assert sentence(rate=math.nan) == "--rate=nan: expected a number above 0."
-    assert sentence(rate=None) == ""
-    assert sentence(size=5) == "--size=5 is not a multiple of --parts=2."
+def test_error_message_of_each_rule():
+    assert message() == message(("name", "steps", "hours"), steps=3) == ""
+    assert message(path="") == "--path is missing: name one."
+    assert message(rate=0.0) == "--rate=0.0: expected a number above 0."
+    assert message(rate=math.nan) == "--rate=nan: expected a number above 0."
+    assert message(rate=None) == ""
+    assert message(size=5) == "--size=5 is not a multiple of --parts=2."
     both = "--steps and --days both set the time. Pass only one of them."
-    assert sentence(("days",), steps=3, days=4) == both
-    lonely = "--hours requires --name. Pass --name or remove --hours."
-    assert sentence(("hours",), hours=1, name="") == lonely
-    assert sentence(("hours",), hours=1) == sentence(("hours",), name="") == ""
-    # A default, or what a run has kept, contradicts nothing.
-    assert sentence((), hours=1, name="") == ""
-    assert sentence((), steps=3, days=4) == sentence(("days",), days=4) == ""
-    assert sentence(("name",), parts=1) == sentence((), parts=1, size=9) == ""
-    assert sentence(("name",), parts=9, size=9) == "no name"
-    assert sentence((), parts=9, size=9) == ""
+    assert message(("days",), steps=3, days=4) == both
+    missing = "--hours requires --name. Pass --name or remove --hours."
+    assert message(("hours",), hours=1, name="") == missing
+    assert message(("hours",), hours=1) == message(("hours",), name="") == ""
+    # Defaults and values saved in a run do not conflict with other flags.
+    assert message((), hours=1, name="") == ""
+    assert message((), steps=3, days=4) == message(("days",), days=4) == ""
+    assert message(("name",), parts=1) == message((), parts=1, size=9) == ""
+    assert message(("name",), parts=9, size=9) == "no name"
+    assert message((), parts=9, size=9) == ""
 
 
-# Of each number with a rule of its own, values that are just outside, and one at the edge within.
+# Invalid values of each number with a custom rule, and a valid one at the bound.
 BOUNDS = {
     FineTuningSettings: {
         "learning_rate": ((0.0, 1e-30, 1.0, math.inf), 1e-9),
@@ -94,28 +94,30 @@ BOUNDS = {
 }
 
 
-def refusals(settings, name, value):
+def errors(settings, name, value):
     (field,) = (field for field in dataclasses.fields(settings) if field.name == name)
     values = {**flag_fields.defaults(settings), "task": "classification", name: value}
     return [rule(name, values, ()) for rule in field.metadata.get("rules", ())]
 
 
 @pytest.mark.parametrize("settings", BOUNDS)
-def test_bounds_and_that_no_number_is_nan(settings):
-    for name, (outside, edge) in BOUNDS[settings].items():
-        for value in outside:
+def test_out_of_bounds_values_and_nan_are_rejected(settings):
+    for name, (invalid, valid) in BOUNDS[settings].items():
+        for value in invalid:
             start = f"--{name}={value}: expected a number "
-            assert any(said.startswith(start) for said in refusals(settings, name, value)), start
-        assert not any("expected a number" in said for said in refusals(settings, name, edge)), name
+            assert any(error.startswith(start) for error in errors(settings, name, value)), start
+        assert not any("expected a number" in error for error in errors(settings, name, valid)), (
+            name
+        )
     values = flags.FlagValues()
     flag_fields.define_flags(values, settings)
     for name in values:
         if values[name].flag_type() == "float":
-            assert any(refusals(settings, name, math.nan)), name
+            assert any(errors(settings, name, math.nan)), name
 
 
 @pytest.mark.parametrize(
-    "settings, other_name",
+    "settings, alias",
     [
         (PredictionSettings, "model_dir"),
         (ExportSettings, "checkpoint"),
@@ -123,11 +125,11 @@ def test_bounds_and_that_no_number_is_nan(settings):
         (ConvertSettings, "input"),
     ],
 )
-def test_the_model_has_another_name_that_help_does_not_show(settings, other_name, monkeypatch):
+def test_alias_of_model_flag_is_hidden_in_help(settings, alias, monkeypatch):
     values = flags.FlagValues()
     flag_fields.define_flags(values, settings)
-    values(["p", f"--{other_name}=runs/a"])
+    values(["p", f"--{alias}=runs/a"])
     assert values["model"].value == "runs/a" and values["model"].present
-    monkeypatch.setattr(sys, "argv", [__name__])  # whose flags --help shows
+    monkeypatch.setattr(sys, "argv", [__name__])  # selects the flags in --help
     shown = help_text("p", values, with_advanced=True)
-    assert "--model: " in shown and f"--{other_name}: " not in shown
+    assert "--model: " in shown and f"--{alias}: " not in shown
