@@ -2,11 +2,12 @@
 
     TF_USE_LEGACY_KERAS=1 python -m tests.transformers.make_keras2_data
 
-It is what users have on disk, each with its outputs on one batch. ``classifier`` is what
-``save_pretrained`` wrote (``tf_model.h5``). ``functional`` has the weights, in HDF5, of a user's
-own functional model with a ``TFBertModel`` in it, after one step of training. ``main_layer`` is
-another, with a ``TFBertMainLayer``, whole in one HDF5 file. ``subclassed`` is a user's own subclass
-of ``tf.keras.Model``: its weights in HDF5.
+The folders contain files that users may have, each with its outputs for one batch:
+
+- ``classifier``: ``tf_model.h5``, written by ``save_pretrained``.
+- ``functional``: HDF5 weights of a functional model with a ``TFBertModel``, after a training step.
+- ``main_layer``: a functional model with a ``TFBertMainLayer``, in one HDF5 file.
+- ``subclassed``: HDF5 weights of a custom subclass of ``tf.keras.Model``.
 """
 
 import pathlib
@@ -43,7 +44,7 @@ def batch() -> dict[str, np.ndarray]:
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
 
 
-def randomise(layer: tf.keras.layers.Layer, seed: int) -> None:
+def randomize(layer: tf.keras.layers.Layer, seed: int) -> None:
     """Randomizes all weights, so that all are different."""
     random = np.random.RandomState(seed)
     for weight in layer.weights:
@@ -64,7 +65,7 @@ def make_classifier(folder: pathlib.Path) -> None:
     )
     model = transformers.TFBertForSequenceClassification(config)
     model(batch())
-    randomise(model, 1)
+    randomize(model, 1)
     model.save_pretrained(folder)
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text("".join(f"{piece}\n" for piece in PIECES))
@@ -78,7 +79,7 @@ def make_functional(folder: pathlib.Path) -> None:
     hidden = tf.keras.layers.Dense(6, activation="relu", name="hidden")(pooled)
     answer = tf.keras.layers.Dense(3, activation="softmax", name="answer")(hidden)
     model = tf.keras.Model(inputs, answer)
-    randomise(model, 2)
+    randomize(model, 2)
     model.compile(optimizer=tf.keras.optimizers.Adam(1e-3), loss="sparse_categorical_crossentropy")
     model.train_on_batch(batch(), np.array([0, 1, 2]))
     model.save_weights(folder / "weights.h5")
@@ -98,7 +99,7 @@ def make_main_layer(folder: pathlib.Path) -> None:
     states = layer({"input_ids": ids, "attention_mask": mask})[0]
     answer = tf.keras.layers.Dense(4, name="tags")(states)
     model = tf.keras.Model([ids, mask], answer)
-    randomise(model, 3)
+    randomize(model, 3)
     model.save(folder / "model.h5")
     inputs = {name: batch()[name] for name in ("input_ids", "attention_mask")}
     write_outputs(
@@ -121,7 +122,7 @@ class Ranker(tf.keras.Model):
 def make_subclassed(folder: pathlib.Path) -> None:
     model = Ranker()
     model(batch())
-    randomise(model, 4)
+    randomize(model, 4)
     model.save_weights(folder / "ranker.h5")
     write_outputs(folder, score=model(batch()), pooler_output=model.encoder(batch()).pooler_output)
 

@@ -44,7 +44,7 @@ def read(path: pathlib.Path) -> Any:
     return json.loads(path.read_text())
 
 
-def differences(found: Any, expected: Any, place: str = "") -> Iterator[tuple[str, float]]:
+def differences(found: Any, expected: Any, path: str = "") -> Iterator[tuple[str, float]]:
     """Returns the path and difference of each number, relative to max(1, expected).
 
     Raises:
@@ -52,21 +52,21 @@ def differences(found: Any, expected: Any, place: str = "") -> Iterator[tuple[st
     """
     if isinstance(expected, dict):
         assert isinstance(found, dict) and found.keys() == expected.keys(), (
-            f"{place}: expected the keys {list(expected)}, found {found!r:.200}"
+            f"{path}: expected the keys {list(expected)}, found {found!r:.200}"
         )
         for key, value in expected.items():
-            yield from differences(found[key], value, f"{place}/{key}")
+            yield from differences(found[key], value, f"{path}/{key}")
     elif isinstance(expected, list):
         assert isinstance(found, list) and len(found) == len(expected), (
-            f"{place}: expected {len(expected)} items, found {found!r:.200}"
+            f"{path}: expected {len(expected)} items, found {found!r:.200}"
         )
         for index, value in enumerate(expected):
-            yield from differences(found[index], value, f"{place}/{index}")
+            yield from differences(found[index], value, f"{path}/{index}")
     elif isinstance(expected, float) and isinstance(found, float):
-        yield place, abs(found - expected) / max(1.0, abs(expected))
+        yield path, abs(found - expected) / max(1.0, abs(expected))
     else:
         assert type(found) is type(expected) and found == expected, (
-            f"{place}: expected {expected!r}, found {found!r}"
+            f"{path}: expected {expected!r}, found {found!r}"
         )
 
 

@@ -137,7 +137,7 @@ def test_optimizer_variables_are_ignored(tmp_path):
 
 
 #: Path, settings of the model, and error message of each case.
-REFUSALS = {
+ERRORS = {
     "no BERT in the file": (
         lambda folder: write_datasets(folder / "a.h5", ["a/b/kernel:0", "a/b/bias:0"]),
         {},
@@ -194,11 +194,11 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSALS)
+@pytest.mark.parametrize("case", ERRORS)
 def test_errors(tmp_path, case):
-    write, changed, message = REFUSALS[case]
+    write, changed, message = ERRORS[case]
     path = write(tmp_path)
-    with pytest.raises(ValueError) as refusal:
+    with pytest.raises(ValueError) as caught:
         make(**changed).load_weights(path)
-    assert str(refusal.value).startswith(message.format(path=path))
-    assert "pass " not in str(refusal.value)  # load_weights has no option for it
+    assert str(caught.value).startswith(message.format(path=path))
+    assert "pass " not in str(caught.value)  # load_weights has no option for it

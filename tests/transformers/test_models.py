@@ -32,13 +32,13 @@ def classifier():
 
 
 CALLS = {
-    "by place": lambda model: model(IDS, MASK, TYPES),
+    "by position": lambda model: model(IDS, MASK, TYPES),
     "a list": lambda model: model([tf.constant(IDS), tf.constant(MASK), tf.constant(TYPES)]),
     "a dict": lambda model: model({**ROWS, "idx": [0, 1]}),
     "keywords": lambda model: model(
         input_ids=tf.constant(IDS, tf.int64), attention_mask=MASK, token_type_ids=TYPES.tolist()
     ),
-    "a tokenizer's": lambda model: model(successor.BatchEncoding(ROWS, tensor_type="tf")),
+    "BatchEncoding": lambda model: model(successor.BatchEncoding(ROWS, tensor_type="tf")),
 }
 
 
@@ -54,8 +54,8 @@ def test_all_call_forms_equal_the_native_model(classifier, way):
 
 
 def test_default_mask_and_token_types(classifier):
-    whole = classifier(IDS, attention_mask=np.ones_like(IDS), token_type_ids=0 * IDS).logits
-    np.testing.assert_array_equal(classifier(IDS.tolist()).logits.numpy(), whole.numpy())
+    expected = classifier(IDS, attention_mask=np.ones_like(IDS), token_type_ids=0 * IDS).logits
+    np.testing.assert_array_equal(classifier(IDS.tolist()).logits.numpy(), expected.numpy())
 
 
 def test_return_dict_false_returns_tuples(classifier):
@@ -68,16 +68,16 @@ def test_return_dict_false_returns_tuples(classifier):
 def test_model_loss_equals_loss_of_logits():
     rows, labels = {"input_ids": IDS, "attention_mask": MASK}, np.array([2, 1])
     # Labels among the inputs and separate; then separate labels for a loss of the logits.
-    own = [({**rows, "labels": labels}, None), (rows, labels)]
+    batches_of_model_loss = [({**rows, "labels": labels}, None), (rows, labels)]
     histories = []
     for loss, batches in (
-        ({}, own),
+        ({}, batches_of_model_loss),
         ({"loss": keras.losses.SparseCategoricalCrossentropy(True)}, [(rows, labels)] * 2),
     ):
         keras.utils.set_random_seed(1)
         model = TFBertForSequenceClassification(BertConfig(**SIZES, num_labels=3))
-        how = {"metrics": ["accuracy"], "run_eagerly": True}  # faster than four graphs
-        model.compile(optimizer=keras.optimizers.Adam(0.01), **how, **loss)
+        options = {"metrics": ["accuracy"], "run_eagerly": True}  # faster than four graphs
+        model.compile(optimizer=keras.optimizers.Adam(0.01), **options, **loss)
         found = [model.fit(*batch, verbose=0).history for batch in batches]
         found.append(model.evaluate(rows, labels, verbose=0, return_dict=True))
         assert found[0]["loss"][0] > found[1]["loss"][0] > found[2]["loss"]
@@ -89,7 +89,7 @@ def test_model_loss_equals_loss_of_logits():
 
 
 @pytest.mark.parametrize("name", ["SequenceClassification", "QuestionAnswering"])
-@pytest.mark.parametrize("way", ["evaluate", "by place", "batches", "fit", "validation_data"])
+@pytest.mark.parametrize("way", ["evaluate", "by position", "batches", "fit", "validation_data"])
 def test_sample_weights_with_labels_among_inputs(name, way):
     keras.utils.set_random_seed(0)
     model = getattr(successor, f"TFBertFor{name}")(BertConfig(**SIZES))
@@ -99,7 +99,7 @@ def test_sample_weights_with_labels_among_inputs(name, way):
     expected = np.mean(model(batch).loss.numpy() * weights)
     if way == "evaluate":
         found = model.evaluate(batch, sample_weight=weights, verbose=0)
-    elif way == "by place":
+    elif way == "by position":
         found = model.evaluate(batch, None, None, 0, weights)
     elif way == "batches":
         y = labels if len(labels) > 1 else labels["labels"]
@@ -217,7 +217,7 @@ def _compiled(kind):
     return model
 
 
-REFUSALS = {
+ERRORS = {
     "head_mask": (
         lambda model: model(IDS, head_mask=MASK),
         r"head_mask \(masking of heads\) is not supported",
@@ -233,9 +233,9 @@ REFUSALS = {
     **{
         f"{name} of {value}": (
             lambda model, name=name, value=value: model(**{**ROWS, name: IDS * 0 + value}),
-            rf"^\S+: expected {name} from 0 to {most}, got {value} to {value}\.$",
+            rf"^\S+: expected {name} from 0 to {maximum}, got {value} to {value}\.$",
         )
-        for name, value, most in (
+        for name, value, maximum in (
             *(("input_ids", -5, 19), ("input_ids", 20, 19), ("token_type_ids", -1, 1)),
             ("position_ids", 16, 15),
         )
@@ -276,19 +276,19 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSALS)
+@pytest.mark.parametrize("case", ERRORS)
 def test_errors(classifier, case, monkeypatch):
     # The environment variable would be read only once per process.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    act, words = REFUSALS[case]
+    call, message = ERRORS[case]
     error = TypeError if case in ("an unknown argument", "no config") else ValueError
-    with pytest.raises(error, match=words):
-        act(classifier)
+    with pytest.raises(error, match=message):
+        call(classifier)
 
 
 @keras.saving.register_keras_serializable()
 class Holder(keras.Model):
-    """Custom model that contains one."""
+    """Custom model that contains a TFBertModel."""
 
     config_class = BertConfig
 
@@ -353,7 +353,7 @@ def test_compiled_model_resumes_with_loss_metrics_and_moments(tmp_path):
         assert again.evaluate(rows, labels, verbose=0) == model.evaluate(rows, labels, verbose=0)
 
 
-@pytest.mark.parametrize("where", ["among", "beside", "in a tuple"])
+@pytest.mark.parametrize("where", ["in inputs", "separate", "in a tuple"])
 @pytest.mark.parametrize("metrics", [["accuracy"], [keras.metrics.SparseCategoricalAccuracy()]])
 def test_list_of_metrics_applies_to_each_output(where, metrics):
     model = successor.TFBertForQuestionAnswering(BertConfig(**SIZES))
@@ -362,8 +362,8 @@ def test_list_of_metrics_applies_to_each_output(where, metrics):
     right["end_positions"][0] -= 1 if right["end_positions"][0] else -1
     model.compile("sgd", metrics=metrics, run_eagerly=True)
     batch = {
-        "among": ({"input_ids": IDS, **right},),
-        "beside": ({"input_ids": IDS}, right),
+        "in inputs": ({"input_ids": IDS, **right},),
+        "separate": ({"input_ids": IDS}, right),
         "in a tuple": ({"input_ids": IDS, **right}, tuple(right.values())),
     }[where]
     scores = model.evaluate(*batch, verbose=0, return_dict=True)
@@ -505,8 +505,8 @@ def test_labels_of_unknown_rank(kind, labels, settings):
 def test_invalid_label_has_no_finite_loss(classifier):
     tokens = successor.TFBertForTokenClassification(BertConfig(**SIZES, num_labels=3))
     words = successor.TFBertForMaskedLM(BertConfig(**SIZES))
-    whole = classifier(IDS, labels=[1.0, 2.0]).loss
-    np.testing.assert_array_equal(whole, classifier(IDS, labels=[1, 2]).loss)
+    expected = classifier(IDS, labels=[1.0, 2.0]).loss
+    np.testing.assert_array_equal(expected, classifier(IDS, labels=[1, 2]).loss)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"outside the valid range of \[0, 3\)"
     ):

@@ -24,18 +24,28 @@ LISTS = {
     **{"rows": ([["a", "bc"], ["d"]],), "pairs": ([["a", "bc"], ["d"]], [["e"], ["f", "g"]])},
 }
 _CUT = [
-    {"truncation": how, "max_length": most}
-    for how in (True, False, None, "longest_first", "only_first", "only_second", "other")
-    for most in (None, 3, 6, 7)
+    {"truncation": strategy, "max_length": max_length}
+    for strategy in (True, False, None, "longest_first", "only_first", "only_second", "other")
+    for max_length in (None, 3, 6, 7)
 ]
 _PADDED = [
-    {"padding": how, "max_length": most, "truncation": cut, "pad_to_multiple_of": multiple}
-    for how in (True, False, "longest", "max_length", "other")
-    for most, cut, multiple in ((None, None, None), (20, None, 8), (8, True, 4), (9, True, 4))
+    {
+        "padding": strategy,
+        "max_length": max_length,
+        "truncation": truncation,
+        "pad_to_multiple_of": multiple,
+    }
+    for strategy in (True, False, "longest", "max_length", "other")
+    for max_length, truncation, multiple in (
+        (None, None, None),
+        (20, None, 8),
+        (8, True, 4),
+        (9, True, 4),
+    )
 ]
 _WINDOWS = [
-    {"truncation": how, "max_length": 8, "stride": stride, "return_overflowing_tokens": True}
-    for how in (True, "only_first", "only_second")
+    {"truncation": strategy, "max_length": 8, "stride": stride, "return_overflowing_tokens": True}
+    for strategy in (True, "only_first", "only_second")
     for stride in (0, 1)
 ]
 _SWITCHES = [
@@ -67,7 +77,7 @@ SETTINGS = [
     *({f"{role}_token": piece} for role in ("cls", "sep", "unk") for piece in ("<s>", "un", "a")),
     *({f"{role}_token": piece} for role in ("pad", "mask", "bos", "x") for piece in ("a", "[N]")),
     *({"cls_token": "[N]"}, {"model_max_length": 7}, {"max_len": 7}),
-    *({f"{what}_side": side} for what in ("padding", "truncation") for side in ("left", "up")),
+    *({f"{case}_side": side} for case in ("padding", "truncation") for side in ("left", "up")),
     *({"model_input_names": ["input_ids", "attention_mask"]}, {"split_special_tokens": True}),
     *({name: ["zz"]} for name in ("additional_special_tokens", "extra_special_tokens")),
     *({name: {"my_token": "zz"}} for name in ("model_specific_special_tokens",)),
@@ -96,25 +106,25 @@ def _plain(value):
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _answer(ask):
+def _call(function):
     """Returns the result or exception of a call, and whether it warned."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found = _plain(ask())
+            found = _plain(function())
         except Exception as error:
             found = error
-    return found, any(issubclass(one.category, bert_tf.DifferenceWarning) for one in told)
+    return found, any(issubclass(one.category, bert_tf.DifferenceWarning) for one in caught)
 
 
-def _assert_equal_or_warns_or_raises(theirs, ours, what, may_raise=True):
-    (expected, _), (found, told) = _answer(theirs), _answer(ours)
+def _assert_equal_or_warns_or_raises(theirs, ours, case, may_raise=True):
+    (expected, _), (found, has_warned) = _call(theirs), _call(ours)
     if isinstance(expected, Exception):
-        assert isinstance(found, Exception), f"{what}: refused there, {expected}; here {found}"
+        assert isinstance(found, Exception), f"{case}: expected {expected!r}, got {found}"
     elif isinstance(found, Exception):
-        assert may_raise and isinstance(found, ValueError | TypeError), f"{what}: {found!r}"
+        assert may_raise and isinstance(found, ValueError | TypeError), f"{case}: {found!r}"
     else:
-        assert found == expected or told, f"{what}: {expected} there, {found} here"
+        assert found == expected or has_warned, f"{case}: expected {expected}, found {found}"
 
 
 def _with_words(rows):
@@ -123,25 +133,25 @@ def _with_words(rows):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize(("texts", "more"), [(TEXTS, {}), (LISTS, {"is_split_into_words": True})])
-def test_calls(peers, folder, side, texts, more):
+@pytest.mark.parametrize(("texts", "extra"), [(TEXTS, {}), (LISTS, {"is_split_into_words": True})])
+def test_calls(peers, folder, side, texts, extra):
     sides = {"truncation_side": side, "padding_side": side}
     peer = peers.AutoTokenizer.from_pretrained(folder, **sides)
-    here = successor.AutoTokenizer.from_pretrained(folder, **sides)
+    ours = successor.AutoTokenizer.from_pretrained(folder, **sides)
     for options in CALLS:
-        asked = {**options, **more}
+        arguments = {**options, **extra}
         if "tensors" in str(options):  # tolist would be called on arrays
-            asked.pop("return_tensors")
+            arguments.pop("return_tensors")
         for name, given in texts.items():
             _assert_equal_or_warns_or_raises(
-                lambda: _with_words(peer(*given, **asked)),  # noqa: B023
-                lambda: _with_words(here(*given, **asked)),  # noqa: B023
-                f"{name}, {asked}",
+                lambda: _with_words(peer(*given, **arguments)),  # noqa: B023
+                lambda: _with_words(ours(*given, **arguments)),  # noqa: B023
+                f"{name}, {arguments}",
                 may_raise=options in UNSUPPORTED,
             )
 
 
-def _all_of(tokenizer):
+def _all_results(tokenizer):
     pairs = {"padding": True, "truncation": True, "max_length": 8}
     return {
         "a text": tokenizer("A bÉ. [MASK] zz " + "a" * 101),
@@ -156,21 +166,21 @@ def _all_of(tokenizer):
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("kind", ["AutoTokenizer", "BertTokenizer", "a file", "a class of files"])
+@pytest.mark.parametrize("kind", ["AutoTokenizer", "BertTokenizer", "config", "fast config"])
 def test_settings(peers, folder, tmp_path, kind, settings):
     name, options = kind, settings
     if kind not in ("AutoTokenizer", "BertTokenizer"):
         shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
         file = tmp_path / "tokenizer_config.json"
         values = {**json.loads(file.read_text()), **settings}
-        if kind == "a class of files":
+        if kind == "fast config":
             values["tokenizer_class"] = "PreTrainedTokenizerFast"
         file.write_text(json.dumps(values))
         folder, name, options = tmp_path, "AutoTokenizer", {}
     theirs, ours = getattr(peers, name), getattr(successor, name)
     _assert_equal_or_warns_or_raises(
-        lambda: _all_of(theirs.from_pretrained(folder, **options)),
-        lambda: _all_of(ours.from_pretrained(folder, **options)),
+        lambda: _all_results(theirs.from_pretrained(folder, **options)),
+        lambda: _all_results(ours.from_pretrained(folder, **options)),
         settings,
     )
 
@@ -183,4 +193,4 @@ def test_saved_tokenizer_loads_in_transformers(peers, folder, tmp_path, settings
         return
     ours.save_pretrained(tmp_path)
     theirs = peers.AutoTokenizer.from_pretrained(tmp_path)
-    assert _plain(_all_of(theirs)) == _plain(_all_of(ours))
+    assert _plain(_all_results(theirs)) == _plain(_all_results(ours))

@@ -114,9 +114,9 @@ def test_unknown_targets_warn(ours):
     answer = ours(CASES["masks"])
     with pytest.warns(
         bert_tf.DifferenceWarning, match="'coldx' is not a token; 'cold' is used"
-    ) as told:
+    ) as caught:
         found = answer(_MASKED[0], targets=["coldx", "game", ""])
-    assert "'' is not a token; ignored" in str(told[1].message)
+    assert "'' is not a token; ignored" in str(caught[1].message)
     assert {each["token_str"] for each in found} == {"cold", "game"}
     with pytest.raises(ValueError, match=r"targets=\[\]: expected at least one token"):
         answer(_MASKED[0], targets=[])
@@ -197,7 +197,7 @@ def test_null_answer_score(small):
 
 _DICT = "^Expected a dict with the texts "
 _QUESTION_AND_CONTEXT = f"{_DICT}'question' and 'context', got "
-REFUSED = {
+ERRORS = {
     "function": (
         *("text-classification", "so", {"function_to_apply": "foo"}),
         r"^function_to_apply='foo': expected one of none, sigmoid, softmax\.$",
@@ -227,9 +227,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", ERRORS)
 def test_errors(small, case):
-    task, texts, options, message = REFUSED[case]
+    task, texts, options, message = ERRORS[case]
     config, tokenizer = small
     # The model is not called.
     answer = pipeline(task, TFBertForMaskedLM(config), tokenizer=tokenizer)

@@ -137,8 +137,8 @@ def test_weights_file_with_separate_config(tmp_path):
     config = successor.BertConfig.from_pretrained(tmp_path / "bert-config.json")
     path = tmp_path / "bert-tf_model.h5"
     found, expected = (
-        successor.TFBertForSequenceClassification.from_pretrained(place, config=config)
-        for place in (path, files)
+        successor.TFBertForSequenceClassification.from_pretrained(source, config=config)
+        for source in (path, files)
     )
     np.testing.assert_array_equal(found(IDS).logits, expected(IDS).logits)
 
@@ -165,7 +165,7 @@ def test_older_tokenizer_arguments_and_inputs(file):
 
 
 def test_batch_encoding_is_a_model_input(file):
-    class Own(keras.Model):
+    class Custom(keras.Model):
         def __init__(self):
             super().__init__()
             self.bert = successor.TFBertModel(CONFIG)
@@ -173,7 +173,7 @@ def test_batch_encoding_is_a_model_input(file):
         def call(self, inputs):
             return self.bert(inputs)[1]
 
-    tokenizer, model = successor.BertTokenizerFast(file), Own()
+    tokenizer, model = successor.BertTokenizerFast(file), Custom()
     rows = tokenizer(["the cats", "no"], padding=True, return_tensors="np")
     np.testing.assert_array_equal(model(rows), model(dict(rows)))
     model.compile("sgd", "mse", run_eagerly=True)
@@ -186,15 +186,15 @@ def test_custom_config(tmp_path):
             super().__init__(**others)
             self.extra = extra
 
-    class Own(successor.TFBertForSequenceClassification):
+    class Custom(successor.TFBertForSequenceClassification):
         config_class = Settings
 
-    model = Own(Settings(extra=5, **SIZES))
+    model = Custom(Settings(extra=5, **SIZES))
     model.save_pretrained(tmp_path)
     for config in (
         Settings.from_pretrained(tmp_path),
-        Own.from_pretrained(tmp_path).config,
-        Own.from_config(model.get_config()).config,
+        Custom.from_pretrained(tmp_path).config,
+        Custom.from_config(model.get_config()).config,
     ):
         assert isinstance(config, Settings) and config.extra == 5
 
@@ -224,8 +224,8 @@ def test_all_names_exist_or_have_a_replacement():
     # Names of transformers 4.46 for BERT or DistilBERT in TensorFlow, and for tokenizers.
     listed = (pathlib.Path(__file__).parent / "names.txt").read_text().split()
     for module, _, name in (entry.rpartition(".") for entry in listed):
-        for place in {"", module}:  # also the original module
-            found = importlib.import_module(f"bert_tf.transformers.{place}".rstrip("."))
+        for path in {"", module}:  # also the original module
+            found = importlib.import_module(f"bert_tf.transformers.{path}".rstrip("."))
             if name in successor.NAMES:
                 assert getattr(found, name) is getattr(successor, name)
             else:
@@ -349,11 +349,11 @@ def test_pipeline_classes_and_default_models(file, monkeypatch):
         successor.pipeline("fill-mask", tokenizer=tokenizer)
 
 
-# === A metric of one's own after each epoch ===
+# === Custom metric after each epoch ===
 
 
-@pytest.mark.parametrize("among", [True, False])
-def test_metric_callback(among):
+@pytest.mark.parametrize("in_inputs", [True, False])
+def test_metric_callback(in_inputs):
     """Shorter rows are padded; labels are among the inputs or separate."""
     model = successor.TFBertForTokenClassification(CONFIG)
     ids = [np.array([[2, 5, 3], [2, 6, 3]]), np.array([[2, 5, 6, 3]])]
@@ -361,10 +361,12 @@ def test_metric_callback(among):
 
     def batches():
         for rows, tags in zip(ids, labels, strict=True):
-            yield {"input_ids": rows, "labels": tags} if among else ({"input_ids": rows}, tags)
+            yield (
+                {"input_ids": rows, "labels": tags} if in_inputs else ({"input_ids": rows}, tags)
+            )
 
     spec = tf.TensorSpec([None, None], tf.int64)
-    signature = {"input_ids": spec, "labels": spec} if among else ({"input_ids": spec}, spec)
+    signature = {"input_ids": spec, "labels": spec} if in_inputs else ({"input_ids": spec}, spec)
     data = tf.data.Dataset.from_generator(batches, output_signature=signature)
     seen = []
 

@@ -60,7 +60,7 @@ def test_script_with_changed_import(name, folders, tmp_path, monkeypatch):
     if name in PEERS:
         pytest.importorskip(PEERS[name])
     if name in FLOAT_OF_ONE and np.lib.NumpyVersion(np.__version__) >= "2.4.0":
-        pytest.skip("The script calls float() of a vector, which NumPy 2.4 refuses.")
+        pytest.skip("The script calls float() of a vector, which NumPy 2.4 does not support.")
     script = tmp_path / f"{name}.py"
     script.write_text(_with_changed_import((record.SCRIPTS / script.name).read_text()))
     output = tmp_path / "output.json"
@@ -74,8 +74,8 @@ def test_script_with_changed_import(name, folders, tmp_path, monkeypatch):
 
     expected = record.read(record.RECORDED / f"{name}.json")
     wrong = {
-        place: difference
-        for place, difference in record.differences(record.read(output), expected)
+        path: difference
+        for path, difference in record.differences(record.read(output), expected)
         if not difference <= TOLERANCES.get(name, TOLERANCE)
     }
     assert not wrong
