@@ -27,6 +27,6 @@ def save(tmp_path):
 
 
 @pytest.fixture
-def unverified(monkeypatch):
+def without_comparison(monkeypatch):
     """Skips the comparison of outputs, for tests that only inspect the files."""
     monkeypatch.setattr(conversion, "compare", lambda *samples: {"logits": 0.0})

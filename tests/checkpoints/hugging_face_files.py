@@ -100,8 +100,10 @@ def read_weights(path):
 def write_shards(path, tensors, shards=3):
     """Writes several weight files and their index."""
     files = [f"model-0000{number}-of-0000{shards}.safetensors" for number in range(1, shards + 1)]
-    where = {name: files[number % shards] for number, name in enumerate(sorted(tensors))}
+    weight_map = {name: files[number % shards] for number, name in enumerate(sorted(tensors))}
     for file in files:
-        write_weights(path / file, {n: array for n, array in tensors.items() if where[n] == file})
-    index = {"metadata": {"total_size": 1}, "weight_map": where}
+        write_weights(
+            path / file, {n: array for n, array in tensors.items() if weight_map[n] == file}
+        )
+    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
     (path / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -81,7 +81,7 @@ def main():
         randomize(model, seed + 100)
         outputs = model(inputs, training=False, output_hidden_states=name == "model")
         arrays = {key: np.asarray(value) for key, value in outputs.items()}
-        others = {form: options for form, (of, options) in FORMS.items() if of == name}
+        others = {form: options for form, (base, options) in FORMS.items() if base == name}
         for form, options in {name: {}, **others}.items():
             model.save_pretrained(DATA / form, **options)
             np.savez_compressed(DATA / form / "outputs.npz", **inputs, **arrays)

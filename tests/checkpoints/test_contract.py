@@ -122,14 +122,14 @@ def test_written_checkpoint_is_read_unchanged(tmp_path, name, form):
 
 
 # Each head and each output of the encoder.
-LOADED_ATTRIBUTES = (
+LOADED_MODELS = (
     *("encoder without pooler", "pretrainer", "masked lm of KerasHub", "next sentence"),
     *("classifier", "regressor", "token classifier with a pooler", "span predictor"),
     *("multiple choice by the mean", "feature tagger of a sum"),
 )
 
 
-@pytest.mark.parametrize("name", LOADED_ATTRIBUTES)
+@pytest.mark.parametrize("name", LOADED_MODELS)
 def test_loaded_model_is_saved_under_variable_paths(tmp_path, name):
     config = CONFIG if name.endswith("sum") else SMALL
     checkpoint = make(name, "bert_tf", config)

@@ -45,7 +45,7 @@ def test_conversion_keeps_weights_and_tokenization(tmp_path, form):
     assert written.tokenization == open_checkpoint(source).tokenization
     assert written.tokenization.vocabulary == UNCASED.vocabulary
     assert_bit_equal(read_all(written), read_all(done.checkpoint))
-    has_note = form == "google_tf1"  # Google's scripts split special tokens
+    has_note = form == "google_tf1"  # Google's scripts ignore tokenization rules
     assert (done.left_out, done.differences, len(done.notes)) == ((), {"logits": 0.0}, has_note)
 
 
@@ -99,7 +99,7 @@ NO_POOLER = (
     ],
 )  # fmt: skip
 def test_hugging_face_limitations_cause_warnings(
-    tmp_path, unverified, spec, thresholds, left_out, notes
+    tmp_path, without_comparison, spec, thresholds, left_out, notes
 ):
     source = _source(tmp_path, "bert_tf", spec, thresholds=thresholds)
     with warnings.catch_warnings(record=True) as caught:
@@ -166,7 +166,7 @@ def test_existing_target_is_not_overwritten(tmp_path):
 # === Failed conversions leave no files ===
 
 
-def _changed(checkpoint, name, change):
+def _change_weight(checkpoint, name, change):
     array = checkpoint.tensors[name].read().copy()
     change(array)
     tensors = {**checkpoint.tensors, name: stored(name, array)}
@@ -179,7 +179,7 @@ def test_weights_changed_by_the_writer_raise_error(tmp_path, monkeypatch, form):
     name = "layer_0/attention/key/kernel"
 
     def write_changed(checkpoint, path, form):
-        return write(_changed(checkpoint, name, lambda array: array.fill(0.01)), path, form)
+        return write(_change_weight(checkpoint, name, lambda array: array.fill(0.01)), path, form)
 
     monkeypatch.setattr(conversion, "write", write_changed)
     with pytest.raises(ValueError, match=rf"source changed weights: {name}\.$"):
@@ -210,12 +210,12 @@ def test_missing_weight_or_wrong_shape_raises_error(tmp_path, changed, message):
 # === Comparison of outputs ===
 
 
-def _without(checkpoint, spec, *names):
+def _drop(checkpoint, spec, *names):
     tensors = {name: t for name, t in checkpoint.tensors.items() if not name.startswith(names)}
     return dataclasses.replace(checkpoint, model=spec, tensors=tensors)
 
 
-def _configured(checkpoint):
+def _change_epsilon(checkpoint):
     config = dataclasses.replace(SMALL, layer_norm_eps=0.1)
     return dataclasses.replace(checkpoint, config=config)
 
@@ -226,9 +226,9 @@ CHANGED_OUTPUTS = r"^The conversion .* changed outputs: \w+ by \d.* \(expected a
 @pytest.mark.parametrize(
     "after, message",
     [
-        (lambda checkpoint: _without(checkpoint, MODELS["masked lm"], "pooler/", "next_sentence/"),
+        (lambda checkpoint: _drop(checkpoint, MODELS["masked lm"], "pooler/", "next_sentence/"),
          r"changed outputs: next_sentence_logits by inf \(expected at most 1e-05\)"),
-        (_configured, CHANGED_OUTPUTS),
+        (_change_epsilon, CHANGED_OUTPUTS),
     ],
     ids=["other outputs", "epsilon"],
 )  # fmt: skip

@@ -122,7 +122,7 @@ def test_revision_is_branch_or_commit(cache, model):
         open_checkpoint(f"hf://{NAME}@v2")
 
 
-def test_all_functions_accept_hub_names(cache, model, tmp_path, unverified):
+def test_all_functions_accept_hub_names(cache, model, tmp_path, without_comparison):
     add_to_cache(cache, model)
     assert_has_model_weights(bert_tf.load(f"hf://{NAME}"))
     assert bert_tf.BertClassifier.from_checkpoint(f"hf://{NAME}", num_classes=2).preprocessor

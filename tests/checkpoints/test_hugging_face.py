@@ -446,9 +446,9 @@ def test_distilbert_reads_tensorflow_weights(tmp_path):
             table = modules[-1].endswith("embeddings")
             names = {"weight": "gamma", "bias": "beta"} if norm else {"weight": "kernel"}
             leaf = "embeddings" if table else names.get(leaf, leaf)
-            path = "/".join([modules[0], "tf_distil_bert_for_sequence_classification", *modules])
+            group = "/".join([modules[0], "tf_distil_bert_for_sequence_classification", *modules])
             array = array.T if leaf == "kernel" else array
-            file[f"{path.replace('layer_/_0', 'layer_._0')}/{leaf}:0"] = array
+            file[f"{group.replace('layer_/_0', 'layer_._0')}/{leaf}:0"] = array
     assert_bit_equal(read_all(open_checkpoint(path)), read_all(checkpoint))
 
 

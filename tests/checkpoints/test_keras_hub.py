@@ -26,7 +26,7 @@ def preset(tmp_path):
 
 
 def edit(file, **changes):
-    """Changes top-level values of a JSON file. Keys that are not there are set in ``config``."""
+    """Changes top-level values of a JSON file. Other keys are set in ``config``."""
     values = json.loads(file.read_text())
     for key, value in changes.items():
         (values if key in values else values["config"])[key] = value

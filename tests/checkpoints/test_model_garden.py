@@ -120,7 +120,7 @@ def test_checkpoint_without_encoder_raises_error(tmp_path):
         model_garden.read_checkpoint(root.write(str(tmp_path / "ckpt")))
 
 
-def graph_of(*children):
+def make_graph(*children):
     """Returns a serialized graph of objects, each with one child or none."""
     graph = TrackableObjectGraph()
     for child in children:
@@ -134,8 +134,8 @@ def graph_of(*children):
     ("graph", "message"),
     [
         (b"\x0a\x05abc", "ckpt is damaged: _CHECKPOINTABLE_OBJECT_GRAPH is not an object graph"),
-        (graph_of({"node_id": 2}, {}), "is damaged: .* refers to object 2 of 2"),
-        (graph_of({"node_id": -1}, {}), "is damaged: .* refers to object -1 of 2"),
+        (make_graph({"node_id": 2}, {}), "is damaged: .* refers to object 2 of 2"),
+        (make_graph({"node_id": -1}, {}), "is damaged: .* refers to object -1 of 2"),
     ],
 )
 def test_damaged_graph_raises_error(tmp_path, graph, message):

@@ -156,7 +156,7 @@ def test_unused_head_is_dropped(tmp_path, name):
 # === Conversion ===
 
 
-def test_conversion_keeps_pooling_and_reports_dropped_modules(tmp_path, unverified):
+def test_conversion_keeps_pooling_and_reports_dropped_modules(tmp_path, without_comparison):
     path = write_directory(tmp_path / "m", pooling_of("cls_token"), folder="0_Transformer")
     conversion.convert(path, str(tmp_path / "converted"), "huggingface")
     found = open_checkpoint(tmp_path / "converted")
