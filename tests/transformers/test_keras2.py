@@ -169,7 +169,7 @@ ERRORS = {
         {"num_hidden_layers": 3},
         "{path} lacks weights of the model: layer_2/attention/query/kernel, ",
     ),
-    "a weight lacking": (
+    "missing weight": (
         lambda folder: rewrite(
             folder / "a.h5", lambda a: {k: v for k, v in a.items() if k != QUERY}
         ),

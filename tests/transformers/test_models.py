@@ -33,8 +33,8 @@ def classifier():
 
 CALLS = {
     "by position": lambda model: model(IDS, MASK, TYPES),
-    "a list": lambda model: model([tf.constant(IDS), tf.constant(MASK), tf.constant(TYPES)]),
-    "a dict": lambda model: model({**ROWS, "idx": [0, 1]}),
+    "list": lambda model: model([tf.constant(IDS), tf.constant(MASK), tf.constant(TYPES)]),
+    "dict": lambda model: model({**ROWS, "idx": [0, 1]}),
     "keywords": lambda model: model(
         input_ids=tf.constant(IDS, tf.int64), attention_mask=MASK, token_type_ids=TYPES.tolist()
     ),
@@ -240,17 +240,17 @@ ERRORS = {
             ("position_ids", 16, 15),
         )
     },
-    "a long row": (
+    "long row": (
         lambda model: model(np.ones((1, 17), int)),
         r"^\S+: sequence length 17 exceeds the maximum of 16\. Pass truncation=True, "
         "max_length=16 to the tokenizer",
     ),
-    "a long row of a graph": (
+    "long row in graph": (
         lambda model: model.predict(np.ones((1, 17), int), verbose=0),
         "sequence length 17 exceeds the maximum of 16",
     ),
-    "an unknown argument": (lambda model: model(IDS, lables=[1]), "'lables'"),
-    "a mask of three dimensions": (
+    "unknown argument": (lambda model: model(IDS, lables=[1]), "'lables'"),
+    "three-dimensional mask": (
         lambda model: model(IDS, attention_mask=np.ones((2, 4, 4))),
         r"expected attention_mask \(B, S\), .* got shape \(2, 4, 4\)",
     ),
@@ -265,7 +265,7 @@ ERRORS = {
         ),
         r"^sample_weight: the loss of \S+ is a mean over the tokens of a batch\. Pass a",
     ),
-    "an unknown option": (
+    "unknown option": (
         lambda model: type(model).from_pretrained("no/where", nmu_labels=2),
         "no/where",
     ),
@@ -281,7 +281,7 @@ def test_errors(classifier, case, monkeypatch):
     # The environment variable would be read only once per process.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     call, message = ERRORS[case]
-    error = TypeError if case in ("an unknown argument", "no config") else ValueError
+    error = TypeError if case in ("unknown argument", "no config") else ValueError
     with pytest.raises(error, match=message):
         call(classifier)
 

@@ -14,13 +14,13 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"]
 PIECES = [*SPECIAL, "un", "é", "##b", "##c", *"abcdefghijklmnop"]
 LONG, OTHER = "a b c d e f g h i j", "k l m n o p a b c"
 TEXTS = {
-    **{"a text": ("A bÉ. zz [MASK]",), "a pair": (LONG, OTHER), "a short second": (LONG, "k l")},
+    **{"text": ("A bÉ. zz [MASK]",), "pair": (LONG, OTHER), "short second text": (LONG, "k l")},
     **{"texts": (["a bc", LONG],), "pairs": ([LONG, "a"], [OTHER, "b c"])},
-    **{"an empty second": ("a b", ""), "an empty first": ("", "a b"), "nothing": ("",)},
-    **{"empty ones": (["a", ""], ["", "b"]), "a list of pairs": ([(LONG, OTHER), ("a", "b")],)},
+    **{"empty second text": ("a b", ""), "empty first text": ("", "a b"), "empty text": ("",)},
+    **{"empty texts": (["a", ""], ["", "b"]), "list of pairs": ([(LONG, OTHER), ("a", "b")],)},
 }
 LISTS = {
-    **{"words": (["a", "bc", "d"],), "a pair": (["a", "bc"], ["e"]), "no second": (["a"], [])},
+    **{"words": (["a", "bc", "d"],), "pair": (["a", "bc"], ["e"]), "no second text": (["a"], [])},
     **{"rows": ([["a", "bc"], ["d"]],), "pairs": ([["a", "bc"], ["d"]], [["e"], ["f", "g"]])},
 }
 _CUT = [
@@ -154,7 +154,7 @@ def test_calls(peers, folder, side, texts, extra):
 def _all_results(tokenizer):
     pairs = {"padding": True, "truncation": True, "max_length": 8}
     return {
-        "a text": tokenizer("A bÉ. [MASK] zz " + "a" * 101),
+        "text": tokenizer("A bÉ. [MASK] zz " + "a" * 101),
         "pairs": tokenizer([LONG, "a"], [OTHER, "b"], return_special_tokens_mask=True, **pairs),
         "cut": tokenizer(LONG + OTHER, truncation=True),
         "decoded": tokenizer.decode([2, 12, 9, 1, 4, 3, 0]),

@@ -46,7 +46,7 @@ CASES = {
     "classes": Case("text-classification", "bert-news", TEXTS, {"top_k": None}),
     "logits": Case("text-classification", "bert-news", TEXTS, {"function_to_apply": "none"}),
     "several": Case("text-classification", "bert-tags", TEXTS, {"top_k": 2}),
-    "a number": Case("text-classification", "bert-similarity", TEXTS, {}),
+    "number": Case("text-classification", "bert-similarity", TEXTS, {}),
     "tokens": Case(*_NER, {"ignore_labels": []}),
     **{way: Case(*_NER, {"aggregation_strategy": way}) for way in ("simple", "first", "max")},
     "average": Case(*_NER, {"aggregation_strategy": "average", "ignore_labels": ["I-PER"]}),
@@ -188,8 +188,8 @@ def test_null_answer_score(small):
     # [CLS] so [SEP] no so [SEP]
     logits = model(**tokenizer(["so"], ["no so"])).to_tuple()
     starts, ends = (np.exp(some.numpy()[0, [0, 3, 4]]) for some in logits)
-    shares = np.outer(starts / starts.sum(), ends / ends.sum())
-    expected = {"": shares[0, 0], "no": shares[1, 1], "no so": shares[1, 2], "so": shares[2, 2]}
+    scores = np.outer(starts / starts.sum(), ends / ends.sum())
+    expected = {"": scores[0, 0], "no": scores[1, 1], "no so": scores[1, 2], "so": scores[2, 2]}
     # transformers adds spans with an end before the start, with score 0.
     best = {one["answer"]: one["score"] for one in reversed(found)}
     assert best == pytest.approx(expected, abs=1e-6)
@@ -208,8 +208,8 @@ ERRORS = {
     ),
     "another key": ("text-classification", {"txt": "so"}, {}, f"{_DICT}'text', got {{'txt'"),
     "nothing": ("text-classification", None, {}, "text: expected strings, .* got NoneType"),
-    "a number": ("feature-extraction", 3, {}, "text: expected strings, .* got int"),
-    "a long text": (
+    "number": ("feature-extraction", 3, {}, "text: expected strings, .* got int"),
+    "long text": (
         *("text-classification", "so " * 20, {}),
         r"has 22 tokens, but the model supports 16\. Pass max_length=16\.$",
     ),
@@ -217,7 +217,7 @@ ERRORS = {
         *("question-answering", {"question": "so", "context": "no " * 30}, {"max_seq_len": 20}),
         r"has 20 tokens, but the model supports 16\. Pass max_seq_len=16\.$",
     ),
-    "a long question": (
+    "long question": (
         *("question-answering", {"question": "so " * 13, "context": "no"}, {}),
         "^question='so .*: expected fewer than 13 tokens. Pass a shorter question or a larger "
         "max_seq_len",
