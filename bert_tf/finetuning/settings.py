@@ -167,7 +167,7 @@ class FineTuningSettings:
     )
     delimiter: str | None = flag.delimiter("your own", only="tables")
     encoding: str = flag.encoding(
-        "your own .csv, .tsv or .jsonl, and CoNLL files (those of CoNLL-2002 are latin-1),",
+        "your own .csv, .tsv, .jsonl or CoNLL files (latin-1 for CoNLL-2002)",
         only="files",
     )
     max_seq_length: int = flag.integer(

@@ -21,7 +21,7 @@ from bert_tf.pipelines.vocabulary_warnings import unknown_note
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import label_of, texts_of
 from bert_tf.tasks.task import TEST, Task, label_counts
-from bert_tf.training.progress import duration, print_progress
+from bert_tf.training.progress import print_progress
 from bert_tf.training.run_directory import FineTuningDirectory
 
 from .settings import MAY_CHANGE, FineTuningSettings, flag_defaults
@@ -129,9 +129,8 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
     best = results["best"]
     trained = f"{results['steps']:,} steps"
     if results["examples_per_second"]:
-        speed = f"{results['examples_per_second']:,.1f} examples/s"
-        # Without the first step of each process, which compiles the graph.
-        trained += f" in {duration(results['seconds'])}, {speed}"
+        # Without evaluations and the first step of each process, which compiles the graph.
+        trained += f" at {results['examples_per_second']:,.1f} examples/s"
     print_progress(f"Trained {trained}. Saved the weights of epoch {best['epoch']:.3g}.")
     for name, scores in results["scores"].items():
         print_progress(f"  {name:<16}{scores_line(results['headline'], scores)}")
@@ -186,7 +185,7 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
             continue
         error = "expected_calibration_error"
         is_few = values["decisions"] < FEW
-        few = f"; uncertain with {values['decisions']:,} decisions" if is_few else ""
+        few = f"; uncertain, from only {values['decisions']:,} decisions" if is_few else ""
         lines.append(
             f"temperature {values['temperature']:.3g}: calibration error {scaled[error]:.3f} on "
             f"{one_line(name)} ({raw[error]:.3f} without), loss {scaled['loss']:.3f} "

@@ -201,7 +201,9 @@ def _guess(path: str) -> str:
     (' (did you mean hf://google-bert/bert-base-uncased?)', '')
     """
     owner, _, name = path.partition("/")
-    if not name and re.fullmatch(r"bert-(base|large)-[a-z-]+", owner):
+    if owner in ("bert-base", "bert-large") and not name:
+        path = f"google-bert/{owner}-uncased"
+    elif not name and re.fullmatch(r"bert-(base|large)-[a-z-]+", owner):
         path = f"google-bert/{path}"
     elif not HUB_NAME.fullmatch(path) or os.path.exists(owner) or "." in name:
         return ""

@@ -163,8 +163,8 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
     }
     if names is None and trained is None:
         raise ValueError(
-            f"The model does not define the columns of {path} to read. Pass "
-            f"--text_columns={kind.text_form}."
+            f"--text_columns is required: the model does not define the columns of {path} to read. "
+            f"Pass the names of the columns {kind.text_form}."
         )
     if names is None:
         return {"text_columns": trained, **options}

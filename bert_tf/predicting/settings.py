@@ -50,7 +50,7 @@ class PredictionSettings:
         "a header.",
     )
     delimiter: str | None = flag.delimiter("a")
-    encoding: str = flag.encoding("a .csv, .tsv or .jsonl, and a file in CoNLL's columns,")
+    encoding: str = flag.encoding("a .csv, .tsv, .jsonl or CoNLL file")
     keep_columns: bool = flag.switch(
         False, "Write the columns of the input instead of the ids, before the predictions."
     )

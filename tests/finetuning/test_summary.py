@@ -68,7 +68,7 @@ def test_labels_are_counted_and_compared():
 def test_what_a_finished_run_shows(capsys):
     show(results(), FineTuningDirectory("run"))
     assert capsys.readouterr().out == (
-        "Trained 1,200 steps in 1m15s, 512.0 examples/s. Saved the weights of epoch 0.667.\n"
+        "Trained 1,200 steps at 512.0 examples/s. Saved the weights of epoch 0.667.\n"
         "  dev             f1 0.836, accuracy 0.750\n"
         "  threshold null: -1.25, used for scores and predictions\n"
         "\n"

@@ -209,6 +209,6 @@ def test_columns_of_another_number(tagger, table, tmp_path):
         write_model(tmp_path / class_name, class_name)
         with pytest.raises(ValueError, match=f"--text_columns=a: expected {kind}."):
             predict(tmp_path / class_name, table, tmp_path / "out.tsv", text_columns=["a"])
-    message = "does not define the columns of .* Pass --text_columns=QUESTION,CONTEXT"
+    message = "does not define the columns of .* Pass the names of the columns QUESTION,CONTEXT"
     with pytest.raises(ValueError, match=message):
         predict(tmp_path / class_name, table, tmp_path / "out.tsv")

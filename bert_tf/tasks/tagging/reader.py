@@ -236,7 +236,7 @@ def read_conll(
 
     The scheme is the one with the fewest invalid sentences. Tags of IOB1 are converted to IOB2.
     Tags of BIOES and BILOU are kept, unless the scheme of the allowed ``labels`` does not mark the
-    end of entities. If the file is not ``labelled``, only the first column is read. Ids and
+    end of entities. If the file is not ``labelled``, only the first column is used. Ids and
     documents count from 0. The returned labels are all tags of the scheme for the types that occur.
     """
     path = str(path)
@@ -244,6 +244,8 @@ def read_conll(
     sentences = list(_sentences(path, encoding))
     _check_first_column(path, sentences)
     width = len(sentences[0].rows[0]) if sentences else 0
+    if not labelled:
+        _check_width(path, sentences, width)
     if labelled and width == 1:
         raise ValueError(
             f"{path}, line {sentences[0].first_line}: expected a word and its tag, got one column."
@@ -312,6 +314,17 @@ def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
             f"{read.quoted(' '.join(first))}. Remove comments and columns before the words, for "
             "example with 'cut -f2,3' if tabs separate columns."
         )
+
+
+def _check_width(path: str, sentences: Sequence[_Sentence], width: int) -> None:
+    """Rejects files of texts, whose lines have different numbers of words."""
+    for sentence in sentences:
+        for line, columns in enumerate(sentence.rows, start=sentence.first_line):
+            if len(columns) != width:
+                raise ValueError(
+                    f"{path}, line {line}: expected {width} columns as in the first line, got "
+                    f"{len(columns)}. If each line is a text, pass --input_format=lines."
+                )
 
 
 def _numbers_words(column: Sequence[str]) -> bool:
