@@ -193,6 +193,10 @@ def test_words_without_tags(read):
     assert examples.labels == ()
     with pytest.raises(ValueError, match="line 3: expected a word and its tag, got one column"):
         read("-DOCSTART-\n\nAnn\nsang\n")
+    with pytest.raises(
+        ValueError, match="line 3: expected .* as before, got 5. .* --input_format=lines"
+    ):
+        read("Ann sang\nBob did not\nThen they both went .\n", labelled=False)
 
 
 def test_an_entity_may_go_on_behind_a_sentence(read):
