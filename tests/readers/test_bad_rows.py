@@ -1,4 +1,4 @@
-"""A row that is none ends the reading, by its line and what is wrong with it, or is left out."""
+"""Invalid rows raise an error with file and line, or are skipped."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from bert_tf.tasks.texts.multiple_choice import read_choices, read_swag
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """A file of good rows, in which one that is none stands behind ``before``."""
+    """A reader and a file of valid rows; the invalid row follows ``before``."""
 
     read: Callable
     name: str
@@ -83,7 +83,7 @@ def _span(start, end, label="PER"):
     return {"start": start, "end": end, "label": label}
 
 
-def _behind_emoji(*entities):
+def _after_emoji(*entities):
     return {"text": "\U0001f600 Ann left \u5317\u4eac", "entities": list(entities)}
 
 
@@ -91,11 +91,11 @@ def _choices(choices, label=0):
     return {"q": "How?", "c": choices, "y": label}
 
 
-def _asked(**fields):
+def _question(**fields):
     return {"question": "Who?", "context": CONTEXT, "id": "1", **fields}
 
 
-WRITE_SO = (
+SPAN_HINT = (
     'Use {"start": 0, "end": 3, "label": "PER"}; examples/convert_annotations.py converts files'
 )
 ROWS = {
@@ -146,22 +146,22 @@ ROWS = {
          "expected one of ORG, PER in the label of column 'entities', got 'LOC'"),
         (_spans({"start": 0}),
          "expected objects with start, end, label in column 'entities', got {'start': 0}"),
-        (_behind_emoji(_span(3, 6)), "got 'nn ' (characters 3 to 6) of 'Ann '. In UTF-16 units, "
+        (_after_emoji(_span(3, 6)), "got 'nn ' (characters 3 to 6) of 'Ann '. In UTF-16 units, "
          "the span is 'Ann': count characters, with an emoji as one"),
-        (_behind_emoji(_span(12, 14)), "expected spans within the 13 characters of the text in "
+        (_after_emoji(_span(12, 14)), "expected spans within the 13 characters of the text in "
          "column 'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'. In UTF-16 units, "
          "the span is '\u5317\u4eac': count characters, with an emoji as one"),
-        (_behind_emoji({**_span(12, 13), "text": "\u5317"}), "expected '\u5317', the text of the "
+        (_after_emoji({**_span(12, 13), "text": "\u5317"}), "expected '\u5317', the text of the "
          "span, in column 'entities', got '\u4eac' (characters 12 to 13) of '\u4eac'. In "
          "UTF-16 units, the span is '\u5317': count characters, with an emoji as one"),
-        (_behind_emoji({**_span(2, 5), "text": "\u5317"}), "expected '\u5317', the text of the "
+        (_after_emoji({**_span(2, 5), "text": "\u5317"}), "expected '\u5317', the text of the "
          "span, in column 'entities', got 'Ann' (characters 2 to 5) of 'Ann'"),
         (_spans([0, 3, "PER"]), "expected objects with start, end, label in column 'entities', got "
-         f"[0, 3, 'PER'] (the format of doccano or spaCy). {WRITE_SO}"),
+         f"[0, 3, 'PER'] (the format of doccano or spaCy). {SPAN_HINT}"),
         (_spans({"start_offset": 0, "end_offset": 3, "label": "PER"}),
-         f"(the format of doccano). {WRITE_SO}"),
+         f"(the format of doccano). {SPAN_HINT}"),
         (_spans({"start": 0, "end": 3, "labels": ["PER"]}),
-         f"(the format of Label Studio). {WRITE_SO}"),
+         f"(the format of Label Studio). {SPAN_HINT}"),
         ({**_spans(_span(0, 3)), "_task_hash": 7, "answer": "reject"},
          "expected Prodigy's answer 'accept', got 'reject'"),
         ({"id": 1, "annotations": [{"result": []}], "data": {"text": "Ann"}},
@@ -188,16 +188,16 @@ ROWS = {
          "(choices count from 0, not from 1 or A), got None"),
     ],
     "questions": [
-        (_asked(answers={"text": ["Ann"], "answer_start": [3]}),
+        (_question(answers={"text": ["Ann"], "answer_start": [3]}),
          "expected the answer 'Ann' at character 3 of the context, got ' An'"),
-        (_asked(answers={"text": ["Ann"], "answer_start": []}),
+        (_question(answers={"text": ["Ann"], "answer_start": []}),
          "expected lists of equal length in 'text' and 'answer_start' of the answers, "
          "got {'answer_start': [], 'text': ['Ann']}"),
-        (_asked(answers="Ann"), "expected a list of answers in 'answers', got 'Ann'"),
-        (_asked(answers=[], question=""), "expected non-empty text in 'question', got ''"),
-        (_asked(answers=[], context=None), "expected a string in 'context', got None"),
-        (_asked(answers=[], id=0), "expected a unique id per row, got '0' again"),
-        (_asked(), "expected the key 'answers', got question, context, id"),
+        (_question(answers="Ann"), "expected a list of answers in 'answers', got 'Ann'"),
+        (_question(answers=[], question=""), "expected non-empty text in 'question', got ''"),
+        (_question(answers=[], context=None), "expected a string in 'context', got None"),
+        (_question(answers=[], id=0), "expected a unique id per row, got '0' again"),
+        (_question(), "expected the key 'answers', got question, context, id"),
     ],
     "CoNLL": [
         ("Rome I-LOC", "Tag 1 is 'I-LOC' after 'O': in IOB2 an entity begins with B-LOC"),
@@ -216,7 +216,7 @@ ROWS = {
 @pytest.mark.parametrize(
     ("form", "row", "message"), [(form, *row) for form, rows in ROWS.items() for row in rows]
 )
-def test_a_bad_row_is_named_and_may_be_left_out(write, form, row, message):
+def test_bad_row_raises_error_or_is_skipped(write, form, row, message):
     form = FORMS[form]
     path = write(form.name, [*form.before, row, *form.after])
     with pytest.raises(ValueError) as error:

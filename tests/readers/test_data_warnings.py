@@ -1,4 +1,4 @@
-"""Notes on data that are read as they are, and may not be meant."""
+"""Warnings about data that may not be as intended."""
 
 import pytest
 
@@ -83,7 +83,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("read", "rows", "starts"), CASES)
-def test_labels_that_may_not_be_meant(write, read, rows, starts):
+def test_suspicious_labels_cause_a_warning(write, read, rows, starts):
     path = write("a.tsv", ["t\tl", *(f"text {n}\t{label}" for n, label in enumerate(rows))])
     columns = TAGS if read is read_tagging else LABELS
     assert_begin(read(path, **columns).notes, path, starts)
@@ -102,7 +102,7 @@ def test_labels_that_may_not_be_meant(write, read, rows, starts):
         (read_tagging, [["0"], ["1"]], None),
     ],
 )
-def test_labels_that_do_not_equal_predictions(write, read, labels, note):
+def test_labels_that_are_not_strings_cause_a_warning(write, read, labels, note):
     rows = [{"t": ["a"] if read is read_tagging else "a", "l": label} for label in labels]
     path = write("a.jsonl", rows)
     notes = [each for each in read(path, **LABELS).notes if "classes are text" in each]
@@ -125,13 +125,13 @@ def test_labels_that_do_not_equal_predictions(write, read, labels, note):
         ('"fine,possible\nneg\n, pos"', []),
     ],
 )
-def test_texts_that_hold_rows(write, text, starts):
+def test_texts_that_contain_rows_cause_a_warning(write, text, starts):
     rows = [f"{text},{label}" for label in ("pos", "neg", "pos")]
     path = write("a.csv", ["t,l", *rows, "fine,pos", "bad,neg"])
     assert_begin(read_classification(path, **LABELS).notes, path, starts)
 
 
-# Texts of which each is written three times, with the note that they cause, or none.
+# A text, which three rows contain, and the note that it causes, if any.
 TEXTS = [
     ("It\x92s on", "control characters, which the tokenizer deletes, such as 'It\\x92s'. Pass "
      "--encoding=cp1252 instead of latin-1, or correct the file."),
@@ -166,7 +166,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("column", ["", "B"])
 @pytest.mark.parametrize(("text", "note"), TEXTS)
-def test_traces_of_other_programs_in_one_column(text, note, column):
+def test_conversion_artifacts_in_texts_cause_a_warning(text, note, column):
     def notes_of(count):
         texts = [text] * count + [f"plain {n}" for n in range(97)]
         examples = [{"A": f"fine {n}", column: text} for n, text in enumerate(texts)]
@@ -186,12 +186,12 @@ def test_traces_of_other_programs_in_one_column(text, note, column):
         (["a"] * 19, None),
     ],
 )
-def test_a_column_of_one_text(texts, note):
+def test_mostly_constant_column_causes_a_warning(texts, note):
     examples = [{"A": f"fine {n}", "B": text, "0": "yes"} for n, text in enumerate(texts)]
     assert text_notes({"train": [], "dev": examples}) == ([note] if note else [])
 
 
-def test_spans_that_count_utf16_units_where_words_are_single_characters(write):
+def test_spans_in_utf16_units_cause_a_warning_for_chinese(write):
     rows = [("\u738b\u82b3\u662f\u8c01", 0), ("\U0001f600\u738b\u82b3\u662f\u8c01", 1)]
     columns = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
     for shift, starts in (
@@ -200,45 +200,45 @@ def test_spans_that_count_utf16_units_where_words_are_single_characters(write):
              "do: '\u82b3\u662f' is read, in UTF-16 units it is '\u738b\u82b3'. Count "
              "characters."]),
     ):  # fmt: skip
-        starts_at = [(text, at + shift * at) for text, at in rows]
+        shifted = [(text, at + shift * at) for text, at in rows]
         path = write(
             "a.jsonl",
             [
                 {"text": text, "entities": [{"start": at, "end": at + 2, "label": "PER"}]}
-                for text, at in starts_at
+                for text, at in shifted
             ],
         )
         assert_begin(read_tagging(path, **columns).notes, path, starts)
 
 
-def test_spans_of_which_nothing_says_what_they_count(write):
+def test_ambiguous_spans_cause_a_warning(write):
     columns = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
     text, span = "\U00020bb7\u91ce\u5bb6\u6771\u4eac\u672c", {"start": 4, "end": 6, "label": "LOC"}
     emoji = ("\U0001f600 Ann left", {"start": 2, "end": 5, "label": "PER"})
-    may = [": spans after an emoji or a rare ideograph may count UTF-16 units, as browsers do: "
+    warning = [": spans after an emoji or a rare ideograph may count UTF-16 units, as browsers do: "
            "'\u4eac\u672c' is read, in UTF-16 units it is '\u6771\u4eac'. "
            "Count characters."]  # fmt: skip
     for rows, starts in (
-        ([(text, span)], may),
+        ([(text, span)], warning),
         ([(text, span | {"text": "\u4eac\u672c"})], []),
-        ([emoji], []),  # by units it would be no word
+        ([emoji], []),  # in UTF-16 units it would not be a word
         ([(text, span), emoji], []),
     ):
         path = write("a.jsonl", [{"text": text, "entities": [one]} for text, one in rows])
         assert_begin(read_tagging(path, **columns).notes, path, starts)
 
 
-def test_rows_of_one_word(write):
+def test_one_word_per_row_causes_a_warning(write):
     path = write("a.tsv", ["words\ttags", "Ann\tB-X", "so\tO"])
-    sentence = (
+    message = (
         ": each row has a single word and is read as a sentence. If sentences have several words, "
         "use one row per sentence, with lists of words and tags."
     )
-    assert_begin(read_tagging(path).notes, path, [sentence])
+    assert_begin(read_tagging(path).notes, path, [message])
     assert not read_tagging(write("a.tsv", ["words\ttags", "Ann\tB-X"])).notes
 
 
-def test_choices_that_seem_to_count_from_1(write):
+def test_choices_counted_from_1_cause_a_warning(write):
     columns = {"text_columns": ["q", "c"], "label_column": "y"}
     for first, count, notes in ((1, 21, 1), (0, 21, 0), (1, 20, 0)):
         rows = [{"q": "Why?", "c": ["A", "B", "C"], "y": first + n % 2} for n in range(count)]

@@ -1,4 +1,4 @@
-"""Bad rows are an error or are skipped; fields become texts, names and numbers."""
+"""Bad rows raise an error or are skipped; fields become texts, names and numbers."""
 
 import re
 
@@ -14,7 +14,7 @@ def halve(row):
     return row // 2
 
 
-def test_the_first_bad_row_is_an_error():
+def test_first_bad_row_raises_error():
     bad = BadRows("a.tsv", skip=False)
     assert bad.collect([(1, 2), (2, 4)], halve) == [1, 2]
     message = (
@@ -27,7 +27,7 @@ def test_the_first_bad_row_is_an_error():
         BadRows("a.tsv", skip=None).collect([(7, 5)], halve)
 
 
-def test_no_row_and_no_good_row_are_errors():
+def test_no_valid_row_raises_error():
     with pytest.raises(ValueError, match="a.tsv has no rows. Use a file with at least one example"):
         BadRows("a.tsv", skip=True).collect([], halve)
     message = (
@@ -38,7 +38,7 @@ def test_no_row_and_no_good_row_are_errors():
         BadRows("a.tsv", skip=True).collect([(1, 1), (2, 3)], halve)
 
 
-def test_good_fields():
+def test_valid_fields():
     assert [examples.text(value, "x") for value in ("", " é😀 ")] == ["", " é😀 "]
     names = [examples.name(value, "x") for value in (" yes ", 3, -1, True, False, 12.0)]
     assert names == ["yes", "3", "-1", "true", "false", "12"]
@@ -72,13 +72,13 @@ def test_good_fields():
          "expected an integer from 0 to 3 in x, got "),
     ],
 )  # fmt: skip
-def test_bad_fields(read, values, message):
+def test_invalid_fields_raise_error(read, values, message):
     for value in values:
         with pytest.raises(BadRowError, match=message):
             read(value, "x")
 
 
-def test_order_of_names():
+def test_name_order():
     assert examples.sorted_names(["b", "a", "B", "a"]) == ("B", "a", "b")
     assert examples.sorted_names(["10", "-1", "9", "9"]) == ("-1", "9", "10")
     assert examples.sorted_names([]) == ()

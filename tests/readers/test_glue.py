@@ -1,4 +1,4 @@
-"""GLUE's published files, each in its own layout; scores; the files that its site takes."""
+"""GLUE's published file layouts, scores and submission files."""
 
 import gzip
 import re
@@ -15,7 +15,7 @@ from bert_tf.readers.glue import (
 )
 from tests.tfds_data import write_dataset
 
-# Task, split, file, its lines (a blank stands for a tab where fields are words), the examples.
+# Task, split, lines of the file ("|" is replaced by a tab), expected examples.
 MNLI_TRAIN = "index|promptID|pairID|genre|sentence1_binary_parse|sentence2_binary_parse|"
 MNLI_TRAIN += "sentence1_parse|sentence2_parse|sentence1|sentence2|label1|gold_label"
 MNLI_DEV = MNLI_TRAIN.replace("|gold_label", "|label2|label3|label4|label5|gold_label")
@@ -23,7 +23,7 @@ MNLI_TEST = MNLI_TRAIN.removesuffix("|label1|gold_label")
 STS_B = "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2|score"
 
 FILES = [
-    # CoLA's train and dev files have no line of names; quotes are text.
+    # CoLA's train and dev files have no header; quotes are text.
     ("CoLA", "train", ["gj04|0|*|\"Ben laughed.", "x|1||Ann ran."],
      [("0", '"Ben laughed.', None, "0"), ("1", "Ann ran.", None, "1")]),
     ("CoLA", "dev", ["gj04|1||Ann ran."], [("0", "Ann ran.", None, "1")]),
@@ -67,13 +67,13 @@ def write(path, lines):
 @pytest.mark.parametrize(
     ("task", "split", "lines", "expected"), FILES, ids=[f"{file[0]}-{file[1]}" for file in FILES]
 )
-def test_published_layouts(tmp_path, task, split, lines, expected):
+def test_published_layouts_are_read(tmp_path, task, split, lines, expected):
     write(tmp_path / task / f"{split}.tsv", lines)
     examples = read_glue(task, str(tmp_path), split)
     assert examples.items == [TextExample(*fields) for fields in expected]
     assert examples.labels == GLUE_TASKS[task].labels
     assert examples.skipped == []
-    # The task's own folder, under another name of the task, compressed.
+    # Compressed, in the task's own directory, with another spelling of the task's name.
     plain = tmp_path / task / f"{split}.tsv"
     plain.with_suffix(".tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))
     plain.unlink()
@@ -82,14 +82,14 @@ def test_published_layouts(tmp_path, task, split, lines, expected):
 
 
 @pytest.mark.parametrize("name", ["AX/AX.tsv", "diagnostic/diagnostic.tsv", "AX.tsv"])
-def test_diagnostic_set(tmp_path, name):
+def test_diagnostic_set_is_read(tmp_path, name):
     write(tmp_path / name, ["index|sentence1|sentence2", "0|A.|B."])
     examples = read_glue("AX", str(tmp_path), "test")
     assert examples.items == [TextExample("0", "A.", "B.", None)]
     assert examples.labels == ("contradiction", "entailment", "neutral")
 
 
-def test_the_original_similarity_benchmark(tmp_path):
+def test_original_similarity_benchmark_is_read(tmp_path):
     lines = ['news|f|2012|0001|2.5|A "b.|B.|note|note', "captions|f|2012|0002|0|C.|D."]
     write(tmp_path / "STS-B" / "sts-test.csv", lines)
     examples = read_glue("STS-B", str(tmp_path), "test")
@@ -104,7 +104,7 @@ def test_the_original_similarity_benchmark(tmp_path):
             read_glue("STS-B", str(tmp_path), "dev")
 
 
-def test_cut_rows_of_qqp_are_skipped(tmp_path):
+def test_truncated_qqp_rows_are_skipped(tmp_path):
     names = "id|qid1|qid2|question1|question2|is_duplicate"
     rows = ["1|1|2|A?|B?|1", "2|3|4|What", "is|C?|0", "3|5|6|D?|E?|0"]
     write(tmp_path / "train.tsv", [names, *rows])
@@ -114,7 +114,7 @@ def test_cut_rows_of_qqp_are_skipped(tmp_path):
         f"{tmp_path}/train.tsv, line 3: expected 6 columns, got 4.",
         f"{tmp_path}/train.tsv, line 4: expected 6 columns, got 3.",
     ]
-    # Only there: a submission needs every row of the test set, and others' files have none.
+    # Only in training files: a submission needs every row of the test set.
     write(tmp_path / "test.tsv", ["id|question1|question2", "0|A?|B?", "1|C?"])
     with pytest.raises(ValueError, match="line 3: expected 3 columns, got 2"):
         read_glue("QQP", str(tmp_path), "test")
@@ -136,7 +136,7 @@ def test_cut_rows_of_qqp_are_skipped(tmp_path):
         ("CoLA", "dev", [], "FOLDER/dev.tsv has no rows. Use a file with at least one example"),
     ],
 )  # fmt: skip
-def test_says_what_there_is(tmp_path, task, split, lines, message):
+def test_missing_task_split_or_data_raises_error(tmp_path, task, split, lines, message):
     if lines is not None:
         write(tmp_path / "dev.tsv", lines)
     with pytest.raises(ValueError, match="^" + re.escape(message.replace("FOLDER", str(tmp_path)))):
@@ -154,7 +154,7 @@ REAL = [
 
 
 @pytest.mark.parametrize(("task", "split", "count", "example"), REAL)
-def test_real_files(data_dir, task, split, count, example):
+def test_published_files_are_read(data_dir, task, split, count, example):
     examples = read_glue(task, str(data_dir / "glue"), split)
     assert len(examples.items) == count
     assert examples.skipped == []
@@ -171,7 +171,7 @@ def test_real_files(data_dir, task, split, count, example):
 
 BINARY, ENTAILMENT = ("0", "1"), ("entailment", "not_entailment")
 INFERENCE = ("contradiction", "entailment", "neutral")
-# The classes in the order of Google's script, and the scores with the headline last.
+# Classes in the order of Google's script; scores, the default metric last.
 DEFINED = {
     "CoLA": (BINARY, ("matthews_correlation",)),
     "SST-2": (BINARY, ("accuracy",)),
@@ -186,7 +186,7 @@ DEFINED = {
 }
 
 
-def test_every_task_has_its_classes_and_scores():
+def test_classes_and_scores_of_each_task():
     assert {name: (task.labels, task.metrics) for name, task in GLUE_TASKS.items()} == DEFINED
     assert all(task.headline == task.metrics[-1] for task in GLUE_TASKS.values())
 
@@ -206,7 +206,7 @@ def test_every_task_has_its_classes_and_scores():
         ("STS-B", "test", "STS-B.tsv", [3.14159, 2], ["3.142", "2.000"]),
     ],
 )
-def test_submissions(tmp_path, task, split, name, predictions, written):
+def test_submission_files(tmp_path, task, split, name, predictions, written):
     answers = dict(zip("01", predictions, strict=True))
     path = write_glue_submission(str(tmp_path / "new"), task, split, answers)
     assert path == str(tmp_path / "new" / name)
@@ -215,7 +215,7 @@ def test_submissions(tmp_path, task, split, name, predictions, written):
         assert file.read() == f"index\tprediction\n0\t{first}\n1\t{second}\n".encode()
 
 
-# === By TensorFlow Datasets, from sets prepared by the test (nothing is downloaded) ===
+# === TensorFlow Datasets, prepared by the test without downloads ===
 
 
 @pytest.fixture
@@ -232,14 +232,14 @@ def prepare(tmp_path):
     return write
 
 
-def test_single_texts_in_the_order_of_their_ids(tfds, prepare):
+def test_tfds_single_texts_are_sorted_by_id(tfds, prepare):
     features = {
         "sentence": tfds.features.Text(),
         "label": tfds.features.ClassLabel(names=["unacceptable", "acceptable"]),
     }
     rows = [{"sentence": f"Ü {i}.", "label": i % 2, "idx": i} for i in (3, 0, 4, 1, 2)]
-    unlabelled = [{**row, "label": -1} for row in rows]
-    data_dir = prepare("cola", features, {"validation": rows, "test": unlabelled})
+    unlabeled = [{**row, "label": -1} for row in rows]
+    data_dir = prepare("cola", features, {"validation": rows, "test": unlabeled})
     examples = read_glue_tfds("CoLA", "dev", data_dir=data_dir)
     assert examples.items == [TextExample(str(i), f"Ü {i}.", None, str(i % 2)) for i in range(5)]
     assert examples.labels == ("0", "1")
@@ -249,7 +249,7 @@ def test_single_texts_in_the_order_of_their_ids(tfds, prepare):
         read_glue_tfds("cola", "train", data_dir=data_dir)
 
 
-def test_pairs_whose_classes_are_in_another_order(tfds, prepare):
+def test_tfds_class_order_is_converted(tfds, prepare):
     features = {
         "premise": tfds.features.Text(),
         "hypothesis": tfds.features.Text(),
@@ -263,7 +263,7 @@ def test_pairs_whose_classes_are_in_another_order(tfds, prepare):
     assert examples.labels == ("contradiction", "entailment", "neutral")
 
 
-def test_scores_are_the_files(tfds, prepare):
+def test_tfds_scores_equal_those_of_files(tfds, prepare):
     features = {
         "sentence1": tfds.features.Text(),
         "sentence2": tfds.features.Text(),

@@ -1,4 +1,4 @@
-"""One's own tables of texts; lists in any table, as programs spell them."""
+"""Custom tables of texts, and lists in the notations of common programs."""
 
 import json
 
@@ -16,7 +16,7 @@ def labels_of(examples):
     return [item.label for item in examples.items]
 
 
-def test_classification(write):
+def test_classification_table(write):
     path = write(
         "a.csv", ["n,review,stars,reply", '7,"Works, ""fine"".", 10,Thanks', "8,Broke.,9,"]
     )
@@ -38,12 +38,12 @@ def test_classification(write):
         TextExample("8", "", "Broke.", "9"),
     ]
     assert two.labels == ("10", "9", "0")
-    unlabelled = read_classification(path, text_columns=["review"], label_column=None)
-    assert labels_of(unlabelled) == [None, None]
-    assert unlabelled.labels == ()
+    unlabeled = read_classification(path, text_columns=["review"], label_column=None)
+    assert labels_of(unlabeled) == [None, None]
+    assert unlabeled.labels == ()
 
 
-def test_rows_without_any_text(write):
+def test_rows_without_text_are_rejected(write):
     path = write("a.tsv", "a\tb\nx\t\n\ty\n\t\n")
     pairs = read_classification(
         path, text_columns=["a", "b"], label_column=None, skip_bad_rows=True
@@ -55,7 +55,7 @@ def test_rows_without_any_text(write):
         read_classification(path, text_columns=["a", "b"], label_column=None)
 
 
-def test_multilabel(write):
+def test_multilabel_table(write):
     path = write("a.csv", 't,y\na,"joy,awe, joy"\nb,\nc,fear\n')
     examples = read_multilabel(path, text_columns=["t"], label_column="y")
     assert labels_of(examples) == [("joy", "awe"), (), ("fear",)]
@@ -71,15 +71,15 @@ def test_multilabel(write):
     assert labels_of(examples) == [("0", "1"), ("1",)]
     for value in ("[0, 1, 0]", "[0.0, 1.0, 1.0]", '"1,0,0"', "[false, false]"):
         path = write("b.jsonl", f'{{"t": "a", "y": {value}}}\n')
-        sentence = r"which looks like yes/no values \(write \[1\] for \[0, 1, 0\]\)"
-        with pytest.raises(ValueError, match=sentence):
+        message = r"which looks like yes/no values \(write \[1\] for \[0, 1, 0\]\)"
+        with pytest.raises(ValueError, match=message):
             read_multilabel(path, text_columns=["t"], label_column="y")
-    sentence = r"^--label_separator is empty: expected a character such as ','\.$"
-    with pytest.raises(ValueError, match=sentence):
+    message = r"^--label_separator is empty: expected a character such as ','\.$"
+    with pytest.raises(ValueError, match=message):
         read_multilabel(path, text_columns=["t"], label_column="y", label_separator="")
 
 
-def test_regression(write):
+def test_regression_table(write):
     path = write("a.jsonl", '{"t": "a", "y": 2}\n{"t": "b", "y": "-0.5"}\n{"t": "c", "y": 1e-3}\n')
     examples = read_regression(path, text_columns=["t"], label_column="y")
     assert labels_of(examples) == [2.0, -0.5, 0.001]
@@ -91,7 +91,7 @@ WORDS, TAGS = ["Ann", "it's", 'a "b"', "\u6771\U0001f600"], ["B-X", "O", "O", "I
 
 
 @pytest.mark.parametrize(
-    "spell",
+    "format_list",
     [
         str,
         json.dumps,
@@ -105,14 +105,17 @@ WORDS, TAGS = ["Ann", "it's", 'a "b"', "\u6771\U0001f600"], ["B-X", "O", "O", "I
     ],
     ids=["Python", "JSON", "compact", "NumPy", "objects", "scalars", "tuple", "set", "wrapped"],
 )
-def test_lists_as_programs_spell_them(write, spell):
-    path = write("a.jsonl", [{"words": spell(WORDS), "tags": spell(TAGS), "n": spell([1, 0, 10])}])
+def test_lists_in_common_notations_are_parsed(write, format_list):
+    path = write(
+        "a.jsonl",
+        [{"words": format_list(WORDS), "tags": format_list(TAGS), "n": format_list([1, 0, 10])}],
+    )
     (item,) = read_tagging(path).items
     assert (item.words, item.tags) == (tuple(WORDS), tuple(TAGS))
     columns = {"text_columns": ["n"], "label_column": "tags"}
     (item,) = read_multilabel(path, **columns).items
     assert item.label == ("B-X", "O", "I-Y")
-    if spell([1])[0] == "[":
+    if format_list([1])[0] == "[":
         columns = {"text_columns": ["n"], "label_column": "n"}
         assert read_multilabel(path, **columns).items[0].label == ("1", "0", "10")
     columns = {"text_columns": ["n", "words"], "label_column": None}
@@ -120,7 +123,7 @@ def test_lists_as_programs_spell_them(write, spell):
 
 
 @pytest.mark.parametrize("name", ["[1-2]", "[555-1234]", "[-]", "[.]", "[2024-01-01]"])
-def test_names_in_brackets_are_names(write, name):
+def test_bracketed_names_are_not_lists(write, name):
     path = write("a.jsonl", [{"text": "so", "label": name}, {"text": "it", "label": "[1, -2]"}])
     columns = {"text_columns": ["text"], "label_column": "label"}
     assert [item.label for item in read_multilabel(path, **columns).items] == [(name,), ("1", "-2")]

@@ -1,4 +1,4 @@
-"""Documents, lines and records are read from whatever file they come in; what is none is named."""
+"""Documents, lines and records in all supported file formats."""
 
 import decimal
 import gzip
@@ -30,13 +30,13 @@ DOCUMENT = {"id": ["Ünë", 1.5, None]}
     [TEXT.encode(), b"\xef\xbb\xbf" + TEXT.encode(), gzip.compress(TEXT.encode())],
     ids=["plain", "byte order mark", "gzip"],
 )
-def test_every_form_holds_the_same(tmp_path, content):
+def test_plain_bom_and_gzip_documents_are_equal(tmp_path, content):
     path = tmp_path / "any_name"
     path.write_bytes(content)
     assert read_json_document(str(path)) == DOCUMENT
 
 
-def test_another_file_system():
+def test_document_on_another_file_system():
     import tensorflow as tf
 
     with tf.io.gfile.GFile("ram://folder/dev.json", "w") as file:
@@ -44,11 +44,11 @@ def test_another_file_system():
     assert read_json_document("ram://folder/dev.json") == DOCUMENT
 
 
-WHOLE = gzip.compress(os.urandom(500))
+COMPLETE_GZIP = gzip.compress(os.urandom(500))
 
 
 @pytest.mark.parametrize(
-    "content, sentence",
+    "content, message",
     [
         (b"", "FILE is empty: expected a JSON document."),
         (gzip.compress(b" \n", mtime=0), "FILE is empty: expected a JSON document."),
@@ -57,21 +57,21 @@ WHOLE = gzip.compress(os.urandom(500))
         (b"[" * 200_000, "FILE cannot be read as JSON: it is nested too deeply."),
         ("[1, 'ü']".encode("latin-1"),
          "FILE is not UTF-8 (0xfc at offset 5). Use a JSON document, plain or gzip."),
-        (WHOLE[:-20],
+        (COMPLETE_GZIP[:-20],
          "FILE is damaged or incomplete (Compressed file ended before the end-of-stream marker was "
          "reached). Copy the gzip file again."),
     ],
 )  # fmt: skip
-def test_what_is_no_document(tmp_path, content, sentence):
+def test_invalid_document_raises_error(tmp_path, content, message):
     path = tmp_path / "dev.json"
     path.write_bytes(content)
     with pytest.raises(ValueError) as caught:
         read_json_document(str(path))
-    assert str(caught.value) == sentence.replace("FILE", str(path))
+    assert str(caught.value) == message.replace("FILE", str(path))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_what_is_too_large_is_not_unpacked(tmp_path, monkeypatch, pack):
+def test_too_large_document_raises_error(tmp_path, monkeypatch, pack):
     monkeypatch.setattr(table_formats, "_MAX_BYTES", 1000)
     path = tmp_path / "dev.json"
     path.write_bytes(pack(b" " * 998 + b"[]"))
@@ -85,7 +85,7 @@ def test_what_is_too_large_is_not_unpacked(tmp_path, monkeypatch, pack):
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
+def test_too_long_line_raises_error(tmp_path, monkeypatch, pack):
     monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
     monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 1 << 18)
     path = tmp_path / "a.csv"
@@ -100,7 +100,7 @@ def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
     assert len(list(read_lines(str(path)))) == 4
 
 
-def test_a_quoted_field_is_no_longer_than_a_line(tmp_path, monkeypatch):
+def test_quoted_field_has_the_line_limit(tmp_path, monkeypatch):
     path = tmp_path / "a.csv"
     path.write_bytes(b'a\nb\n"' + (b"x" * 1023 + b"\n") * 1025 + b'"\n')
     rows = list(read_columns(str(path), ["a"], BadRows(str(path), skip=True)))
@@ -112,7 +112,7 @@ def test_a_quoted_field_is_no_longer_than_a_line(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("read", [read_json_document, lambda path: list(read_lines(path))])
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("/dev/zero", r"^/dev/zero: expected a file, got a pipe or a device\.$"),
         ("", r"^{}: expected a text file, got a directory\. Pass a file in it\.$"),
@@ -126,16 +126,16 @@ def test_a_quoted_field_is_no_longer_than_a_line(tmp_path, monkeypatch):
         ("reviwes.csv", r"reviwes.csv \(did you mean .*/reviews.csv\?\)\. Expected a text file\.$"),
     ],
 )
-def test_what_is_no_file_of_text(tmp_path, read, name, sentence):
+def test_path_that_is_not_a_text_file_raises_error(tmp_path, read, name, message):
     (tmp_path / "saved").mkdir()
-    for there in ("a.zip", "reviews.csv", "saved/state.json"):
-        (tmp_path / there).touch()
+    for existing in ("a.zip", "reviews.csv", "saved/state.json"):
+        (tmp_path / existing).touch()
     path = str(tmp_path / name)
-    with pytest.raises(ValueError, match=sentence.format(path)):
+    with pytest.raises(ValueError, match=message.format(path)):
         read(path)
 
 
-def test_json_lines_are_named(tmp_path):
+def test_json_lines_in_a_json_file_raise_error(tmp_path):
     path = tmp_path / "train.json"
     path.write_text('{"question": "a"}\n{"question": "b"}\n')
     message = (
@@ -164,16 +164,16 @@ def lines_of(path, content, **arguments):
         (b"one\n", ["one"]),
         (b"one\n\n", ["one", ""]),
         (b"\xef\xbb\xbfone\r\ntwo\r\n", ["one", "two"]),
-        # Only \n ends a line: neither a lone return nor Unicode's line separators.
+        # Only \n ends a line, not a carriage return or one of Unicode's line separators.
         ("a\rb\u2028c\x85d\x0ce\nf".encode(), ["a\rb\u2028c\x85d\x0ce", "f"]),
         ("\ufeffa\n\ufeffb\ufeff\r\n\ufeff".encode(), ["a", "b\ufeff", ""]),
     ],
 )
-def test_lines(tmp_path, content, lines, monkeypatch):
+def test_lines_are_split_at_line_feeds(tmp_path, content, lines, monkeypatch):
     expected = list(enumerate(lines, 1))
     assert lines_of(tmp_path / "a.txt", content) == expected
     assert lines_of(tmp_path / "a.gz", gzip.compress(content)) == expected
-    # Wherever a chunk ends, in a character or between \r and \n too.
+    # A chunk may end anywhere, for example inside a character or between \r and \n.
     for size in (1, 2, 3, 5):
         monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", size)
         assert lines_of(tmp_path / "a.txt", content) == expected
@@ -204,8 +204,8 @@ NOT_ASCII = (
           for name in ("utf-16", "utf_16_be", "utf-32", "utf16")),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("size", [8, 1 << 20])  # a byte's line counts the chunks before, too
-def test_what_is_no_text(tmp_path, monkeypatch, content, encoding, message, size):
+@pytest.mark.parametrize("size", [8, 1 << 20])  # line numbers include earlier chunks
+def test_undecodable_text_raises_error(tmp_path, monkeypatch, content, encoding, message, size):
     monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", size)
     path = tmp_path / "a.txt"
     with pytest.raises(ValueError) as caught:
@@ -213,7 +213,7 @@ def test_what_is_no_text(tmp_path, monkeypatch, content, encoding, message, size
     assert str(caught.value).startswith(message.replace("FILE", str(path)))
 
 
-def test_another_encoding_and_a_return_in_the_only_line(tmp_path):
+def test_latin_1_and_single_line_with_carriage_return(tmp_path):
     path = tmp_path / "a.txt"
     assert lines_of(path, "señor\n".encode("latin-1"), encoding="latin-1") == [(1, "señor")]
     assert lines_of(path, b"text\tlabel\r") == [(1, "text\tlabel")]
@@ -228,7 +228,7 @@ def rows_of(path, *columns):
     return [row.values for row in rows]
 
 
-def test_the_forms_of_values_hold_the_same_rows(tmp_path):
+def test_all_record_formats_yield_the_same_rows(tmp_path):
     rows = [{"n": 1, "words": ["a", "b"]}, {"n": 2, "words": []}, {"n": None, "words": ["é"]}]
     (tmp_path / "a.json").write_text(json.dumps(rows))
     names = ["a.json", "a.jsonl", "a.ndjson"]
@@ -254,7 +254,7 @@ def test_the_forms_of_values_hold_the_same_rows(tmp_path):
         rows_of("<rows>", "n")
 
 
-def test_classes_of_hugging_face_have_their_names(tmp_path):
+def test_hugging_face_classes_are_decoded_to_names(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
     from pyarrow import parquet
 
@@ -267,8 +267,8 @@ def test_classes_of_hugging_face_have_their_names(tmp_path):
     ]
     row = {"y": 0, "tags": [2, 1], "spans": [{"start": 1, "label": 0}], "one": 1, "no": -1, "n": 1}
     path = str(tmp_path / "a.parquet")
-    for of in lists:
-        features = {"tags": of(label), "spans": of(fields), "n": fields["start"]}
+    for to_list in lists:
+        features = {"tags": to_list(label), "spans": to_list(fields), "n": fields["start"]}
         features |= dict.fromkeys(["y", "no", "gone"], label) | {"one": fields | {"start": label}}
         metadata = {"huggingface": json.dumps({"info": {"features": features}})}
         rows = pyarrow.Table.from_pylist([row]).replace_schema_metadata(metadata)
@@ -284,7 +284,7 @@ def test_classes_of_hugging_face_have_their_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("names", "places", "numbers"),
+    ("names", "indices", "numbers"),
     [
         (["world", "sport"], [0, 1], [0, 1]),
         (["2", "0", "1"], [2, 0, 1], [2, 0, 1]),
@@ -292,18 +292,18 @@ def test_classes_of_hugging_face_have_their_names(tmp_path):
         (["B", "D", "A"], [1, 3, 0], [1, 3, 0]),
     ],
 )
-def test_classes_are_choices_and_numbers_by_their_names(names, places, numbers):
+def test_class_names_become_choices_and_numbers(names, indices, numbers):
     datasets = pytest.importorskip("datasets", exc_type=ImportError)
     feature = datasets.Features({"y": datasets.ClassLabel(names=names)})
     data = datasets.Dataset.from_dict({"y": range(len(names))}, features=feature)
     found = [class_id_decoder(data)(row)["y"] for row in data]
     assert found == names
-    assert [integer(name, "y", 9) for name in found] == places
+    assert [integer(name, "y", 9) for name in found] == indices
     assert [number(name, "y") for name in found] == numbers
 
 
 @pytest.mark.parametrize("form", ["Parquet", "Arrow"])
-def test_what_is_no_parquet_or_arrow_file(tmp_path, form):
+def test_invalid_parquet_or_arrow_file_raises_error(tmp_path, form):
     pytest.importorskip("pyarrow", exc_type=ImportError)
     path = tmp_path / f"a.{form.lower()}"
     with pytest.raises(ValueError, match=rf"No such file: .*\. Expected a file in {form} format"):
@@ -315,7 +315,7 @@ def test_what_is_no_parquet_or_arrow_file(tmp_path, form):
             rows_of(path, "a")
 
 
-def test_more_memory_than_there_is_is_a_damaged_file_s(tmp_path, monkeypatch):
+def test_huge_allocation_is_reported_as_damaged_file(tmp_path, monkeypatch):
     ipc = pytest.importorskip("pyarrow.ipc", exc_type=ImportError)
     (tmp_path / "a.arrow").write_bytes(b"ARROW1\0\0")
     monkeypatch.setattr(ipc, "open_file", lambda file: bytearray(1 << 62))
@@ -324,7 +324,7 @@ def test_more_memory_than_there_is_is_a_damaged_file_s(tmp_path, monkeypatch):
         rows_of(tmp_path / "a.arrow", "a")
 
 
-def test_offsets_that_lead_out_of_an_arrow_file_are_not_followed(tmp_path):
+def test_out_of_range_arrow_offsets_raise_error(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
     table, path = pyarrow.table({"a": ["short", "short"]}), tmp_path / "a.arrow"
     offsets, wrong = (np.array([0, middle, 10], np.int32).tobytes() for middle in (5, 1 << 30))
@@ -337,21 +337,21 @@ def test_offsets_that_lead_out_of_an_arrow_file_are_not_followed(tmp_path):
             rows_of(path, "a")
 
 
-def test_decimals_are_numbers_and_names():
-    whole, half, huge = map(decimal.Decimal, ("2.00", "0.5", "1E+999999999"))
-    assert [number(each, "y") for each in (whole, half)] == [2.0, 0.5]
-    assert name(whole, "y") == "2" and integer(whole, "y", 9) == 2
+def test_decimals_become_numbers_and_names():
+    integral, half, huge = map(decimal.Decimal, ("2.00", "0.5", "1E+999999999"))
+    assert [number(each, "y") for each in (integral, half)] == [2.0, 0.5]
+    assert name(integral, "y") == "2" and integer(integral, "y", 9) == 2
     for read in (number, name, lambda value, what: integer(value, what, 9)):
         for wrong in (huge, decimal.Decimal("NaN")):
             with pytest.raises(ValueError, match="expected .* in y, got Decimal"):
                 read(wrong, "y")
 
 
-def test_what_a_parquet_file_must_not_have(tmp_path):
+def test_duplicate_columns_or_damaged_parquet_raise_error(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
     from pyarrow import parquet
 
-    def refused(path):
+    def error_of(path):
         with pytest.raises(ValueError) as caught:
             rows_of(path, "text")
         return str(caught.value)
@@ -359,25 +359,25 @@ def test_what_a_parquet_file_must_not_have(tmp_path):
     path = tmp_path / "twice.parquet"
     columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
     parquet.write_table(pyarrow.Table.from_arrays(columns, ["text", "text"]), path)
-    assert refused(path) == f"{path} has duplicate columns: text. Rename them."
+    assert error_of(path) == f"{path} has duplicate columns: text. Rename them."
 
     damaged = "after row 0: the Parquet file is damaged, or its text is not UTF-8 ("
     path = tmp_path / "latin.parquet"
     latin = pyarrow.array([b"caf\xe9"]).view(pyarrow.string())
     parquet.write_table(pyarrow.table({"text": latin}), path)
-    assert refused(path).startswith(f"{path}, {damaged}")
+    assert error_of(path).startswith(f"{path}, {damaged}")
 
     path = tmp_path / "flipped.parquet"
     numbers = [f"number {n}" for n in range(1000)]
     options = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
     parquet.write_table(pyarrow.table({"text": numbers}), path, **options)
     content = bytearray(path.read_bytes())
-    content[content.index(b"number 500") + 7] ^= 1  # still UTF-8: nothing else would notice
+    content[content.index(b"number 500") + 7] ^= 1  # still UTF-8, so only the checksum detects it
     path.write_bytes(content)
-    assert refused(path).startswith(f"{path}, {damaged}")
+    assert error_of(path).startswith(f"{path}, {damaged}")
 
 
-def test_a_key_that_is_there_twice_is_refused(tmp_path):
+def test_duplicate_json_key_raises_error(tmp_path):
     path = str(tmp_path / "a.jsonl")
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": 1, "n": 2}\n')
     message = r"""a\.jsonl, line 2: expected a JSON object, got '{"n": 1, "n": 2}' """
@@ -389,7 +389,7 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path):
         rows_of(tmp_path / "a.json", "n")
 
 
-def test_parquet_without_pyarrow_is_refused_in_a_sentence(tmp_path, monkeypatch):
+def test_parquet_without_pyarrow_raises_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     message = r"requires pyarrow\. Run pip install pyarrow, or use \.csv or \.jsonl\.$"
     with pytest.raises(ImportError, match=message):

@@ -1,4 +1,4 @@
-"""Rows and columns of .tsv, .csv and JSON lines, and what each says of a row that is none."""
+"""Rows and columns of .tsv, .csv and JSON lines, and errors about invalid rows."""
 
 import csv
 import gzip
@@ -12,12 +12,12 @@ from bert_tf.readers.tables import TableFile, read_columns, read_rows
 
 @pytest.fixture
 def read(tmp_path):
-    def read_table(name, content, columns, *, skip=False, skip_short_rows=False, **how):
+    def read_table(name, content, columns, *, skip=False, skip_short_rows=False, **options):
         path = tmp_path / name
-        content = content.encode(how.get("encoding", "utf-8"))
+        content = content.encode(options.get("encoding", "utf-8"))
         path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
         bad = BadRows(name, skip)
-        table = TableFile(str(path), **how)
+        table = TableFile(str(path), **options)
         rows = list(read_columns(table, columns, bad, skip_short_rows=skip_short_rows))
         found = [(line, row.number, row.values) for line, row in rows]
         return (found, bad.skipped) if skip else found
@@ -25,7 +25,7 @@ def read(tmp_path):
     return read_table
 
 
-def test_tsv_takes_quotes_as_text(read):
+def test_tsv_quotes_are_text(read):
     content = '\ufeffid\ttext\tlabel\r\n1\t"so, he said\t0\r\n2\ta "b""\t1\r\n\r\n3\t\t1'
     rows = [(2, 0, ["0", '"so, he said']), (3, 1, ["1", 'a "b""']), (5, 2, ["1", ""])]
     assert read("a.tsv", content, ["label", "text"]) == rows
@@ -34,7 +34,7 @@ def test_tsv_takes_quotes_as_text(read):
     assert read("a.tsv", content, ["label", None, "id"])[2] == (5, 2, ["1", None, "3"])
 
 
-def test_csv_takes_quotes_off(read):
+def test_csv_quotes_are_removed(read):
     content = 'id,"a text"\r\n1,"so, ""he"" said"\r\n2,"two\r\nlines\n"\r\n\r\n3,it\'s "so"\n4,\n'
     assert read("a.csv", content, ["a text", "id"]) == [
         (2, 0, ['so, "he" said', "1"]),
@@ -44,12 +44,12 @@ def test_csv_takes_quotes_off(read):
     ]
 
 
-def test_a_column_of_prodigys_name_is_one_as_any(read):
+def test_prodigy_column_in_csv_is_an_ordinary_column(read):
     content = "text,_task_hash,answer\nso good,5,reject\n"
     assert read("a.csv", content, ["answer"]) == [(2, 0, ["reject"])]
 
 
-def test_json_lines_keep_their_types(read):
+def test_json_lines_keep_types(read):
     content = '{"a": [1, "x"], "b": null}\n\n{"b": true, "c": 0, "a": "ü"}\n'
     assert read("a.jsonl", content, ["b", "a", None]) == [
         (1, 0, [None, [1, "x"], None]),
@@ -57,19 +57,21 @@ def test_json_lines_keep_their_types(read):
     ]
 
 
-def test_an_empty_line_is_a_row_of_one_column(read):
+def test_empty_line_is_a_row_in_single_column_tables(read):
     assert read("a.tsv", "text\n\nb\n", ["text"]) == [(2, 0, [""]), (3, 1, ["b"])]
     assert read("a.csv", "text\n\nb\n", ["text"]) == [(2, 0, [""]), (3, 1, ["b"])]
 
 
-def test_rows_of_another_width(read):
+def test_rows_with_wrong_number_of_columns(read):
     content = "a\tb\n1\t2\n3\n4\t5\t6\n7\t8\n"
     message = "a.tsv, line 3: expected 2 columns, got 1. Correct the row, or skip bad rows with"
     with pytest.raises(ValueError, match=message):
         read("a.tsv", content, ["a"])
     rows = [(2, 0, ["1"]), (5, 3, ["7"])]
-    told = [f"a.tsv, line {3 + at}: expected 2 columns, got {1 + 2 * at}." for at in range(2)]
-    assert read("a.tsv", content, ["a"], skip=True) == (rows, told)
+    expected_skipped = [
+        f"a.tsv, line {3 + at}: expected 2 columns, got {1 + 2 * at}." for at in range(2)
+    ]
+    assert read("a.tsv", content, ["a"], skip=True) == (rows, expected_skipped)
     assert read("a.csv", content.replace("\t", ","), ["a"], skip=True)[0] == rows
     short = content.replace("4\t5\t6\n", "")
     assert [row[2] for row in read("a.tsv", short, ["a"], skip_short_rows=True)] == [["1"], ["7"]]
@@ -77,7 +79,7 @@ def test_rows_of_another_width(read):
         read("a.tsv", content, ["a"], skip_short_rows=True)
 
 
-def test_misplaced_quotes(read):
+def test_misplaced_quotes_raise_error(read):
     content = 'a,b\n1,"x" y\n2,z\n3,"x\ny" z\n4,w\n'
     message = """a.csv, line 2: expected comma-separated fields, got: ',' expected after '"'."""
     with pytest.raises(ValueError, match=message):
@@ -85,14 +87,15 @@ def test_misplaced_quotes(read):
     rows, skipped = read("a.csv", content, ["a"], skip=True)
     assert rows == [(3, 1, ["2"]), (6, 3, ["4"])]
     assert "line 4: " in skipped[1] and skipped[1].endswith("(in line 5).")
-    for skip in (False, True):  # what is behind the quote is lost: never just a bad row
+    # The rows after the quote are lost, so this is an error even if bad rows are skipped.
+    for skip in (False, True):
         with pytest.raises(ValueError, match="line 3: a quoted field is not closed"):
             read("a.csv", 'a,b\n1,x\n2,"y\n3,z\n', ["a"], skip=skip)
     with pytest.raises(ValueError, match="line 1: .*. Correct the header"):
         read("a.csv", '"a" b,c\n1,2\n', ["c"], skip=True)
 
 
-def test_long_fields(read):
+def test_long_fields_are_read(read):
     text = 'word, "so"\n' * 20_000
     content = 'a,b\n1,x\n2,"' + text.replace('"', '""') + '"\n3,y\n'
     limit = csv.field_size_limit()
@@ -100,13 +103,13 @@ def test_long_fields(read):
     assert csv.field_size_limit() == limit
 
 
-def test_the_limit_of_the_csv_module_is_the_process_own_between_rows(tmp_path):
+def test_csv_field_size_limit_is_restored_between_rows(tmp_path):
     (tmp_path / "a.csv").write_text("a\n1\n2\n")
     limit, rows = csv.field_size_limit(), read_rows(str(tmp_path / "a.csv"))
     assert [row["a"] for row in rows if csv.field_size_limit() == limit] == ["1", "2"]
 
 
-def test_files_that_were_joined(read):
+def test_second_header_or_byte_order_mark(read):
     message = "line 3: expected a row, got a second header"
     for name, gap in (("a.csv", ","), ("a.tsv", "\t")):
         content = f"text{gap}label\nso{gap}x\n\ufefftext{gap} label\n\ufefflabel{gap}y\n"
@@ -135,7 +138,7 @@ def test_files_that_were_joined(read):
         ('{"b": 1, "c": 2}', "expected the key 'a', got b, c"),
     ],
 )
-def test_lines_that_are_no_object(read, line, reason):
+def test_lines_that_are_not_objects_raise_error(read, line, reason):
     content = f'{{"a": 1}}\n{line}\n{{"a": 2}}\n'
     with pytest.raises(ValueError, match=re.escape(f"a.jsonl, line 2: {reason}")):
         read("a.jsonl", content, ["a"])
@@ -182,17 +185,17 @@ GUESS = (
             "api.fine_tune."),
     ],
 )  # fmt: skip
-def test_says_which_columns_and_tables_there_are(read, name, content, columns, message):
+def test_missing_column_error_lists_the_columns(read, name, content, columns, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         read(name, content, columns)
 
 
-def test_excels_line_of_the_separator_is_none_of_the_table(read):
+def test_excel_separator_line_is_skipped(read):
     assert read("a.csv", "\ufeffsep=,\r\ntext,label\r\nso,x\r\n", ["label"]) == [(3, 0, ["x"])]
     assert read("a.tsv", "sep=\t\ntext\tlabel\nso\tx\n", ["label"]) == [(3, 0, ["x"])]
 
 
-def test_tables_without_a_line_of_names(tmp_path):
+def test_table_without_header(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a\tb\tc\nd\te\nf\n")
     bad = BadRows("a.csv", skip=True)
@@ -202,7 +205,7 @@ def test_tables_without_a_line_of_names(tmp_path):
     assert bad.skipped == ["a.csv, line 3: expected 2 or 3 columns, got 1."]
 
 
-def test_another_delimiter_and_encoding(read):
+def test_custom_delimiter_and_encoding(read):
     rows = read(
         "a.csv", 'id;text\n1;"é; ""so"""\n2;a,b\n', ["text"], delimiter=";", encoding="latin-1"
     )
