@@ -1,4 +1,4 @@
-"""Temperatures against SciPy's minimum, and what they do to probabilities."""
+"""Temperatures equal SciPy's minimum; calibrated probabilities and errors."""
 
 import math
 
@@ -16,10 +16,10 @@ from bert_tf.evaluation.calibration import (
 
 
 def sampled(seed, count, size, factor):
-    """Logits that are a factor too large, and labels drawn by the right probabilities."""
+    """Returns logits multiplied by a factor, and labels sampled from the original logits."""
     rng = np.random.default_rng(seed)
     logits = 2 * rng.normal(size=[count, size])
-    # The largest of the logits and Gumbel's noise is a draw by their softmax.
+    # The maximum of logits plus Gumbel noise is a sample from their softmax.
     return factor * logits, (logits + rng.gumbel(size=logits.shape)).argmax(1)
 
 
@@ -27,7 +27,7 @@ def sampled(seed, count, size, factor):
 @pytest.mark.parametrize(
     "given", [(0, 500, 3, 3.0), (1, 20, 2, 5.0), (2, 2000, 5, 0.3), (3, 8, 2, 1.0)]
 )
-def test_equals_scipys_minimum(given):
+def test_temperature_equals_scipy_minimum(given):
     optimize = pytest.importorskip("scipy.optimize")
     special = pytest.importorskip("scipy.special")
     logits, labels = sampled(*given)
@@ -42,12 +42,12 @@ def test_equals_scipys_minimum(given):
     assert fit_temperature(logits, labels) == pytest.approx(math.exp(expected.x), rel=1e-6)
 
 
-def test_finds_what_the_logits_were_multiplied_by():
+def test_temperature_recovers_the_factor_of_the_logits():
     for factor in (0.3, 1.0, 4.0):
         assert fit_temperature(*sampled(7, 20_000, 3, factor)) == pytest.approx(factor, rel=0.05)
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch):
+def test_block_size_does_not_change_results(monkeypatch):
     given = sampled(5, 400, 3, 3.0)
     temperature, found = fit_temperature(*given), calibrate_classes(*given, 3.0)
     monkeypatch.setattr(calibration, "_MAX_BLOCK", 90)
@@ -55,16 +55,16 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     assert calibrate_classes(*given, 3.0) == found
 
 
-def test_few_rows_and_no_mistakes_move_it_little():
+def test_temperature_stays_finite_for_few_or_separable_rows():
     logits, right = np.tile([[5.0, 0.0]], [1000, 1]), np.zeros(1000, int)
     assert 0.4 < fit_temperature(logits, right) < 0.6
     assert 0.8 < fit_temperature(logits[:10], right[:10]) < 1
     assert fit_temperature(logits, 1 - right) == pytest.approx(20)  # always wrong
-    assert fit_temperature(0 * logits, right) == pytest.approx(1)  # nothing is said
+    assert fit_temperature(0 * logits, right) == pytest.approx(1)  # uninformative logits
     assert fit_temperature(1e4 * logits, right) == pytest.approx(1, abs=0.01)
 
 
-def test_errors_and_bins_by_a_plain_loop():
+def test_errors_and_bins_equal_a_plain_loop():
     logits, labels = sampled(5, 400, 3, 3.0)
     found = calibrate_classes(logits, labels, 3.0)
     for side, temperature in ((found.raw, 1.0), (found.calibrated, 3.0)):
@@ -72,8 +72,8 @@ def test_errors_and_bins_by_a_plain_loop():
         probabilities = odds / odds.sum(1, keepdims=True)
         bins = {}
         for row, label in zip(probabilities, labels, strict=True):
-            place = min(int(10 * row.max()), 9)
-            bins.setdefault(place, []).append((row.max(), row.argmax() == label))
+            bin_index = min(int(10 * row.max()), 9)
+            bins.setdefault(bin_index, []).append((row.max(), row.argmax() == label))
         error = sum(
             abs(sum(sure for sure, _ in rows) - sum(right for _, right in rows))
             for rows in bins.values()
@@ -87,15 +87,15 @@ def test_errors_and_bins_by_a_plain_loop():
     assert reliability(np.array([1.0, 0.0]), np.array([True, False]), 0.0).error == 0.0
 
 
-def test_several_classes_are_decisions_of_two():
+def test_multilabel_calibration_treats_classes_as_binary():
     rng = np.random.default_rng(8)
     logits = rng.normal(size=[3000, 4])
-    holds = (rng.random([3000, 4]) < 1 / (1 + np.exp(-logits))).astype(int)
-    temperature = fit_temperature(as_two_classes(2.5 * logits), holds.ravel())
+    targets = (rng.random([3000, 4]) < 1 / (1 + np.exp(-logits))).astype(int)
+    temperature = fit_temperature(as_two_classes(2.5 * logits), targets.ravel())
     assert temperature == pytest.approx(2.5, rel=0.05)
-    found = calibrate_multilabel(2.5 * logits, holds, temperature)
+    found = calibrate_multilabel(2.5 * logits, targets, temperature)
     assert found.count == 12_000
     assert found.calibrated.error < 0.02 < found.raw.error
     probabilities = 1 / (1 + np.exp(-2.5 * logits / temperature))
-    expected = -np.log(np.where(holds == 1, probabilities, 1 - probabilities)).mean()
+    expected = -np.log(np.where(targets == 1, probabilities, 1 - probabilities)).mean()
     assert found.calibrated.loss == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""Files of predictions, to the byte."""
+"""Exact bytes of prediction files."""
 
 import collections
 import csv
@@ -31,7 +31,7 @@ RECORDS = [
 ]
 
 
-def test_tables_have_a_column_for_each_probability(tmp_path):
+def test_tables_have_one_column_per_probability(tmp_path):
     path = tmp_path / "new" / "a.tsv"
     write_file(str(path), RECORDS)
     assert path.read_bytes() == (
@@ -51,7 +51,7 @@ def test_json_lines_keep_every_value(tmp_path):
     assert lines[-1] == b""
 
 
-def test_a_record_is_always_one_line(tmp_path):
+def test_record_is_one_line(tmp_path):
     path = tmp_path / "a.tsv"
     write_file(str(path), [{"id": 0, "text": "a\nb\r\n\tc\u2028d\u00a0e  f", "tags": ("B", "I")}])
     assert path.read_text().splitlines() == ["id\ttext\ttags", "0\ta b c d e f\tB I"]
@@ -59,7 +59,7 @@ def test_a_record_is_always_one_line(tmp_path):
     assert path.read_bytes() == b""
 
 
-def test_a_cell_of_csv_may_have_any_text(tmp_path):
+def test_csv_cells_may_contain_any_text(tmp_path):
     path = tmp_path / "a.csv"
     texts = ["a\nb", "a\rb", "a\r\nb", 'a "b"', "a,b", "", " a "]
     write_file(str(path), [{"id": str(n), "text": text} for n, text in enumerate(texts)])
@@ -69,25 +69,25 @@ def test_a_cell_of_csv_may_have_any_text(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv"])
 @pytest.mark.parametrize("columns", [{"id": "", "prediction": None}, None])
-def test_a_key_that_no_column_has_is_refused(suffix, columns):
+def test_unknown_record_key_raises_error(suffix, columns):
     records = [{"id": "0", "prediction": "a"}, {"id": "1", "prediction": "b", "margin": 0.5}]
-    sentence = (
+    message = (
         "A record has the unknown column 'margin': expected id, prediction. Add it to the task's "
         "record_columns."
     )
-    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         write_records(io.StringIO(), records, suffix, columns)
     lines = io.StringIO()
     write_records(lines, records, ".jsonl", columns)
     assert json.loads(lines.getvalue().splitlines()[1])["margin"] == 0.5
 
 
-def test_names_that_a_comma_would_split(tmp_path):
+def test_names_with_commas_are_written_as_json(tmp_path):
     path = tmp_path / "a.tsv"
     names = [["food, drinks", "so"], ["food", "so"], ["[1]"], []]
     write_file(str(path), [{"id": "0", "prediction": each} for each in names])
-    cells_of = [line.split("\t")[1] for line in path.read_text().splitlines()[1:]]
-    assert cells_of == ['["food, drinks", "so"]', "food,so", '["[1]"]', ""]
+    cells = [line.split("\t")[1] for line in path.read_text().splitlines()[1:]]
+    assert cells == ['["food, drinks", "so"]', "food,so", '["[1]"]', ""]
 
 
 def written(form, *records, **options):
@@ -96,7 +96,7 @@ def written(form, *records, **options):
     return file.getvalue().encode()
 
 
-# A value of the input's columns, and what .jsonl and .csv store.
+# A value of an input column, and its forms in .jsonl and .csv.
 DEEP = functools.reduce(lambda inner, _: [inner], range(5000), "a")
 STORED = [
     ("a\tb\n\u2028", "a\tb\n\u2028", "a\tb\n\u2028"),
@@ -115,7 +115,7 @@ STORED = [
     ({"a": [math.nan, (1,), datetime.date(2026, 1, 2)]}, {"a": [None, [1], "2026-01-02"]},
      '{"a": [null, [1], "2026-01-02"]}'),
 ]  # fmt: skip
-# A value that cannot be stored, what the error says that it is, and what a listed row has for it.
+# A value that cannot be stored, its description in the error, and its form in a listed row.
 NOT_STORED = [
     (b"\x89PNG", "b'\\x89PNG'", None),
     ([{"bytes": b"\xff", "path": None}], "b'\\xff'", [{"bytes": None, "path": None}]),
@@ -128,7 +128,7 @@ NOT_STORED = [
 
 
 @pytest.mark.parametrize("number", range(len(STORED)), ids=lambda n: repr(STORED[n][0])[:40])
-def test_columns_of_the_input_are_stored_as_values(number):
+def test_input_columns_are_stored_by_value(number):
     value, in_json, in_table = STORED[number]
     for suffix in (".jsonl", ".csv", ".tsv"):
         check_columns({"kept": value}, suffix)
@@ -139,26 +139,26 @@ def test_columns_of_the_input_are_stored_as_values(number):
 
 
 @pytest.mark.parametrize("number", range(len(NOT_STORED)), ids=lambda n: NOT_STORED[n][1][:40])
-def test_columns_that_cannot_be_stored_are_named(number, tmp_path):
-    value, shown, left = NOT_STORED[number]
+def test_input_columns_that_cannot_be_stored_raise_error(number, tmp_path):
+    value, description, listed = NOT_STORED[number]
     for suffix in (".jsonl", ".csv", ".tsv"):
-        expected = f"write to {suffix} in column 'kept', got {re.escape(shown)}$"
+        expected = f"write to {suffix} in column 'kept', got {re.escape(description)}$"
         with pytest.raises(BadRowError, match=expected):
             check_columns({"text": "so", "kept": value}, suffix)
-        # The row may be listed instead: it is written all the same.
+        # Writing succeeds, because such a row may be listed as bad.
         path = tmp_path / f"a{suffix}"
         with text_stream(path.open("wb")) as file:
             write_records(file, [{"id": 0}], suffix, rows=lambda: [{"kept": value}])
         content = path.read_text(encoding="utf-8")
         assert "b'" not in content and "Infinity" not in content
         if suffix == ".jsonl":
-            assert json.loads(content) == {"kept": left}
+            assert json.loads(content) == {"kept": listed}
     check_columns({"kept": math.inf}, ".csv")
     with pytest.raises(BadRowError, match="got inf"):
         check_columns({"kept": math.inf}, ".jsonl")
 
 
-def test_conll_has_a_line_for_each_word():
+def test_conll_has_one_line_per_word():
     content = written(
         ".conll",
         {"id": "0", "words": ("New", "York"), "tags": ("B-LOC", "I-LOC")},
@@ -172,7 +172,7 @@ READERS = {
     ".tsv": functools.partial(read_tagging, id_column="id"),
     ".jsonl": functools.partial(read_tagging, id_column="id"),
 }
-# What parts words in one form or another, ends lines, or means something to a reader.
+# Characters that separate words, end lines or have a meaning in at least one format.
 PIECES = [
     *"ab\"',_[]\\{}", " ", "\t", "\n", "\r", "\0", "\x0b", "\x1c", "\x85", "\u00a0", "\u2028",
     "\u3000", "\ufeff", "\u200b", "漢", "😀", "-DOCSTART-", "O", "B-X",
@@ -183,7 +183,7 @@ def tagged(words, tags):
     return {"id": "7", "words": words, "tags": tags}
 
 
-def test_words_are_read_as_they_were_written_or_refused(tmp_path):
+def test_written_words_are_read_back_or_rejected(tmp_path):
     rng = random.Random(5)
     written_forms = collections.Counter()
     for _ in range(200):
@@ -195,8 +195,8 @@ def test_words_are_read_as_they_were_written_or_refused(tmp_path):
             try:
                 content = written(form, tagged(words, tags))
             except ValueError as error:
-                sentence = rf"^row 7: .* would not be read back as one word from a {form} file. Use"
-                assert re.search(sentence, str(error))
+                message = rf"^row 7: .* would not be read back as one word from a {form} file. Use"
+                assert re.search(message, str(error))
                 continue
             path = tmp_path / f"out{form}"
             path.write_bytes(content)
@@ -207,7 +207,7 @@ def test_words_are_read_as_they_were_written_or_refused(tmp_path):
     assert min(written_forms.values()) > 30
 
 
-def test_says_which_form_holds_a_word():
+def test_error_recommends_a_format_for_the_word():
     message = (
         "row 7: 'New York' would not be read back as one word from a .tsv file. Use an --output "
         "that ends in .jsonl."
@@ -227,19 +227,19 @@ def test_says_which_form_holds_a_word():
 
 
 @pytest.mark.parametrize("answers", [{"a": 'an "answer"', "ä": ""}, {}])
-def test_answers_are_one_json_object(answers):
+def test_answers_are_written_as_one_json_object(answers):
     records = [{"id": name, "prediction": answers[name], "null_odds": 1.0} for name in answers]
     assert json.loads(written(".json", *records)) == answers
 
 
-def test_the_time_of_many_classes_is_linear(tmp_path):
+def test_time_is_linear_in_the_number_of_classes(tmp_path):
     def seconds(count):
         record = {"id": "0", "probabilities": {f"class {number}": 0.0 for number in range(count)}}
         times = []
         for _ in range(3):
-            began = time.process_time()
+            start = time.process_time()
             write_file(str(tmp_path / "a.tsv"), [record])
-            times.append(time.process_time() - began)
+            times.append(time.process_time() - start)
         return min(times)
 
     assert seconds(16_000) < 9 * seconds(4_000)

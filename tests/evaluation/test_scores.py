@@ -1,4 +1,4 @@
-"""Every score against literals, scikit-learn, scipy and seqeval."""
+"""All scores equal literals, scikit-learn, SciPy and seqeval."""
 
 import functools
 import json
@@ -43,7 +43,7 @@ def random_ids(seed=0, size=3, count=57):
 # === Classes ===
 
 
-def test_literals_of_classes():
+def test_class_scores_equal_literals():
     assert f1(LABELS, PREDICTIONS) == pytest.approx(6 / 9)
     assert matthews_correlation(LABELS, PREDICTIONS) == pytest.approx(10 / math.sqrt(600))
     matrix = count_confusions(LABELS, PREDICTIONS).matrix(3)
@@ -53,22 +53,22 @@ def test_literals_of_classes():
     assert comparison.select(["accuracy", "recall_yes"]) == {"accuracy": 0.7, "recall_yes": 0.75}
 
 
-def test_matthews_of_many_examples_does_not_overflow():
+def test_matthews_correlation_of_many_examples_does_not_overflow():
     labels = np.arange(200_000) % 2
     predictions = (np.arange(200_000) % 20 == 0) ^ labels  # every twentieth is wrong
     predictions = predictions.astype(np.int32)
-    # 0 is called 1 ten thousand times, 1 never 0; 9.9e19 is more than an int64 holds.
+    # 0 is predicted as 1 ten thousand times, 1 never as 0; 9.9e19 exceeds an int64.
     expected = (9e4 * 1e5) / math.sqrt(1.1e5 * 1e5 * 1e5 * 9e4)
     assert matthews_correlation(labels, predictions) == pytest.approx(expected)
 
 
-def test_macro_f1_is_over_the_classes_that_occur():
-    # 0: one of two found; 3: found, and once too often; 9: only predicted.
+def test_macro_f1_covers_the_classes_that_occur():
+    # 0: one of two found; 3: found, and one false positive; 9: only predicted.
     assert macro_f1([0, 0, 3], [0, 3, 3]) == pytest.approx((2 / 3 + 2 / 3) / 2)
     assert macro_f1([0, 0, 3], [0, 9, 3]) == pytest.approx((2 / 3 + 1 + 0) / 3)
 
 
-def test_one_class_for_everything():
+def test_scores_of_a_constant_class():
     assert matthews_correlation([0, 1, 0, 1], [0] * 4) == 0.0
     assert f1([0] * 4, [0, 1, 0, 1]) == f1([0, 1, 0, 1], [0] * 4) == f1([0, 0], [0, 0]) == 0.0
     for predictions in ([0, 1, 0, 1], [2] * 4):
@@ -77,7 +77,7 @@ def test_one_class_for_everything():
 
 @pytest.mark.parity
 @pytest.mark.parametrize("seed", range(5))
-def test_classes_equal_scikit_learn(seed):
+def test_class_scores_equal_scikit_learn(seed):
     theirs = pytest.importorskip("sklearn.metrics")
     for size in (2, 3, 6):
         given = random_ids(seed, size)
@@ -98,11 +98,11 @@ def test_classes_equal_scikit_learn(seed):
             count_confusions(*given).matrix(size),
             theirs.confusion_matrix(*given, labels=range(size)),
         )
-        # Which numbers name the classes does not matter.
+        # The ids of the classes do not matter.
         renamed = matthews_correlation(*(7 - 3 * ids for ids in given))
         assert renamed == near(expected["matthews_correlation"])
     for given in (([0, 0, 1], [0, 0, 0]), ([0, 0], [0, 0]), ([1, 1], [0, 1])):
-        # Theirs is 0.0 where the labels are of one class, which no predictions could change.
+        # scikit-learn returns 0.0 if all labels are equal, which no predictions could change.
         assert np.nan_to_num(matthews_correlation(*given)) == theirs.matthews_corrcoef(*given)
         assert f1(*given) == pytest.approx(theirs.f1_score(*given, zero_division=0))
 
@@ -110,24 +110,24 @@ def test_classes_equal_scikit_learn(seed):
 # === Numbers ===
 
 
-def test_literals_of_correlations():
+def test_correlations_equal_literals():
     x, y = [1.0, 2.0, 3.0, 4.0, 5.0], [5.0, 6.0, 7.0, 8.0, 7.0]
     assert pearson_correlation(x, y) == pytest.approx(6 / math.sqrt(52))
-    # Ranks 1, 2, 3.5, 5, 3.5: the two sevens share the third and the fourth.
+    # Ranks 1, 2, 3.5, 5, 3.5: the two sevens share ranks 3 and 4.
     assert spearman_correlation(x, y) == pytest.approx(8 / math.sqrt(95))
     assert pearson_correlation(x, [-3 * value for value in x]) == pytest.approx(-1.0)
     assert spearman_correlation(x, [math.exp(-value) for value in x]) == pytest.approx(-1.0)
 
 
-def test_r2_is_literals():
+def test_r2_equals_literals():
     assert r2_score([1.0, 2.0, 3.0, 6.0], [2.0, 2.0, 2.0, 2.0]) == pytest.approx(-4 / 14)
     assert r2_score([1.0, 3.0], [2.0, 2.0]) == 0.0
     assert r2_score([1.0, 3.0], [1.0, 3.0]) == 1.0
     assert math.isnan(r2_score([5.0, 5.0], [5.0, 4.0]))
 
 
-def test_float64_whatever_comes():
-    # In float32 the offset would swallow the differences' digits.
+def test_float32_inputs_are_computed_in_float64():
+    # In float32 the offset would absorb the differences.
     labels = np.arange(100, dtype=np.float32)
     predictions = labels + np.float32(1e6)
     assert pearson_correlation(labels, predictions) == pytest.approx(1.0, abs=1e-13)
@@ -135,8 +135,8 @@ def test_float64_whatever_comes():
 
 
 @pytest.mark.parametrize("score", [pearson_correlation, spearman_correlation])
-def test_one_number_for_everything(score):
-    # The mean of these differs from each of them in the last digit.
+def test_correlations_with_a_constant(score):
+    # The mean of these values differs from them in the last digit.
     constant = [0.1] * 7
     assert np.mean(constant) != 0.1 or np.std(constant) != 0
     varied = [0.3, 1.0, 2.0, 0.5, 0.7, 4.0, 5.0]
@@ -162,7 +162,7 @@ def test_correlations_equal_scipy(seed):
         assert math.isnan(ours(*constant))
 
 
-def test_losses_numbers_and_choices():
+def test_scores_of_losses_numbers_and_choices():
     true, predicted = np.array([1.0, 2.0, 2.0, 4.0]), np.array([1.0, 4.0, 4.0, 3.0])
     scores = compare(NUMBER_SCORES, true, predicted, (true - predicted) ** 2).scores
     assert scores["mean_absolute_error"] == near(5 / 4)
@@ -181,7 +181,7 @@ def entities_of(true, predicted):
 
 
 @pytest.mark.parity
-def test_entities_equal_seqeval_and_tags_scikit_learn():
+def test_entity_scores_equal_seqeval_and_tag_scores_scikit_learn():
     seqeval = pytest.importorskip("seqeval.metrics")
     theirs = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(2)
@@ -208,7 +208,7 @@ def test_entities_equal_seqeval_and_tags_scikit_learn():
     assert plain.classes["B-PER"].recall == near(expected)
 
 
-def test_a_sentence_is_right_where_its_entities_are():
+def test_sentence_is_correct_if_its_entities_are():
     true = [["B-LOC", "O"], ["O", "O"]]
     predicted = [["I-LOC", "O"], ["O", "S-PER"]]
     comparison = compare_entities(true, predicted, entities_of(true, predicted))
@@ -218,7 +218,7 @@ def test_a_sentence_is_right_where_its_entities_are():
     assert compare_tags(true, predicted).scores == {"accuracy": 0.5, "macro_f1": near(0.2)}
 
 
-def test_a_name_that_is_no_score():
+def test_unknown_score_names_are_ignored():
     comparison = compare_classes(*random_ids(), ["neg", "mid", "pos"])
     assert comparison.select(["f1_other", "size_neg", "f1", "f1_"]) == {}
     assert Comparison(3, {}).select(["f1_neg"]) == {}
@@ -235,12 +235,12 @@ def test_a_name_that_is_no_score():
         ("pearson", {"pearson": None, "loss": 0.1}, {"pearson": None, "loss": 0.2}),
     ],
 )
-def test_the_better_score_ranks_higher_and_of_equal_ones_the_lower_loss(name, better, worse):
+def test_rank_orders_by_score_then_by_loss(name, better, worse):
     assert rank(name, better) > rank(name, worse)
     assert rank(name, better) == rank(name, dict(better))
 
 
-def test_undefined_scores_are_null_in_json_and_named_in_text():
+def test_undefined_scores_are_null_in_json():
     scores = json_scores({"r2": np.float64("nan"), "loss": np.float32(0.5)})
     assert json.dumps(scores, allow_nan=False) == '{"r2": null, "loss": 0.5}'
     for value in (math.nan, None):
