@@ -16,7 +16,7 @@ TINY = BertConfig(
 )  # fmt: skip
 
 
-def randomise(model, seed=0):
+def randomize(model, seed=0):
     """Randomizes all weights: kernels with deviation 0.5, gammas near 1, biases near 0."""
     rng = np.random.default_rng(seed)
     for variable in model.weights:
@@ -32,7 +32,7 @@ def _built(model_class, config, **arguments):
 
 def made(model_class, config=TINY, seed=0, **arguments):
     """Builds a random model, cached by its arguments; tests may only change its weights."""
-    return randomise(_built(model_class, config, **arguments), seed)
+    return randomize(_built(model_class, config, **arguments), seed)
 
 
 def make_batch(seed=0, batch=2, sequence=6, predictions=3, vocab_size=15):

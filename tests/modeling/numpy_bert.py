@@ -41,8 +41,8 @@ def attend(vectors, mask, weights, prefix, heads, causal=False):
         for kernel, bias in zip(kernels, biases, strict=True)
     )
     outputs = []
-    for place, query in enumerate(queries):
-        last = place if causal else len(mask)
+    for index, query in enumerate(queries):
+        last = index if causal else len(mask)
         seen = [real and number <= last for number, real in enumerate(mask)]
         context = []
         for head in range(heads):
@@ -109,7 +109,7 @@ def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
     pooler = prefix + "pooler/dense"
     if pooler + "/kernel" not in weights:
         return np.array(all_states), None
-    last = max(place for place, real in enumerate(mask) if real)
+    last = max(index for index, real in enumerate(mask) if real)
     read = last if config.is_decoder else 0
     return np.array(all_states), np.tanh(head(weights, pooler, states[read]))
 

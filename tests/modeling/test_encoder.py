@@ -13,7 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.encoder import BertEmbeddings
 from bert_tf.training import attention
-from tests.modeling.conftest import TINY, encoder_batch, made, randomise, weights_by_path
+from tests.modeling.conftest import TINY, encoder_batch, made, randomize, weights_by_path
 from tests.modeling.numpy_bert import encode
 
 IDS = np.array([[3, 14, 0], [0, 7, 7]], "int32")
@@ -48,7 +48,7 @@ def test_invalid_id_is_error_or_nan(name, wrong):
 
 
 def test_single_token_type_applies_to_both_texts():
-    encoder = randomise(BertEncoder(dataclasses.replace(TINY, type_vocab_size=1)))
+    encoder = randomize(BertEncoder(dataclasses.replace(TINY, type_vocab_size=1)))
     batch = encoder_batch()
     assert batch["input_type_ids"].max() == 1
     alone = {**batch, "input_type_ids": 0 * batch["input_type_ids"]}
@@ -57,7 +57,7 @@ def test_single_token_type_applies_to_both_texts():
 
 
 def test_distilbert_pooler_uses_relu():
-    encoder = randomise(BertEncoder(dataclasses.replace(TINY, type_vocab_size=0)))
+    encoder = randomize(BertEncoder(dataclasses.replace(TINY, type_vocab_size=0)))
     outputs = encoder(encoder_batch())
     first = outputs["sequence_output"].numpy()[:, 0]
     dense = encoder.pooler.dense
@@ -107,10 +107,10 @@ def test_vectors_positions_and_attentions_equal_plain_loops(causal):
     outputs = encoder.from_embedded(embedded, mask, attentions=True)
     assert "attentions" not in encoder.from_embedded(embedded, mask)
     weights, tables = weights_by_path(encoder), "bert_encoder/embeddings/"
-    places = weights[tables + "position_embeddings"]
+    position_table = weights[tables + "position_embeddings"]
     for b in range(2):
         weights[tables + "word_embeddings"] = vectors[b]
-        weights[tables + "position_embeddings"] = places[positions[b]]
+        weights[tables + "position_embeddings"] = position_table[positions[b]]
         states, pooled = encode(weights, config, range(6), mask[b], types[b])
         found = [outputs["embedding_output"], *outputs["encoder_outputs"]]
         for state, expected in zip(found, states, strict=True):
@@ -141,12 +141,12 @@ def test_input_vectors_are_cast_to_the_embedding_dtype():
 
 
 def test_without_a_pooler():
-    whole = made(BertEncoder)
+    full = made(BertEncoder)
     encoder = made(BertEncoder, pooler=False)
     assert encoder.pooler is None
-    assert [v.path for v in encoder.weights] == [v.path for v in whole.weights[:-2]]
-    encoder.set_weights(whole.get_weights()[:-2])
-    outputs, expected = encoder(encoder_batch()), whole(encoder_batch())
+    assert [v.path for v in encoder.weights] == [v.path for v in full.weights[:-2]]
+    encoder.set_weights(full.get_weights()[:-2])
+    outputs, expected = encoder(encoder_batch()), full(encoder_batch())
     assert set(expected) - set(outputs) == {"pooled_output"}
     np.testing.assert_array_equal(outputs["sequence_output"], expected["sequence_output"])
 
@@ -261,7 +261,7 @@ def test_mixed_precision_is_close(dtype, bound):
 
 
 def test_encoder_inside_saved_functional_model(tmp_path):
-    encoder = randomise(BertEncoder(TINY))
+    encoder = randomize(BertEncoder(TINY))
     score = keras.layers.Dense(3, name="score")(encoder.output["pooled_output"])
     model = keras.Model(encoder.input, score)
     model.save(tmp_path / "model.keras")
@@ -291,12 +291,13 @@ def test_causal_outputs_do_not_depend_on_later_tokens(dtype):
     """The float32 outputs equal plain loops."""
     encode, batch = made(BertEncoder, CAUSAL, dtype=dtype), encoder_batch()
     expected = np.array(encode(batch)["sequence_output"])
-    for place in (2, 5):
+    for position in (2, 5):
         changed = {key: value.copy() for key, value in batch.items()}
-        changed["input_word_ids"][:, place] = (batch["input_word_ids"][:, place] + 1) % 15
+        changed["input_word_ids"][:, position] = (batch["input_word_ids"][:, position] + 1) % 15
         states = np.array(encode(changed)["sequence_output"])
-        np.testing.assert_array_equal(states[:, :place], expected[:, :place])
-        assert (states[0, place:] != expected[0, place:]).any(-1).all()  # later tokens attend to it
+        np.testing.assert_array_equal(states[:, :position], expected[:, :position])
+        # Later tokens attend to the changed one.
+        assert (states[0, position:] != expected[0, position:]).any(-1).all()
 
 
 @pytest.mark.parametrize(
@@ -326,7 +327,7 @@ def test_compute_options_agree_and_ignore_padding(way, monkeypatch):
 def test_onnx_output_names(tmp_path):
     pytest.importorskip("tf2onnx")
     runtime = pytest.importorskip("onnxruntime")
-    encoder = randomise(BertEncoder(TINY))
+    encoder = randomize(BertEncoder(TINY))
     encoder.export(str(tmp_path / "encoder.onnx"), format="onnx", verbose=False)
     session = runtime.InferenceSession(str(tmp_path / "encoder.onnx"))
     batch = encoder_batch()

@@ -16,7 +16,7 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import model_inputs
 from bert_tf.modeling.feature_based import check_variant, read_states
-from tests.modeling.conftest import TINY, encoder_batch, made, randomise
+from tests.modeling.conftest import TINY, encoder_batch, made, randomize
 from tests.modeling.numpy_bert import bilstm
 
 
@@ -85,7 +85,7 @@ def test_features_equal_encoder_also_in_training():
 
 def test_features_stay_frozen_are_saved_and_mask_padding(tmp_path):
     inputs = model_inputs(features.ENCODER_FEATURES)
-    layer = BertFeatures(randomise(BertEncoder(TINY)), "weighted_sum_all", name="states")
+    layer = BertFeatures(randomize(BertEncoder(TINY)), "weighted_sum_all", name="states")
     means = keras.layers.GlobalAveragePooling1D()(layer(inputs))  # over the tokens
     model = keras.Model(inputs, keras.layers.Dense(3)(means))
     model.trainable = False

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.pretrainer import MaskedLMHead, NextSentenceHead
-from tests.modeling.conftest import TINY, made, make_batch, randomise, weights_by_path
+from tests.modeling.conftest import TINY, made, make_batch, randomize, weights_by_path
 from tests.modeling.numpy_bert import encode, head, masked_lm_logits
 
 
@@ -78,14 +78,14 @@ def test_without_next_sentence_prediction():
 
 
 def test_without_masked_lm():
-    whole = made(BertPretrainer)
+    full = made(BertPretrainer)
     model = BertPretrainer(TINY, mlm=False)
     assert model.masked_lm is None and "masked_lm_positions" not in model.input
-    weights = weights_by_path(whole)
+    weights = weights_by_path(full)
     for variable in model.weights:
         variable.assign(weights[variable.path])
     batch = make_batch()
-    expected = whole(batch)["next_sentence_logits"]
+    expected = full(batch)["next_sentence_logits"]
     del batch["masked_lm_positions"]
     outputs = model(batch)
     assert list(outputs) == ["next_sentence_logits"]
@@ -137,8 +137,8 @@ def test_further_features_are_ignored(recwarn):
 
 
 def test_masked_lm_head_with_custom_activation_and_epsilon():
-    model = randomise(BertPretrainer(TINY, mlm_activation="relu", mlm_layer_norm_eps=0.5))
-    same = randomise(BertPretrainer(dataclasses.replace(TINY, hidden_act="relu")))
+    model = randomize(BertPretrainer(TINY, mlm_activation="relu", mlm_layer_norm_eps=0.5))
+    same = randomize(BertPretrainer(dataclasses.replace(TINY, hidden_act="relu")))
     batch = make_batch()
     states = model.encoder(batch)["sequence_output"]
     hidden = np.take_along_axis(np.array(states), batch["masked_lm_positions"][:, :, None], axis=1)

@@ -27,7 +27,7 @@ from bert_tf.modeling.encoder import BertEmbeddings
 from bert_tf.modeling.layers import Dropout, LayerNorm
 from bert_tf.modeling.transformer import SelfAttention, TransformerBlock
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from tests.modeling.conftest import TINY, make_batch, randomise
+from tests.modeling.conftest import TINY, make_batch, randomize
 
 # One block is enough, because all are saved in the same way.
 ONE_BLOCK = dataclasses.replace(TINY, num_hidden_layers=1)
@@ -68,7 +68,7 @@ def answers(model):
 
 @pytest.mark.parametrize(("make", "arguments"), MODELS)
 def test_saved_and_loaded(make, arguments, tmp_path):
-    model = randomise(make(ONE_BLOCK, **arguments, name="mine", dtype="mixed_bfloat16"))
+    model = randomize(make(ONE_BLOCK, **arguments, name="mine", dtype="mixed_bfloat16"))
     # The state of a frozen model.
     model.trainable = make is not BertRegressor
     assert arguments.items() <= model.get_config().items()
@@ -85,7 +85,7 @@ def test_saved_and_loaded(make, arguments, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_all_kernels_are_quantized():
-    model = randomise(BertClassifier(ONE_BLOCK, num_classes=2))
+    model = randomize(BertClassifier(ONE_BLOCK, num_classes=2))
     before = model(make_batch())
     model.quantize("int8")
     kernels = {w.path: w.dtype for w in model.weights if w.path.endswith("kernel")}
@@ -103,7 +103,7 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "sat"]
 
 
 def test_preprocessor_and_labels_are_not_layers(tmp_path):
-    model = randomise(BertClassifier(ONE_BLOCK, num_classes=2))
+    model = randomize(BertClassifier(ONE_BLOCK, num_classes=2))
     assert (model.preprocessor, model.labels, model.multi_label) == (None, (), False)
     before = model.get_config(), [v.path for v in model.variables], list(model.layers)
     preprocessor = BertPreprocessor(VOCAB, max_seq_length=8)
@@ -127,7 +127,7 @@ def test_preprocessor_and_labels_are_not_layers(tmp_path):
 
 @pytest.mark.slow
 def test_keras_file_with_preprocessor(tmp_path):
-    model = randomise(BertClassifier(TINY, num_classes=2))
+    model = randomize(BertClassifier(TINY, num_classes=2))
     model.preprocessor = BertPreprocessor(VOCAB, max_seq_length=8)
     tf.saved_model.save(model, str(tmp_path / "saved"))
     loaded = tf.saved_model.load(str(tmp_path / "saved"))

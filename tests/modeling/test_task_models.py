@@ -192,12 +192,12 @@ def test_training_loss_ignores_padding(monkeypatch):
     batch = encoder_batch()
     batch["input_mask"][:, 4:] = 0
     answers = {"start_logits": np.array([1, 0]), "end_logits": np.array([3, 2])}
-    whole, cut = (
+    full, cut = (
         model({key: ids[:, :width] for key, ids in batch.items()}, training=True)
         for width in (6, 4)
     )
     loss = float(model.compute_loss(y=answers, y_pred=cut))
-    assert loss == pytest.approx(float(model.compute_loss(y=answers, y_pred=whole)), rel=1e-6)
+    assert loss == pytest.approx(float(model.compute_loss(y=answers, y_pred=full)), rel=1e-6)
     np.testing.assert_array_equal(model(batch, training=True)["end_logits"][:, 4:], -30000.0)
 
 

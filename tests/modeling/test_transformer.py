@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder, seed_variables
 from bert_tf.modeling.transformer import SelfAttention, TokenRows, TransformerBlock
-from tests.modeling.conftest import TINY, encoder_batch, made, randomise
+from tests.modeling.conftest import TINY, encoder_batch, made, randomize
 
 MASK = np.array([[1, 1, 1, 0], [1, 0, 1, 0], [0, 0, 0, 0]], "int32")
 
@@ -19,14 +19,14 @@ def test_graph_with_dynamic_sizes():
     signature = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None, 2])]
 
     @tf.function(input_signature=signature)
-    def there_and_back(mask, batch):
+    def roundtrip(mask, batch):
         rows = TokenRows(mask, without_padding=True)
         return rows.to_batch(2.0 * rows.from_batch(batch))
 
     for mask in (MASK, MASK[:1, :2], 0 * MASK):
         batch = np.ones((*mask.shape, 2), "float32")
         kept = mask | (np.arange(mask.shape[1]) == 0)
-        np.testing.assert_array_equal(there_and_back(mask, batch), 2 * batch * kept[:, :, None])
+        np.testing.assert_array_equal(roundtrip(mask, batch), 2 * batch * kept[:, :, None])
 
 
 MASK_ATTENTION = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], "int32")
@@ -43,7 +43,7 @@ def make(dtype="float64"):
     layer = SelfAttention(TINY, name="attention", dtype=dtype)
     layer.build()
     hidden = np.random.default_rng(3).normal(size=(2, 5, 8))
-    return randomise(layer), hidden
+    return randomize(layer), hidden
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
@@ -85,7 +85,7 @@ def make_of_transformer(**changes):
     hidden = tf.constant(np.random.default_rng(4).normal(size=(2, 5, 8)))
     mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], "int32")
     block.build()
-    return randomise(block), hidden, mask
+    return randomize(block), hidden, mask
 
 
 @pytest.mark.parametrize(
@@ -167,12 +167,12 @@ def differentiate(encoder, seed=(3, 4)):
     """Returns the output, the gradients and the seed after the call."""
     batch = encoder_batch(batch=4)
     (state,) = seed_variables(encoder)
-    towards = tf.constant(np.random.default_rng(0).normal(size=(4, 6, 8)), tf.float32)
+    output_gradient = tf.constant(np.random.default_rng(0).normal(size=(4, 6, 8)), tf.float32)
     variables = [variable.value for variable in encoder.trainable_variables]
     scope = keras.StatelessScope(state_mapping=[(state, tf.constant(seed, tf.int64))])
     with tf.GradientTape() as tape, scope:
         output = encoder(batch, training=True)["sequence_output"]
-        loss = tf.reduce_sum(output * towards)
+        loss = tf.reduce_sum(output * output_gradient)
     gradients = tape.gradient(loss, variables)
     drawn = scope.get_current_value(state)
     return output, [tf.convert_to_tensor(g) for g in gradients if g is not None], drawn
