@@ -1,4 +1,4 @@
-"""Smoothed labels and weighted classes against plain NumPy, and what asks for them."""
+"""Losses with label smoothing and class weights equal plain NumPy."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from bert_tf.tasks.losses import SmoothedClasses, SmoothedCrossEntropy
 WEIGHTS = [0.5, 1.0, 3.0]
 
 
-def _logs(logits):
+def _log_softmax(logits):
     logits = logits.astype(np.float64)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
@@ -23,13 +23,13 @@ def test_smoothed_cross_entropy_equals_plain_numpy(smoothing, weights, shape):
     logits = rng.normal(size=(*shape, 3)).astype(np.float32)
     labels = rng.integers(0 if len(shape) == 1 else features.NO_LABEL, 3, shape)
     total, count = 0.0, 0
-    for place in np.ndindex(shape):
-        if labels[place] == features.NO_LABEL:
+    for index in np.ndindex(shape):
+        if labels[index] == features.NO_LABEL:
             continue
         targets = np.full(3, smoothing / 3)
-        targets[labels[place]] += 1 - smoothing
-        loss = -(targets * _logs(logits[place])).sum()
-        total += loss * (weights[labels[place]] if weights else 1.0)
+        targets[labels[index]] += 1 - smoothing
+        loss = -(targets * _log_softmax(logits[index])).sum()
+        total += loss * (weights[labels[index]] if weights else 1.0)
         count += 1
     found = float(SmoothedCrossEntropy(smoothing, weights)(labels, logits))
     assert found == pytest.approx(total / count, rel=1e-5)
@@ -41,14 +41,14 @@ def test_smoothed_classes_equal_plain_numpy(smoothing, weights):
     rng = np.random.default_rng(4)
     logits, labels = rng.normal(size=(6, 3)).astype(np.float32), rng.integers(0, 2, (6, 3))
     targets = labels * (1 - smoothing) + smoothing / 2
-    holds = 1 / (1 + np.exp(-logits.astype(np.float64)))
-    losses = -(targets * np.log(holds) + (1 - targets) * np.log(1 - holds))
+    probabilities = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    losses = -(targets * np.log(probabilities) + (1 - targets) * np.log(1 - probabilities))
     factor = np.where(labels == 1, weights, 1.0) if weights else 1.0
     found = float(SmoothedClasses(smoothing, weights)(labels, logits))
     assert found == pytest.approx((losses * factor).mean(), rel=1e-5)
 
 
-def test_without_either_they_are_keras_own():
+def test_default_loss_equals_keras_and_config_roundtrip():
     rng = np.random.default_rng(5)
     logits, labels = rng.normal(size=(4, 6, 3)).astype(np.float32), rng.integers(-1, 3, (4, 6))
     keras_own = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)

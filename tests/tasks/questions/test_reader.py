@@ -1,4 +1,4 @@
-"""SQuAD's files: answers by byte, what contradicts itself, gold answers, predictions, null odds."""
+"""SQuAD files and custom tables of questions: byte offsets, bad questions and errors."""
 
 import functools
 import gzip
@@ -11,7 +11,7 @@ from bert_tf.readers.examples import Answer, QuestionExample
 from bert_tf.tasks.questions.reader import read_questions, read_squad
 from tests.readers.test_bad_rows import CONTEXT as PARAGRAPH
 
-# A letter of two bytes, an ideograph of three, a symbol beyond 16 bits of four.
+# A letter of two bytes in UTF-8, an ideograph of three, and an emoji of four.
 CONTEXT = "Ünder 東 😀 the moon, Ann sang."
 
 
@@ -38,7 +38,7 @@ def write_questions(write_json):
     return write
 
 
-def test_answers_are_placed_by_byte(write_questions):
+def test_answers_have_byte_offsets(write_questions):
     start = CONTEXT.index("Ann")
     path = write_questions(
         [question("q1", answers=[answer("Ann", start), answer("Ü", 0), answer("😀", 8)])]
@@ -48,12 +48,12 @@ def test_answers_are_placed_by_byte(write_questions):
     assert found == QuestionExample(
         "q1", "Moon", "Who?", CONTEXT, (Answer("Ann", 26), Answer("Ü", 0), Answer("😀", 11)), False
     )
-    for place in found.answers:
-        size = len(place.text.encode())
-        assert CONTEXT.encode()[place.start : place.start + size].decode() == place.text
+    for location in found.answers:
+        size = len(location.text.encode())
+        assert CONTEXT.encode()[location.start : location.start + size].decode() == location.text
 
 
-def test_versions_and_containers(write_questions, tmp_path):
+def test_both_versions_and_gzip(write_questions, tmp_path):
     path = write_questions(
         [
             question("q1", answers=[answer("moon", 14)], is_impossible=False),
@@ -73,7 +73,7 @@ def test_versions_and_containers(write_questions, tmp_path):
     assert read_squad(packed) == examples
 
 
-def test_questions_to_be_predicted(write_questions):
+def test_questions_without_answers_are_read_for_prediction(write_questions):
     path = write_questions(
         [question("q1"), question("q2", answers="not looked at", is_impossible=True)]
     )
@@ -116,12 +116,12 @@ GOOD = [answer("Ann", 20)]
             "got ' '"),
     ],
 )  # fmt: skip
-def test_bad_questions(write_questions, bad, message):
+def test_bad_questions_raise_error_or_are_skipped(write_questions, bad, message):
     path = write_questions([question("q1", answers=GOOD), bad, question("q3", answers=GOOD)])
-    place = f"{path}, article 0 'Moon', question {bad.get('id')}: "
+    location = f"{path}, article 0 'Moon', question {bad.get('id')}: "
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         read_squad(path)
-    assert str(raised.value).startswith(place)
+    assert str(raised.value).startswith(location)
     examples = read_squad(path, skip_bad_rows=True)
     assert [item.id for item in examples.items] == ["q1", "q3"]
     assert len(examples.skipped) == 1 and message in examples.skipped[0]
@@ -131,33 +131,33 @@ def test_bad_questions(write_questions, bad, message):
     ("name", "questions", "articles", "impossible"),
     [("dev-v1.1.json", 10570, 48, 0), ("half-dev-v2.0.json.gz", 6078, 16, 3168)],
 )
-def test_real_files(data_dir, unpacked, name, questions, articles, impossible):
+def test_published_files_are_read(data_dir, unpacked, name, questions, articles, impossible):
     folder = data_dir / "squad" if name.endswith(".gz") else unpacked(f"squad/{name}.zip")
     examples = read_squad(str(folder / name))
     assert len(examples.items) == questions
     assert len({item.title for item in examples.items}) == articles
     assert sum(item.is_impossible for item in examples.items) == impossible
-    moved = 0
+    num_moved = 0
     for item in examples.items:
         context = item.context.encode()
         assert bool(item.answers) is not item.is_impossible
         for found in item.answers:
             text = found.text.encode()
             assert context[found.start : found.start + len(text)] == text
-            moved += item.context[found.start : found.start + len(found.text)] != found.text
-    assert moved > 1000  # answers whose place by character is another
+            num_moved += item.context[found.start : found.start + len(found.text)] != found.text
+    assert num_moved > 1000  # answers with different character and byte offsets
 
 
-# === One's own tables ===
+# === Custom tables ===
 
 
-def test_lists_of_answers(write):
+def test_answers_in_lists(write):
     pairs = [{"text": "Ann", "answer_start": 4}, {"text": "Bo", "answer_start": 16}]
     lists = {"text": ["Ann", "Bo"], "answer_start": [4, 16]}
     none = {"text": [], "answer_start": []}
-    given = [("x", "T", pairs), ("y", None, lists), ("z", "", none)]
+    questions = [("x", "T", pairs), ("y", None, lists), ("z", "", none)]
     row = {"question": "Who?", "context": PARAGRAPH}
-    path = write("a.jsonl", [{**row, "id": i, "title": t, "answers": a} for i, t, a in given])
+    path = write("a.jsonl", [{**row, "id": i, "title": t, "answers": a} for i, t, a in questions])
     answers = (Answer("Ann", 5), Answer("Bo", 18))
     assert read_questions(path, id_column="id", title_column="title").items == [
         QuestionExample("x", "T", "Who?", PARAGRAPH, answers, False),
@@ -166,7 +166,7 @@ def test_lists_of_answers(write):
     ]
 
 
-def test_one_answer_in_columns(write):
+def test_single_answer_in_columns(write):
     path = write("a.csv", ["q,c,a,s", f'Who?,"{PARAGRAPH}",Bo,16', f'Why?,"{PARAGRAPH}",,'])
     read = functools.partial(read_questions, path, text_columns=["q", "c"])
     examples = read(label_column="a", answer_start_column="s")
@@ -174,18 +174,18 @@ def test_one_answer_in_columns(write):
         QuestionExample("0", "", "Who?", PARAGRAPH, (Answer("Bo", 18),), False),
         QuestionExample("1", "", "Why?", PARAGRAPH, (), True),
     ]
-    unlabelled = read(label_column=None)
-    assert [(item.answers, item.is_impossible) for item in unlabelled.items] == [((), False)] * 2
+    unlabeled = read(label_column=None)
+    assert [(item.answers, item.is_impossible) for item in unlabeled.items] == [((), False)] * 2
 
 
-# === What is not SQuAD's ===
+# === Files in other formats ===
 
 LIST = "is not in SQuAD's format: expected an object with the list"
 STRING = "is not in SQuAD's format: expected an object with the string"
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "message"),
     [
         ([], f"FILE {LIST} 'data', got a list."),
         ({"a": 1, "b": 2}, f"FILE {LIST} 'data', got the keys 'a', 'b'."),
@@ -200,8 +200,8 @@ STRING = "is not in SQuAD's format: expected an object with the string"
          f"FILE, article 0, paragraph 0, a question {STRING} 'id', got a str."),
     ],
 )  # fmt: skip
-def test_what_is_not_squad(write_json, content, sentence):
+def test_other_formats_raise_error(write_json, content, message):
     path = write_json(content)
     with pytest.raises(ValueError) as caught:
         read_squad(path)
-    assert str(caught.value) == sentence.replace("FILE", path)
+    assert str(caught.value) == message.replace("FILE", path)

@@ -29,7 +29,7 @@ def _data(**options):
 
 
 def _all_answers():
-    """Every range of bytes of some contexts, and no answer: (question, start, end)."""
+    """Yields byte ranges of some contexts, and unanswerable questions: (question, start, end)."""
     for number in (0, 1, 3, 4, 6, 7):
         size = len(CONTEXTS[number])
         yield number, -1, -1
@@ -40,9 +40,9 @@ def _all_answers():
 
 
 def _expected_rows(answers):
-    """Of each window the row's ids, and the columns of its answer; and which answers are lost."""
+    """Returns ids and answer columns per window, and the indices of lost answers."""
     rows, lost = [], []
-    for place, (number, start, end) in enumerate(answers):
+    for index, (number, start, end) in enumerate(answers):
         question = twin.tokenize(TOKENIZER, QUESTIONS[number])[:6]
         context = twin.tokenize(TOKENIZER, CONTEXTS[number])
         answer = twin.overlapping_tokens(context, start, end)
@@ -50,12 +50,12 @@ def _expected_rows(answers):
         for window in twin.windows(len(question), len(context), 16, 5):
             columns = twin.columns(len(question), window, *answer) if answer[0] >= 0 else (0, 0)
             found.append((twin.row(TOKENIZER, question, context, window)[0], columns))
-        lost += [place] * (start >= 0 and all(columns == (0, 0) for _, columns in found))
+        lost += [index] * (start >= 0 and all(columns == (0, 0) for _, columns in found))
         rows += found
     return rows, lost
 
 
-def test_batches_hold_every_window_and_its_answer():
+def test_batches_contain_each_window_with_its_answer():
     answers = list(_all_answers())
     numbers, starts, ends = zip(*answers, strict=True)
     texts = ([column[number] for number in numbers] for column in (QUESTIONS, CONTEXTS))
@@ -77,7 +77,7 @@ def test_batches_hold_every_window_and_its_answer():
     assert 100 < absent < len(expected) - 100
 
 
-def test_counts():
+def test_counts_of_long_questions_and_lost_answers():
     data = question_examples(
         TOKENIZER,
         ["a"] * 4,
@@ -92,7 +92,7 @@ def test_counts():
 
 
 class _Model:
-    """Logits that depend on a row's tokens and columns; the greatest stand on padding."""
+    """Returns logits that depend on tokens and columns; padding has the largest ones."""
 
     def __call__(self, rows, training):
         assert training is False
@@ -106,7 +106,7 @@ class _Model:
         return {"start_logits": logits(3), "end_logits": logits(7)}
 
 
-def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
+def test_predictions_in_chunks_equal_those_of_all_windows(monkeypatch):
     monkeypatch.setattr(question_answering, "_WINDOWS_CHUNK_SIZE", 7)
     windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
     logits = _Model()(pack_windows(windows, 16), training=False)
@@ -114,11 +114,11 @@ def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch):
     expected = extract_answers(
         logits["start_logits"], logits["end_logits"], windows, tf.constant(CONTEXTS), **options
     )
-    nowhere = [-1] * len(CONTEXTS)
-    data = _data(answer_starts=nowhere, answer_ends=nowhere)
+    no_answers = [-1] * len(CONTEXTS)
+    data = _data(answer_starts=no_answers, answer_ends=no_answers)
     received, _ = data.predict_answers(_Model(), batch_size=5, **options)
-    for values, wanted in zip(received, expected, strict=True):
-        np.testing.assert_array_equal(values, wanted)
+    for values, expected_values in zip(received, expected, strict=True):
+        np.testing.assert_array_equal(values, expected_values)
 
 
 WITHIN = "expected a non-empty range within the 3 bytes of its context, or -1 and -1 for no answer"
@@ -151,13 +151,13 @@ def _answers(starts, ends):
         (_answers([-1], [2]), f"Answer 0 has the bytes -1 to 2: {WITHIN}"),
     ],
 )  # fmt: skip
-def test_bad_arguments(arguments, message):
-    given = {"questions": ["a"], "contexts": ["a b"], **PAPER, **arguments}
+def test_invalid_arguments_raise_error(arguments, message):
+    inputs = {"questions": ["a"], "contexts": ["a b"], **PAPER, **arguments}
     with pytest.raises(ValueError, match=message):
-        question_examples(TOKENIZER, **given)
+        question_examples(TOKENIZER, **inputs)
 
 
-def test_bad_limits():
+def test_invalid_limits_raise_error():
     for name in ("n_best", "max_answer_length"):
         with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
             limits = {"n_best": 1, "max_answer_length": 1, name: 0}
@@ -165,18 +165,18 @@ def test_bad_limits():
 
 
 @pytest.mark.parametrize("step", [120, pytest.param(1, marks=pytest.mark.slow)])
-def test_no_published_question_loses_its_answer(data_dir, step):
+def test_published_questions_keep_their_answers(data_dir, step):
     tokenizer = BertTokenizer(str(data_dir / "vocab" / "bert-base-uncased.txt"))
     with zipfile.ZipFile(data_dir / "squad" / "dev-v1.1.json.zip") as archive:
         articles = json.loads(archive.read("dev-v1.1.json"))["data"]
-    asked = [
+    questions_and_answers = [
         (item["question"], paragraph["context"], item["answers"][0])
         for article in articles
         for paragraph in article["paragraphs"]
         for item in paragraph["qas"]
     ]
-    assert len(asked) == 10570
-    questions, contexts, answers = zip(*asked[::step], strict=True)
+    assert len(questions_and_answers) == 10570
+    questions, contexts, answers = zip(*questions_and_answers[::step], strict=True)
     starts = [
         len(context[: answer["answer_start"]].encode())
         for context, answer in zip(contexts, answers, strict=True)

@@ -1,4 +1,4 @@
-"""Windows and answers as google-research/bert's run_squad.py defines them, in plain loops."""
+"""Windows and answers as defined by google-research/bert's run_squad.py, in plain loops."""
 
 import functools
 import math
@@ -7,13 +7,13 @@ import unicodedata
 
 @functools.cache
 def tokenize(tokenizer, text):
-    """(id, first byte, byte behind the last) of each token."""
+    """Returns (id, start byte, end byte) of each token."""
     outputs = tokenizer.tokenize_with_offsets([text])
     return list(zip(*(output[0].numpy().tolist() for output in outputs), strict=True))
 
 
 def windows(num_question_tokens, num_context_tokens, max_seq_length, doc_stride):
-    """(first token, tokens) of each window; one without tokens for an empty context."""
+    """Returns (first token, number of tokens) per window; an empty context has one empty window."""
     room = max_seq_length - num_question_tokens - 3
     found, first = [], 0
     while True:
@@ -25,7 +25,7 @@ def windows(num_question_tokens, num_context_tokens, max_seq_length, doc_stride)
 
 
 def most_context(spans, token):
-    """The number of the window in which the token has the most context."""
+    """Returns the index of the window in which the token has the most context."""
     best_score, best = None, None
     for number, (first, length) in enumerate(spans):
         last = first + length - 1
@@ -39,13 +39,13 @@ def most_context(spans, token):
 
 def row(tokenizer, question, context, window):
     first, length = window
-    inside = [token[0] for token in context[first : first + length]]
+    context_ids = [token[0] for token in context[first : first + length]]
     ids = [tokenizer.cls_id, *(token[0] for token in question), tokenizer.sep_id]
-    return [*ids, *inside, tokenizer.sep_id], [0] * len(ids) + [1] * (length + 1)
+    return [*ids, *context_ids, tokenizer.sep_id], [0] * len(ids) + [1] * (length + 1)
 
 
 def overlapping_tokens(context, start, end):
-    """The first and the last token that come from a byte in [start, end)."""
+    """Returns the first and the last token that overlap the bytes [start, end)."""
     found = [
         number
         for number, (_, byte_start, byte_end) in enumerate(context)
@@ -63,17 +63,19 @@ def columns(num_question_tokens, window, first_token, last_token):
 
 
 def text(context, start, end):
-    """The bytes' text, without removed characters at its end."""
-    cut = context[start:end].decode("utf-8", "ignore")
-    while len(cut) > 1 and (unicodedata.category(cut[-1]) in ("Cc", "Cf") or cut[-1] == "\ufffd"):
-        cut = cut[:-1]
-    return cut
+    """Returns the text of the bytes, without trailing characters that the tokenizer removes."""
+    decoded = context[start:end].decode("utf-8", "ignore")
+    while len(decoded) > 1 and (
+        unicodedata.category(decoded[-1]) in ("Cc", "Cf") or decoded[-1] == "\ufffd"
+    ):
+        decoded = decoded[:-1]
+    return decoded
 
 
 def n_best(context, context_tokens, question_length, spans, logits, size, max_answer_length):
-    """The best entries, (text, start byte, start logit, end logit), and the null's two logits.
+    """Returns the best entries (text, start byte, start logit, end logit) and the null logits.
 
-    ``logits`` holds for each window a pair of lists, as long as its row has tokens.
+    ``logits`` contains a pair of lists per window, with one value per token of its row.
     """
     candidates, null = [], None
     for number, (window, (starts, ends)) in enumerate(zip(spans, logits, strict=True)):

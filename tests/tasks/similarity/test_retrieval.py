@@ -1,4 +1,4 @@
-"""Exact search and the scores of rankings, against plain loops."""
+"""Exact search and ranking scores equal plain loops."""
 
 import math
 
@@ -10,31 +10,33 @@ from bert_tf.tasks.similarity.retrieval import compare_rankings, search
 
 
 @pytest.mark.parametrize("count", [1, 7, 40, 100])
-def test_search_in_blocks_is_exact(monkeypatch, count):
+def test_search_in_chunks_is_exact(monkeypatch, count):
     monkeypatch.setattr(retrieval, "_SCORES_CHUNK_SIZE", 170)
     rng = np.random.default_rng(0)
-    # Whole numbers, so that many documents are equal.
+    # Integers, so that many scores are equal.
     queries, documents = rng.integers(-2, 3, (11, 3)), rng.integers(-2, 3, (40, 3))
-    places, scores = search(queries, documents, count)
-    for query, found, own in zip(queries, places, scores, strict=True):
+    indices, scores = search(queries, documents, count)
+    for query, found, query_scores in zip(queries, indices, scores, strict=True):
         products = [float(query @ document) for document in documents]
         expected = sorted(range(40), key=lambda n: (-products[n], n))[:count]
         assert found.tolist() == expected
-        assert own.tolist() == [products[n] for n in expected]
+        assert query_scores.tolist() == [products[n] for n in expected]
 
 
-def test_scores_equal_plain_loops():
+def test_ranking_scores_equal_plain_loops():
     rng = np.random.default_rng(1)
     relevance = rng.integers(0, 4, (9, 30)) * (rng.random((9, 30)) < 0.3)
     relevance[:, 3] += 1
     ranked = rng.permuted(np.tile(np.arange(30), [9, 1]), axis=1)
     found = compare_rankings(ranked, [dict(enumerate(map(float, row))) for row in relevance])
-    hits = [[row[n] > 0 for n in places] for row, places in zip(relevance, ranked, strict=True)]
+    hits = [[row[n] > 0 for n in indices] for row, indices in zip(relevance, ranked, strict=True)]
     expected = {"ndcg@10": 0.0, "map": 0.0}
-    for row, places, is_hit in zip(relevance, ranked, hits, strict=True):
-        gain = sum(row[n] / math.log2(at + 2) for at, n in enumerate(places[:10]))
-        best = sum(g / math.log2(at + 2) for at, g in enumerate(sorted(row, reverse=True)[:10]))
-        expected["ndcg@10"] += gain / best / 9
+    for row, indices, is_hit in zip(relevance, ranked, hits, strict=True):
+        dcg = sum(row[n] / math.log2(at + 2) for at, n in enumerate(indices[:10]))
+        ideal_dcg = sum(
+            g / math.log2(at + 2) for at, g in enumerate(sorted(row, reverse=True)[:10])
+        )
+        expected["ndcg@10"] += dcg / ideal_dcg / 9
         precisions = [sum(is_hit[: at + 1]) / (at + 1) for at in range(30) if is_hit[at]]
         expected["map"] += sum(precisions) / len(precisions) / 9
     expected["mrr@10"] = np.mean(
@@ -47,14 +49,14 @@ def test_scores_equal_plain_loops():
     assert 0 < expected["accuracy"] < 1
 
 
-def test_few_documents_and_none_that_is_relevant():
+def test_few_documents_and_no_relevant_one():
     relevant = [{0: 1.0, 5: 2.0}, {1: 1.0}, {0: 1.0, 5: 2.0}]
-    judged = compare_rankings(np.array([[1, -1], [0, 1], [0, -1]]), relevant)
-    assert judged.select(["ndcg@10", "mrr@10", "map", "recall@10"]) == pytest.approx(
+    comparison = compare_rankings(np.array([[1, -1], [0, 1], [0, -1]]), relevant)
+    assert comparison.select(["ndcg@10", "mrr@10", "map", "recall@10"]) == pytest.approx(
         {
             "ndcg@10": (0 + 1 / math.log2(3) + 1 / (2 + 1 / math.log2(3))) / 3,
             "mrr@10": (0 + 1 / 2 + 1) / 3,
-            "map": (0 + 1 / 2 + 1 / 2) / 3,  # of what is not found at all, too
+            "map": (0 + 1 / 2 + 1 / 2) / 3,  # includes relevant documents that are not found
             "recall@10": (0 + 1 + 1 / 2) / 3,
         }
     )

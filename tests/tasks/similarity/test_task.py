@@ -1,4 +1,4 @@
-"""Models of embeddings: the losses' twins, and scores as of a plain search."""
+"""The similarity task: losses equal plain loops, and scores equal a plain search."""
 
 import dataclasses
 import functools
@@ -33,43 +33,48 @@ def directions(vectors):
 # === Losses ===
 
 
-def in_batch_twin(labels, vectors, scale, both_ways):
-    """A plain loop: of each anchor its own text among those that are not right for it."""
+def in_batch_loss_by_loop(labels, vectors, scale, both_ways):
+    """Computes the loss by plain loops: each anchor's text against texts not paired with it."""
     vectors = directions(vectors)
-    right = {(anchor, own) for anchor, own, *_ in labels.tolist()}
-    right |= {(number, number) for number in labels.ravel().tolist()}
+    positives = {(anchor, own) for anchor, own, *_ in labels.tolist()}
+    positives |= {(number, number) for number in labels.ravel().tolist()}
     losses = []
     for (anchor, own, *_), texts in zip(labels, vectors, strict=True):
-        wrong, backwards = [], []
-        for row, place in np.ndindex(labels.shape):
-            if place and (anchor, labels[row, place]) not in right:
-                wrong.append(texts[0] @ vectors[row, place])
-            if not place and (labels[row, 0], own) not in right:
-                backwards.append(texts[1] @ vectors[row, 0])
+        negatives, reverse_negatives = [], []
+        for row, column in np.ndindex(labels.shape):
+            if column and (anchor, labels[row, column]) not in positives:
+                negatives.append(texts[0] @ vectors[row, column])
+            if not column and (labels[row, 0], own) not in positives:
+                reverse_negatives.append(texts[1] @ vectors[row, 0])
         score = texts[0] @ texts[1]
-        ways = [np.exp(scale * (np.array(others) - score)).sum() for others in (wrong, backwards)]
-        losses.append(np.log1p(ways[: 1 + both_ways]).mean())
+        losses_by_direction = [
+            np.exp(scale * (np.array(others) - score)).sum()
+            for others in (negatives, reverse_negatives)
+        ]
+        losses.append(np.log1p(losses_by_direction[: 1 + both_ways]).mean())
     return np.mean(losses)
 
 
 @pytest.mark.parametrize("both_ways", [False, True])
 @pytest.mark.parametrize("texts", [2, 3])
-def test_in_batch_negatives_equal_a_plain_loop(texts, both_ways):
+def test_in_batch_negatives_loss_equals_plain_loop(texts, both_ways):
     vectors = RNG.normal(size=(7, texts, 5)).astype(np.float32)
-    numbers = np.arange(7 * texts).reshape(7, texts)
-    numbers[3, 0] = numbers[1, 0]  # an anchor twice
-    numbers[5, 1] = numbers[2, 1]  # a text that belongs to two anchors
-    numbers[6, texts - 1] = numbers[0, 0]  # a text that is another's anchor
-    numbers[4, :2] = numbers[0, 1::-1]  # a pair in the other order
-    numbers[3, 1] = numbers[2, 1]  # what the anchor's other row has is not right for row 1 alone
-    expected = in_batch_twin(numbers, vectors, 4.0, both_ways)
-    loss = InBatchNegatives(4.0, both_ways)(numbers, vectors)
+    text_ids = np.arange(7 * texts).reshape(7, texts)
+    text_ids[3, 0] = text_ids[1, 0]  # duplicate anchor
+    text_ids[5, 1] = text_ids[2, 1]  # a text that belongs to two anchors
+    text_ids[6, texts - 1] = text_ids[0, 0]  # a text that is another's anchor
+    text_ids[4, :2] = text_ids[0, 1::-1]  # a pair in the other order
+    text_ids[3, 1] = text_ids[2, 1]  # row 1 excludes it, because row 3 has the same anchor
+    expected = in_batch_loss_by_loop(text_ids, vectors, 4.0, both_ways)
+    loss = InBatchNegatives(4.0, both_ways)(text_ids, vectors)
     assert float(loss) == pytest.approx(expected, rel=1e-5)
-    without_care = InBatchNegatives(4.0, both_ways)(np.arange(7 * texts).reshape(7, -1), vectors)
-    assert abs(float(without_care) - expected) > 0.01
+    without_duplicates = InBatchNegatives(4.0, both_ways)(
+        np.arange(7 * texts).reshape(7, -1), vectors
+    )
+    assert abs(float(without_duplicates) - expected) > 0.01
 
 
-def test_losses_of_scores_equal_a_plain_loop():
+def test_score_losses_equal_plain_loops():
     vectors = RNG.normal(size=(6, 2, 5)).astype(np.float32)
     scores = np.array([0.0, 1.0, 0.5, 0.5, 0.2, 0.9], np.float32)
     cosines = [float(a @ b) for a, b in directions(vectors)]
@@ -85,9 +90,9 @@ def test_losses_of_scores_equal_a_plain_loop():
 
 
 @pytest.mark.parametrize("loss", [InBatchNegatives(3.0, both_ways=True), CosineOrder(3.0)])
-def test_losses_come_back_from_their_configs(loss):
-    again = keras.losses.deserialize(keras.losses.serialize(loss))
-    assert again.get_config() == loss.get_config() and again.scale == 3.0
+def test_loss_config_roundtrip(loss):
+    restored = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert restored.get_config() == loss.get_config() and restored.scale == 3.0
 
 
 # === The task ===
@@ -115,7 +120,7 @@ def model():
 
 @functools.cache
 def traced(model):
-    """The model on one row of ids without padding, traced once for all lengths."""
+    """Returns the model on one row of ids without padding, traced once for all lengths."""
 
     @tf.function(input_signature=[tf.TensorSpec([1, None], tf.int32)], autograph=False)
     def states(ids):
@@ -134,7 +139,7 @@ def ranks(values):
     return [sum((other < one) + (other == one) / 2 for other in values) for one in values]
 
 
-def test_scored_pairs_are_judged_by_their_cosines(model):
+def test_scored_pairs_are_evaluated_by_cosine(model):
     examples = pairs(9, scored=True)
     task = SimilarityTask("made up", examples, {"dev": examples}, {"test": examples})
     cosines = [
@@ -150,7 +155,7 @@ def test_scored_pairs_are_judged_by_their_cosines(model):
     np.testing.assert_allclose([r["prediction"] for r in records], cosines, atol=1e-5)
 
 
-def test_what_belongs_together_is_judged_as_a_search(model):
+def test_pairs_without_scores_are_evaluated_as_search(model):
     items = pairs(12, texts=3).items
     items[4] = SimilarityExample("again", (items[0].texts[0], *items[4].texts[1:]), None)
     items[7] = SimilarityExample("also", (items[7].texts[0], items[2].texts[1], "a0"), None)
@@ -180,8 +185,8 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     assert record["third"] == pytest.approx(third, abs=1e-5)
 
 
-def test_texts_are_read_behind_their_prefixes(model):
-    """A text that both asks and may be found has two vectors; labels are of the texts alone."""
+def test_prefixes_precede_the_texts(model):
+    """A text used as query and document has two vectors; labels ignore the prefixes."""
     items = pairs(12).items
     items[4] = SimilarityExample("turned", items[0].texts[::-1], None)
     embedding = SentenceEmbedding("mean", False, 32, "a1 b1 ", "c3 ")
@@ -200,26 +205,26 @@ def test_texts_are_read_behind_their_prefixes(model):
     texts = {text for item in items for text in item.texts}
     assert mistakes and all({*m.texts.values(), m.expected, m.predicted} <= texts for m in mistakes)
     (rows, labels), _ = task.training_examples(TOKENIZER, 32).single_batch()
-    places, labels = rows["example_index"].numpy().argsort(), labels.numpy()
+    order, labels = rows["example_index"].numpy().argsort(), labels.numpy()
     firsts = [TOKENIZER.vocab[i] for i in rows["input_word_ids"][0, :, 1].numpy()]
     assert firsts == ["a1", "c3"]
-    assert labels[places[4]].tolist() == labels[places[0]].tolist()[::-1]
+    assert labels[order[4]].tolist() == labels[order[0]].tolist()[::-1]
 
 
-def test_a_constant_model_is_named():
+def test_constant_model_is_detected():
     keras.utils.set_random_seed(3)
-    flat = BertEncoder(CONFIG, pooler=False)
-    flat.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=32)
-    norm = flat.blocks[-1].output_layer_norm
+    constant_model = BertEncoder(CONFIG, pooler=False)
+    constant_model.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=32)
+    norm = constant_model.blocks[-1].output_layer_norm
     norm.gamma.assign(0 * norm.gamma)
     norm.beta.assign(0 * norm.beta + 1)
     for examples in (pairs(6, scored=True), pairs(6)):
         task = SimilarityTask("made up", None, {"dev": examples}, {})
-        assert evaluate(task, inference(flat), "dev").constant is True
+        assert evaluate(task, inference(constant_model), "dev").constant is True
 
 
 @pytest.mark.parametrize("scores", [(3e38, -3e38, 0.0), (2.0, 1.0, 1.5)])
-def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
+def test_training_scores_are_scaled_to_0_to_1(scores):
     texts = pairs(3).items
     items = [dataclasses.replace(i, label=s) for i, s in zip(texts, scores, strict=True)]
     examples = SimilarityTask("m", examples_of(items), {}, {}).training_examples(TOKENIZER, 32)
@@ -228,7 +233,7 @@ def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
 
 
 @pytest.mark.parametrize(
-    ("scored", "options", "sentence"),
+    ("scored", "options", "message"),
     [
         (True, {"similarity_loss": "one_way"},
          r"expected one of cosent, cosine for texts with scores \(--label_column\)"),
@@ -237,43 +242,43 @@ def test_scores_of_any_unit_are_learned_as_0_to_1(scores):
         (False, {"metric": "spearman"}, "--metric=spearman is not available for made up"),
     ],
 )  # fmt: skip
-def test_options_that_do_not_fit_the_pairs_are_refused(scored, options, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_options_that_do_not_match_the_pairs_raise_error(scored, options, message):
+    with pytest.raises(ValueError, match=message):
         make_task("similarity", "made up", pairs(4, scored=scored), **options)
 
 
-ALL_RIGHT = "Every text belongs to every anchor, so there is nothing to learn"
+ALL_POSITIVE = "Every text belongs to every anchor, so there is nothing to learn"
 
 
 @pytest.mark.parametrize(
-    ("rows", "scores", "sentence"),
+    ("rows", "scores", "message"),
     [
         (["a0 b0", "a1 b1"], [3.0, 3.0], "Every pair has the score 3, so there is nothing to"),
         (["a0 b0", "a1 b1"], [3.0, 4.0], None),
-        (["a0 b0", "a0 b1"], None, ALL_RIGHT),
-        (["a0 b0", "a1 b0"], None, ALL_RIGHT),
+        (["a0 b0", "a0 b1"], None, ALL_POSITIVE),
+        (["a0 b0", "a1 b0"], None, ALL_POSITIVE),
         (["a0 b0", "a0 b1", "a1 b1"], None, None),
         (["a0 b0 c0", "a0 b1 c1"], None, None),
     ],
 )
-def test_data_without_anything_to_learn_are_told(rows, scores, sentence):
+def test_uninformative_data_cause_a_warning(rows, scores, message):
     items = [
         SimilarityExample("", tuple(row.split()), score)
         for row, score in zip(rows, scores or [None] * len(rows), strict=True)
     ]
     task = SimilarityTask("m", examples_of(items), {}, {})
     _, *notes = task.training_summary(task.training_examples(TOKENIZER, 32))
-    assert len(notes) == (sentence is not None) and all(n.startswith(sentence) for n in notes)
+    assert len(notes) == (message is not None) and all(n.startswith(message) for n in notes)
 
 
-# === One's own tables ===
+# === Custom tables ===
 
-SIMILAR = "id\ta\tb\tc\tscore\nx\tA cat.\tOne cat.\tA dog.\t4.5\ny\tHe ran.\tHe ran on.\tNo.\t-1\n"
+TABLE = "id\ta\tb\tc\tscore\nx\tA cat.\tOne cat.\tA dog.\t4.5\ny\tHe ran.\tHe ran on.\tNo.\t-1\n"
 
 
 @pytest.fixture
 def path(write):
-    return write("t.tsv", SIMILAR)
+    return write("t.tsv", TABLE)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +289,7 @@ def path(write):
         (["b", "c"], None, ("A cat.", "One cat.", "A dog."), [None, None]),
     ],
 )
-def test_similarity(path, others, label, texts, labels):
+def test_similarity_table(path, others, label, texts, labels):
     found = read_similarity(path, text_columns=["a", *others], label_column=label, id_column="id")
     assert found.items[0].texts == texts
     assert [item.label for item in found.items] == labels
@@ -292,7 +297,7 @@ def test_similarity(path, others, label, texts, labels):
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "message"),
     [
         ({"text_columns": ["a", "b", "c"], "label_column": "score"},
          "The column 'score' contains scores, which require two text columns, but there are "
@@ -301,6 +306,6 @@ def test_similarity(path, others, label, texts, labels):
         ({"text_columns": ["a", "d"]}, "line 1: expected one column 'd', got none"),
     ],
 )  # fmt: skip
-def test_columns_that_are_not_those_of_similar_texts(path, changes, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_similarity_columns_raise_error(path, changes, message):
+    with pytest.raises(ValueError, match=message):
         read_similarity(path, **{"text_columns": ["a", "b"], **changes})

@@ -1,4 +1,4 @@
-"""Entities are found, scored and converted by conlleval's rule, in valid and in broken tags."""
+"""Entities are found, scored and converted by conlleval's rules, in valid and invalid tags."""
 
 import numpy as np
 import pytest
@@ -20,20 +20,20 @@ TYPES = ("PER", "LOC", "MISC")
 
 
 def entity_scores(true, predicted):
-    """The scores of the entities of all types; both have the tags of each sequence."""
+    """Returns the entity scores over all types of two lists of tag sequences."""
     entities = [*zip(find_all(true), find_all(predicted), strict=True)]
     return total(compare_entities(true, predicted, entities).classes.values())
 
 
 def _random_tags(seed, count=40):
-    """Sequences of any tags in any order: I- after O, I- after another type, B- after I-."""
+    """Returns sequences of random tags, including invalid transitions such as O to I-."""
     rng = np.random.default_rng(seed)
     choices = ["O"] + [f"{prefix}-{kind}" for prefix in "BI" for kind in TYPES]
     return [rng.choice(choices, rng.integers(1, 12)).tolist() for _ in range(count)]
 
 
 def _random_entities(seed, count=40):
-    """Sequences as lists of (type or "", length): runs of entities and of gaps."""
+    """Returns sequences as lists of (type or "", length): entities and gaps."""
     rng = np.random.default_rng(seed)
 
     def part():
@@ -42,7 +42,7 @@ def _random_entities(seed, count=40):
     return [[part() for _ in range(rng.integers(1, 7))] for _ in range(count)]
 
 
-def _written(parts, scheme):
+def _tags_of(parts, scheme):
     tags = []
     last = ""
     for kind, length in parts:
@@ -53,7 +53,7 @@ def _written(parts, scheme):
 
 
 def _with_ends(sequences, last, single):
-    """Sequences in IOB2, the ends of their entities marked."""
+    """Returns IOB2 sequences with the tags of BIOES or BILOU at the ends of entities."""
     marked = [list(tags) for tags in sequences]
     for tags, entities in zip(marked, find_all(sequences), strict=True):
         for kind, start, end in entities:
@@ -68,14 +68,14 @@ def _altered(sequences, seed):
 
 
 @pytest.mark.parametrize("end", ["E", "L"])
-@pytest.mark.parametrize("alone", ["S", "U"])
-def test_what_ends_an_entity_is_not_continued(end, alone):
-    tags = [f"{alone}-PER", "I-PER", f"{end}-PER", "I-PER", f"{alone}-PER", "I-PER"]
-    whole = [Entity("PER", *place) for place in [(0, 1), (1, 3), (3, 4), (4, 5), (5, 6)]]
-    assert find_all([tags])[0] == whole
+@pytest.mark.parametrize("single", ["S", "U"])
+def test_end_tags_are_not_continued(end, single):
+    tags = [f"{single}-PER", "I-PER", f"{end}-PER", "I-PER", f"{single}-PER", "I-PER"]
+    expected = [Entity("PER", *offsets) for offsets in [(0, 1), (1, 3), (3, 4), (4, 5), (5, 6)]]
+    assert find_all([tags])[0] == expected
 
 
-def test_literal_entities():
+def test_entities_equal_literals():
     tags = ["O", "I-PER", "I-PER", "B-PER", "I-LOC", "I-LOC", "O", "B-PER", "I-LOC", "B-LOC"]
     assert find_all([tags])[0] == [
         Entity("PER", 1, 3),
@@ -90,10 +90,10 @@ def test_literal_entities():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_schemes_are_converted(seed):
+def test_conversion_to_iob2(seed):
     parts = _random_entities(seed)
-    iob1 = [_written(sequence, "IOB1") for sequence in parts]
-    iob2 = [_written(sequence, "IOB2") for sequence in parts]
+    iob1 = [_tags_of(sequence, "IOB1") for sequence in parts]
+    iob2 = [_tags_of(sequence, "IOB2") for sequence in parts]
     assert iob1 != iob2
     for tags in (iob1, iob2, _with_ends(iob2, "E", "S"), _with_ends(iob2, "L", "U")):
         assert as_iob2(tags) == iob2
@@ -101,7 +101,7 @@ def test_schemes_are_converted(seed):
     assert scores.num_true == scores.num_correct == scores.num_predicted > 50
 
 
-def test_conversion_mends_what_is_broken():
+def test_conversion_yields_valid_tags():
     tags = _random_tags(7)
     converted = as_iob2(tags)
     assert not any(find_invalid_tag(each, "IOB2") for each in converted)
@@ -109,7 +109,7 @@ def test_conversion_mends_what_is_broken():
 
 
 @pytest.mark.parametrize(
-    ("tags", "scheme", "sentence"),
+    ("tags", "scheme", "message"),
     [
         (["B-PER", "I-LOC"], "IOB2",
          "Tag 1 is 'I-LOC' after 'B-PER': in IOB2 an entity begins with B-LOC."),
@@ -119,14 +119,14 @@ def test_conversion_mends_what_is_broken():
          "begins with I-PER unless it follows another PER."),
     ],
 )  # fmt: skip
-def test_faults(tags, scheme, sentence):
-    assert find_invalid_tag(tags, scheme)[1] == sentence
+def test_invalid_tags_are_described(tags, scheme, message):
+    assert find_invalid_tag(tags, scheme)[1] == message
 
 
 @pytest.mark.parametrize("tag", ["PER", "B-", "O-PER"])
-def test_what_is_no_tag(tag):
-    sentence = f"^Tag 1 is '{tag}': expected O, B-TYPE or I-TYPE\\.$"
-    with pytest.raises(ValueError, match=sentence):
+def test_malformed_tag_raises_error(tag):
+    message = f"^Tag 1 is '{tag}': expected O, B-TYPE or I-TYPE\\.$"
+    with pytest.raises(ValueError, match=message):
         find_all([["O", tag]])
 
 
@@ -143,7 +143,7 @@ def test_what_is_no_tag(tag):
         ({"O": 3}, []),
     ],
 )
-def test_odd_tags(counts, odd):
+def test_odd_tags_are_found(counts, odd):
     assert find_odd_tags(counts) == odd
 
 
@@ -151,13 +151,13 @@ def test_odd_tags(counts, odd):
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["BIOES", "BILOU"])
 @pytest.mark.parametrize("seed", range(3))
-def test_equals_seqeval_where_tags_say_the_end(form, seed):
-    """Valid tags by its strict mode; those of BIOES in any order by its default, too."""
+def test_scores_of_bioes_and_bilou_equal_seqeval(form, seed):
+    """Valid tags equal the strict mode; arbitrary BIOES tags equal the default mode."""
     seqeval = pytest.importorskip("seqeval.scheme")
     metrics = pytest.importorskip("seqeval.metrics")
     scheme, *ends = {"BIOES": (seqeval.IOBES, "E", "S"), "BILOU": (seqeval.BILOU, "L", "U")}[form]
     true, other = (
-        _with_ends([_written(parts, "IOB2") for parts in _random_entities(each)], *ends)
+        _with_ends([_tags_of(parts, "IOB2") for parts in _random_entities(each)], *ends)
         for each in (seed, seed + 9)
     )
     predicted = [(two * len(one))[: len(one)] for one, two in zip(true, other, strict=True)]
@@ -169,11 +169,11 @@ def test_equals_seqeval_where_tags_say_the_end(form, seed):
         altered = _altered(predicted, seed)
         ours = entity_scores(true, altered)
         assert ours.f1 == pytest.approx(metrics.f1_score(true, altered))
-        spelled = [[(e.type, e.start, e.end - 1) for e in found] for found in find_all(altered)]
-        assert spelled == list(map(metrics.sequence_labeling.get_entities, altered))
+        converted = [[(e.type, e.start, e.end - 1) for e in found] for found in find_all(altered)]
+        assert converted == list(map(metrics.sequence_labeling.get_entities, altered))
 
 
-# === Spans of characters as tags of words ===
+# === Character spans as word tags ===
 
 COLUMNS = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
 
@@ -183,28 +183,30 @@ def span(start, end, label="PER"):
 
 
 @pytest.mark.parity
-def test_words_are_those_of_tokenizers():
+def test_words_equal_those_of_hugging_face_tokenizers():
     pre_tokenizers = pytest.importorskip("tokenizers").pre_tokenizers
     texts = ["Ann Lee's (2).", "a_b\u00a0c\u2028d $5 \u20ac7", "\u3002e\u0301 x"]
     texts.append(" \t\u00bfqu\u00e9? \U0001f600x")
     for text in texts:
         expected = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)
-        assert list(word_offsets(text)) == [place for _, place in expected]
+        assert list(word_offsets(text)) == [offsets for _, offsets in expected]
 
 
-def test_words_are_those_of_our_tokenizer():
+def test_words_equal_those_of_the_tokenizer():
     text = "\u200bAnn\x0bL\u200bee\ufeff, \u00ad\x00 \x85.\u2029\ufffdx"
     tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x"], False)
     _, starts, ends = tokenizer.tokenize_with_offsets([text])
-    places = zip(starts.values.numpy(), ends.values.numpy(), strict=True)
-    expected = [tuple(len(text.encode()[:at].decode()) for at in place) for place in places]
+    byte_offsets = zip(starts.values.numpy(), ends.values.numpy(), strict=True)
+    expected = [
+        tuple(len(text.encode()[:at].decode()) for at in offsets) for offsets in byte_offsets
+    ]
     found = word_offsets(text)
     assert [start for start, _ in found] == [start for start, _ in expected]
-    # Without what the tokenizer removes behind a word.
+    # Without characters after a word that the tokenizer removes.
     assert [text[start:end] for start, end in found] == ["Ann\x0bL\u200bee", ",", ".", "x"]
 
 
-def test_ideographs_are_words():
+def test_ideographs_are_single_words():
     assert word_offsets("in\u5317\u4eac x") == ((0, 2), (2, 3), (3, 4), (5, 6))
 
 
@@ -224,18 +226,18 @@ def test_spans_become_tags(write):
     assert [text[start:end] for start, end in first.offsets] == list(first.words)
     assert second.tags == ("O", "O") and third.tags == ("B-PER", "B-PER")
     assert examples.labels == ("O", "B-ORG", "I-ORG", "B-PER", "I-PER", "B-X", "I-X")
-    unlabelled = read_tagging(path, **{**COLUMNS, "label_column": None})
-    assert unlabelled.items[2].tags is None and unlabelled.items[2].words == ("Lee", "Bo")
+    unlabeled = read_tagging(path, **{**COLUMNS, "label_column": None})
+    assert unlabeled.items[2].tags is None and unlabeled.items[2].words == ("Lee", "Bo")
 
 
-def test_an_own_text_that_is_not_in_the_text_is_another_name(write):
+def test_span_text_that_is_not_in_the_text_is_ignored(write):
     row = {"text": "NYC \U0001f600 Ann", "entities": [{**span(0, 3), "text": "New York"}]}
     row["entities"].append({**span(6, 9), "text": "Ann"})
     examples = read_tagging(write("a.jsonl", [row]), **COLUMNS)
     assert examples.items[0].tags == ("B-PER", "O", "B-PER") and examples.notes == ()
 
 
-def test_a_row_of_prodigy_without_spans_has_no_entities(write):
+def test_prodigy_row_without_spans_has_no_entities(write):
     rows = [
         {"text": "Ann left", "_task_hash": 1, "spans": [span(0, 3)], "answer": "accept"},
         {"text": "It rained", "_task_hash": 2, "answer": "accept"},
@@ -246,5 +248,5 @@ def test_a_row_of_prodigy_without_spans_has_no_entities(write):
     rejected = [*rows, {**rows[0], "answer": "ignore"}]
     bad = BadRows(path, None, bad_rows_get_a_record=True)
     write("a.jsonl", rejected)
-    unlabelled = {**COLUMNS, "label_column": None, "skip_bad_rows": bad}
-    assert len(read_tagging(path, **unlabelled).items) == 3
+    unlabeled = {**COLUMNS, "label_column": None, "skip_bad_rows": bad}
+    assert len(read_tagging(path, **unlabeled).items) == 3

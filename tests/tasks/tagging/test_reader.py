@@ -1,4 +1,4 @@
-"""One's own tables of tagged words, and CoNLL's column files."""
+"""Custom tables of tagged words, and CoNLL's column files."""
 
 import gzip
 import re
@@ -10,7 +10,7 @@ from bert_tf.tasks.tagging.entities import find_all
 from bert_tf.tasks.tagging.reader import read_conll, read_tagging
 
 
-def test_tagging(write):
+def test_tagging_table(write):
     content = '{"words": ["New", "York", "!"], "tags": ["B", "I", "O"]}\n'
     path = write("a.jsonl", content + '{"words": "So be it", "tags": "O O I"}\n')
     examples = read_tagging(path)
@@ -24,9 +24,9 @@ def test_tagging(write):
     examples = read_tagging(path, **columns, labels=["O", "I"])
     assert examples.items == [TaggedExample("5", ("So", "be", "it"), ("O", "O", "I"), 0)]
     assert examples.labels == ("O", "I")
-    unlabelled = read_tagging(path, **{**columns, "label_column": None})
-    assert unlabelled.items[0].tags is None
-    assert unlabelled.labels == ()
+    unlabeled = read_tagging(path, **{**columns, "label_column": None})
+    assert unlabeled.items[0].tags is None
+    assert unlabeled.labels == ()
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_tagging(write):
         ('("Hello there, friend")', ['("Hello', "there,", 'friend")']),
     ],
 )
-def test_texts_in_brackets_are_texts(write, text, words):
+def test_bracketed_texts_are_not_lists(write, text, words):
     path = write("a.jsonl", [{"words": text}])
     assert read_tagging(path, label_column=None).items[0].words == tuple(words)
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "message"),
     [
         ("['a' 'b' ... 'c']", "expected a list in column 'words', got \"['a' 'b' ... 'c']\", "
          "which cannot be parsed (use .jsonl or .parquet for lists)"),
@@ -61,13 +61,13 @@ def test_texts_in_brackets_are_texts(write, text, words):
         ("[" + "'a\\" * 50_000 + "]", "which cannot be parsed"),
     ],
 )  # fmt: skip
-def test_spellings_that_are_not_read(write, words, sentence):
+def test_unparsable_lists_raise_error(write, words, message):
     path = write("a.jsonl", [{"words": words, "tags": "O"}])
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         read_tagging(path)
 
 
-ONE_WORD_A_ROW = [
+ONE_WORD_PER_ROW = [
     ("Sentence #,w,t", ["Sentence: 1,Mira,B-X", ",runs,O", "Sentence: 2,So,O"]),
     ("sentence_id,w,t", ["0,Mira,B-X", "0,runs,O", "1,So,O"]),
 ]
@@ -81,36 +81,36 @@ ONE_WORD_A_ROW = [
         ("w,sent", {"text_columns": ["w"], "label_column": "sent"}),
     ],
 )
-def test_columns_that_only_begin_as_a_sentences_do_are_no_reason(write, header, columns):
+def test_similar_column_names_are_not_sentence_ids(write, header, columns):
     rows = [["so", "O", "good"], ["so", "O", "good"], ["it", "O", "bad"]]
     count = header.count(",") + 1
     path = write("a.csv", [header, *(",".join(row[:count]) for row in rows)])
     assert len(read_tagging(path, **{"label_column": "t", **columns}).items) == 3
 
 
-def test_texts_of_one_word_with_spans_are_no_rows_of_one_word(write):
+def test_single_word_texts_with_spans_cause_no_warning(write):
     rows = [{"text": "Ann", "spans": [], "sentence_id": 0}] * 2
     columns = {"text_columns": ["text"], "label_column": "spans", "character_spans": True}
     found = read_tagging(write("a.jsonl", rows), **columns, labels=["O", "B-X", "I-X"])
     assert not found.notes
 
 
-@pytest.mark.parametrize(("header", "rows"), ONE_WORD_A_ROW)
+@pytest.mark.parametrize(("header", "rows"), ONE_WORD_PER_ROW)
 @pytest.mark.parametrize("label", ["t", None])
-def test_words_of_sentences_a_row_each_are_refused(write, header, rows, label):
+def test_one_word_per_row_with_sentence_ids_raises_error(write, header, rows, label):
     path = write("a.csv", [header, *rows])
     column = header.split(",")[0]
-    sentence = (
+    message = (
         "has one word per row: expected one sentence per row, with lists of words and tags. "
         f"In pandas, use frame['{column}'] = frame['{column}'].ffill() and "
         f"frame.groupby('{column}', sort=False).agg(list).reset_index()."
     )
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         read_tagging(path, text_columns=["w"], label_column=label)
     columns = {"text_columns": ["w"], "label_column": "t"}
     for good in (["0,Mira,B-X", "1,runs,O"], ["0,Mira,B-X", "0,so it,O O"]):
         read_tagging(write("a.csv", [header, *good]), **columns)
-    pandas = pytest.importorskip("pandas")  # what the sentence proposes
+    pandas = pytest.importorskip("pandas")  # follow the advice of the error message
     frame = pandas.read_csv(write("a.csv", [header, *rows]))
     frame[column] = frame[column].ffill()
     grouped = frame.groupby(column, sort=False).agg(list).reset_index()
@@ -119,7 +119,7 @@ def test_words_of_sentences_a_row_each_are_refused(write, header, rows, label):
     assert [item.words for item in items] == [("Mira", "runs"), ("So",)]
 
 
-# === CoNLL's files: sentences, documents, schemes, and the line of what is not valid ===
+# === CoNLL files: sentences, documents, schemes and invalid lines ===
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 
@@ -174,13 +174,13 @@ def test_iob2_without_documents(read):
     ]
 
 
-def test_columns_are_parted_by_blanks_and_tabs_alone(read):
+def test_only_spaces_and_tabs_separate_columns(read):
     examples = read("1\u00a0000  N \t O \n\u2028 P O\n", labelled=True)
     assert examples.items[0].words == ("1\u00a0000", "\u2028")
     assert examples.labels == ("O",)
 
 
-def test_encoding(read):
+def test_custom_encoding(read):
     assert read("señor B-PER\n", encoding="latin-1").items[0].words == ("señor",)
 
 
@@ -199,14 +199,14 @@ def test_words_without_tags(read):
         read("Ann sang\nBob did not\nThen they both went .\n", labelled=False)
 
 
-def test_an_entity_may_go_on_behind_a_sentence(read):
+def test_entity_may_continue_in_the_next_sentence(read):
     text = "In O\n. B-LOC\n\nSan I-LOC\nMarino I-LOC\n\nAnn B-PER\n"
     assert [item.tags for item in read(text).items] == [
         ("O", "B-LOC"),
         ("B-LOC", "I-LOC"),
         ("B-PER",),
     ]
-    # But not into another document, nor as another type.
+    # It cannot continue in another document or as another type.
     for text, kind in (
         ("In O\n. B-LOC\n\n-DOCSTART- O\nSan I-LOC\n\nAnn B-PER\n", "LOC"),
         ("In O\n. B-LOC\n\n\nSan I-PER\n\nAnn B-PER\n", "PER"),
@@ -216,7 +216,7 @@ def test_an_entity_may_go_on_behind_a_sentence(read):
             read(text)
 
 
-def test_the_scheme_is_that_of_most_sentences(read):
+def test_scheme_of_most_sentences_is_used(read):
     iob1 = CONLL_2003.replace("rejects VBZ B-VP O", "rejects VBZ B-VP B-LOC")
     message = (
         "line 4: Tag 1 is 'B-LOC' after 'I-ORG': in IOB1 an entity begins with I-LOC "
@@ -227,7 +227,7 @@ def test_the_scheme_is_that_of_most_sentences(read):
 
 
 @pytest.mark.parametrize(("scheme", "last", "single"), [("BIOES", "E", "S"), ("BILOU", "L", "U")])
-def test_tags_that_say_where_an_entity_ends(read, scheme, last, single):
+def test_bioes_and_bilou_tags(read, scheme, last, single):
     tags = ("B-PER", f"{last}-PER", "O", f"{single}-LOC", "B-LOC", "I-LOC", f"{last}-LOC")
     text = "".join(f"word{n} {tag}\n" for n, tag in enumerate(tags))
     examples = read(text)
@@ -251,7 +251,7 @@ def test_tags_that_say_where_an_entity_ends(read, scheme, last, single):
         read(f"{IOB2}\n\n{IOB2}\n\nRome {single}-LOC\n")
 
 
-def test_known_tags(read):
+def test_unknown_tag_raises_error(read):
     labels = read(IOB2).labels
     assert labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     examples = read("Rome B-LOC\nItaly I-LOC\n", labels=labels)
@@ -261,7 +261,7 @@ def test_known_tags(read):
         read("Rome B-LOC\nUN B-ORG\n", labels=labels)
 
 
-def test_no_sentence(read):
+def test_file_without_sentences_raises_error(read):
     for text in ("", "\n\n", "-DOCSTART- O\n\n"):
         with pytest.raises(
             ValueError, match="a.txt has no rows. Use a file with at least one example"
@@ -270,7 +270,7 @@ def test_no_sentence(read):
 
 
 NUMBERS = "1 Ann B-PER O\n2 sang O O\n\n1 It O O\n2 rained O O\n"
-NO_WORDS = {
+NOT_WORDS = {
     "numbers": (NUMBERS, "1 Ann B-PER O"),
     "numbers from 0": ("0 Ann B-PER\n1 sang O\n", "0 Ann B-PER"),
     "CoNLL-U": ("1-2 vamos _ O\n1 ir O O\n2 nos O O\n2.1 a O O\n3 x O O\n", "1-2 vamos _ O"),
@@ -283,10 +283,10 @@ NO_WORDS = {
 }
 
 
-@pytest.mark.parametrize("form", NO_WORDS)
+@pytest.mark.parametrize("form", NOT_WORDS)
 @pytest.mark.parametrize("labelled", [True, False])
-def test_comments_and_numbers_are_not_read_as_words(read, form, labelled):
-    text, first = NO_WORDS[form]
+def test_comments_and_word_numbers_raise_error(read, form, labelled):
+    text, first = NOT_WORDS[form]
     message = (
         f"a.txt, line 1: expected a word first and its tag last, got {first!r}. Remove comments "
         "and columns before the words, for example with 'cut -f2,3' if tabs separate columns."
@@ -295,7 +295,7 @@ def test_comments_and_numbers_are_not_read_as_words(read, form, labelled):
         read(text, labelled=labelled, skip_bad_rows=True)
 
 
-def test_words_that_are_numbers_or_begin_with_a_hash(read):
+def test_words_may_be_numbers_or_start_with_a_hash(read):
     for text in ("1 O\n2 O\n\nAnn B-PER\nsang O\n", "1 O\n\n1 O\n", "1 O\n2 O\n4 O\n",
                  "# O\n1 O\n", "#rome B-LOC\nx O\n"):  # fmt: skip
         assert read(text).items[0].words[0] == text.split(" ")[0]
@@ -303,12 +303,12 @@ def test_words_that_are_numbers_or_begin_with_a_hash(read):
         assert read(text, labelled=False).items[0].words[0] == text.split()[0]
 
 
-# Sentences, words and documents of the published files, and the tasks' own counts of entities.
+# Numbers of sentences, words and documents of the published files.
 REAL = {"esp.testb": (1517, 51533, 1), "ned.testa": (2895, 37687, 74)}
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_files(unpacked, name):
+def test_published_files_are_read(unpacked, name):
     examples = read_conll(str(unpacked("ner/conll2002.zip") / "conll2002" / name))
     words = sum(len(item.words) for item in examples.items)
     assert (len(examples.items), words, examples.items[-1].document + 1) == REAL[name]
@@ -318,11 +318,11 @@ def test_real_files(unpacked, name):
         found = find_all([item.tags for item in examples.items])
         kinds = [entity.type for entities in found for entity in entities]
         counts = {kind: kinds.count(kind) for kind in ("LOC", "MISC", "ORG", "PER")}
-        # conlleval's counts of this file, and one more MISC: that which a sentence's end cuts.
+        # conlleval's counts, plus one MISC that a sentence boundary splits.
         assert counts == {"LOC": 1084, "MISC": 340, "ORG": 1400, "PER": 735}
 
 
-def test_what_files_leave_that_were_joined_or_cut_short(read):
+def test_concatenated_or_truncated_files(read):
     examples = read(CONLL_2003 + "\n\ufeff" + CONLL_2003 + "\n")
     assert [item.document for item in examples.items] == [0, 0, 1, 2, 2, 3]
     assert examples.items[3].words == examples.items[0].words
@@ -330,13 +330,13 @@ def test_what_files_leave_that_were_joined_or_cut_short(read):
         read("Ann\n\0\0", labelled=False)
 
 
-def test_a_blank_that_a_tab_separates_from_its_tag_is_a_word(read):
+def test_space_before_a_tab_is_a_word(read):
     text = "A\tB-X\n \tI-X\n\ufeff  \tO\n  Ann O\n \t\nb\tO\n"
     (first, second) = read(text).items
     assert first.words == ("A", " ", "  ", "Ann") and second.words == ("b",)
     assert first.tags == ("B-X", "I-X", "O", "O")
     assert [item.words for item in read(text, labelled=False).items] == [first.words, second.words]
-    # The tag is not the word of a line that begins with a tab.
+    # In a line that starts with a tab, the tag is not read as the word.
     for flags in ({}, {"labelled": False}):
         with pytest.raises(ValueError, match=r"line 2: expected a word, got ''"):
             read("1 O\n\tO\n", **flags)

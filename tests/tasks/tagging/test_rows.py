@@ -16,7 +16,7 @@ def _lists(*tensors):
     return [np.asarray(tensor).tolist() for tensor in tensors]
 
 
-def test_rows():
+def test_rows_equal_literals():
     examples = tagging_examples(TOKENIZER, WORDS, tags=TAGS, max_seq_length=9)
     assert (len(examples), examples.num_too_long) == (4, 0)
     ((batch, labels),) = examples.evaluation_batches(8, longest_first=True)
@@ -29,7 +29,7 @@ def test_rows():
     assert ids == [
         [CLS, A, SUB_B, SUB_C, BANG, A, BANG, B, SEP],
         [CLS, E, A, SUB_B, SUB_C, SUB_B, SUB_C, SEP, PAD],
-        # A word without a piece is unknown.
+        # A word without pieces becomes [UNK].
         [CLS, A, UNK, A, SUB_B, UNK, SEP, PAD, PAD],
         [CLS, D, SEP, PAD, PAD, PAD, PAD, PAD, PAD],
     ]
@@ -47,7 +47,7 @@ def test_rows():
     ]
 
 
-def test_long_sentences_become_several_rows():
+def test_long_sentences_are_split_into_rows():
     examples = tagging_examples(
         TOKENIZER, [["d"], ["a", "b", "c", "d", "e"]], tags=[[9], [0, 1, 2, 3, 4]], max_seq_length=5
     )
@@ -65,7 +65,7 @@ def test_long_sentences_become_several_rows():
     ]
 
 
-def test_document_context():
+def test_rows_with_document_context():
     examples = tagging_examples(
         TOKENIZER,
         [["a", "b"], ["cc"], ["d"], ["e"]],
@@ -102,13 +102,13 @@ def test_document_context():
         ({"max_seq_length": 4}, "max_seq_length: expected at least 5, got 4"),
     ],
 )
-def test_refuses_bad_arguments(arguments, message):
+def test_invalid_arguments_raise_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         tagging_examples(TOKENIZER, **{"words": [["a", "b"], ["c"]], **arguments})
 
 
-def _twin(tokens_per_word, words_per_sentence, room):
-    """The rows by plain loops: (sentence, start, length, words tagged)."""
+def _rows_by_loop(tokens_per_word, words_per_sentence, room):
+    """Computes the rows by plain loops: (sentence, start, length, tagged words)."""
     rows, word, begin = [], 0, 0
     for sentence, count in enumerate(words_per_sentence):
         sizes = tokens_per_word[word : word + count]
@@ -124,7 +124,7 @@ def _twin(tokens_per_word, words_per_sentence, room):
                 for start in starts
                 if start <= first < start + room
             }
-            # The first of equals.
+            # The first one wins ties.
             windows[max(scores, key=scores.get)].append(word)
             word, first = word + 1, first + size
         rows += [
@@ -137,7 +137,7 @@ def _twin(tokens_per_word, words_per_sentence, room):
 
 
 @pytest.mark.parametrize("room", [3, 7, 12, 60])
-def test_rows_are_the_twins(room):
+def test_rows_equal_plain_loops(room):
     rng = np.random.default_rng(room)
     for _ in range(10):
         words_per_sentence = rng.integers(0, 13, 12)
@@ -145,20 +145,20 @@ def test_rows_are_the_twins(room):
         tokens_per_word = rng.choice([1, 1, 2, 3, 9], words_per_sentence.sum())
         firsts = np.cumsum(tokens_per_word) - tokens_per_word
         bounds = np.append(firsts, tokens_per_word.sum())[np.cumsum([0, *words_per_sentence])]
-        *places, row_of_word = (
+        *row_fields, row_of_word = (
             field.numpy().tolist() for field in _tag_rows(firsts, bounds, room, None)
         )
         found = [
-            (*place, [word for word, row in enumerate(row_of_word) if row == number])
-            for number, place in enumerate(zip(*places, strict=True))
+            (*values, [word for word, row in enumerate(row_of_word) if row == number])
+            for number, values in enumerate(zip(*row_fields, strict=True))
         ]
-        assert found == _twin(tokens_per_word.tolist(), words_per_sentence.tolist(), room)
+        assert found == _rows_by_loop(tokens_per_word.tolist(), words_per_sentence.tolist(), room)
 
 
-def test_the_room_that_a_sentence_leaves_is_halved():
-    """What one half of its document does not fill falls to the other half."""
-    # Sentences of 1, 1, 5, 1 and 6 tokens are of one document, two of 2 tokens of another.
+def test_context_is_split_evenly_around_a_sentence():
+    """Room that the context on one side does not fill goes to the other side."""
+    # One document has sentences of 1, 1, 5, 1 and 6 tokens, the other two of 2 tokens.
     bounds, documents = np.array([0, 1, 2, 7, 8, 14, 16, 18]), np.array([0] * 5 + [1] * 2)
-    before, behind = _context(bounds, documents, max_tokens=6)
+    before, after = _context(bounds, documents, max_tokens=6)
     assert before.tolist() == [0, 1, 0, 2, 0, 0, 2]
-    assert behind.tolist() == [5, 4, 1, 3, 0, 2, 0]
+    assert after.tolist() == [5, 4, 1, 3, 0, 2, 0]

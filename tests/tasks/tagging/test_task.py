@@ -1,4 +1,4 @@
-"""Words are tagged, scored, written and trained on; mistakes are reported."""
+"""The tagging task: predictions, scores, mistakes, files and training."""
 
 import dataclasses
 import pathlib
@@ -34,18 +34,18 @@ from tests.finetuning.small_tasks import (
 
 
 def by_plain_loop(model, words):
-    """(words, C) log-probabilities of one sentence alone in a row."""
-    ids, places = [IDS["[CLS]"]], []
+    """Computes (words, C) log-probabilities of one sentence in its own row."""
+    ids, first_tokens = [IDS["[CLS]"]], []
     for word in words:
-        places.append(len(ids))
+        first_tokens.append(len(ids))
         ids += TOKENIZER.tokenize([word])[0].numpy().tolist() or [IDS["[UNK]"]]
     ids = tf.constant([[*ids, IDS["[SEP]"]]])
     features = {"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids * 0}
-    return tf.nn.log_softmax(model(features, training=False)[0]).numpy()[places]
+    return tf.nn.log_softmax(model(features, training=False)[0]).numpy()[first_tokens]
 
 
 def by_word(labels=TAGS):
-    """A stand-in that tags each word by its first token's id, and how it does so."""
+    """Returns a stub model that tags words by their first token's id, and its tag function."""
     count = len(labels)
     model = StandIn(lambda inputs: tf.one_hot(inputs["input_word_ids"] % count, count) * 5.0)
 
@@ -56,8 +56,8 @@ def by_word(labels=TAGS):
     return model, tag
 
 
-def says_tags(tags, labels=TAGS):
-    """A stand-in that gives a token's tag a logit of 1, and all others 0."""
+def stub_tagger(tags, labels=TAGS):
+    """Returns a stub model with a logit of 1 for a token's tag and 0 for others."""
     columns = [
         by_token({word: float(tag == label) for word, tag in tags.items()}) for label in labels
     ]
@@ -71,7 +71,7 @@ def model():
     return BertTokenClassifier(config, num_classes=len(TAGS))
 
 
-def test_equals_a_plain_loop(model, tmp_path):
+def test_evaluation_equals_plain_loop(model, tmp_path):
     examples = random_sentences(9)
     task = TaggingTask("ner", examples, {"dev": examples}, {"test": without(examples, tags=None)})
     assert (task.labels, task.model_arguments) == (TAGS, {"num_classes": 5})
@@ -81,8 +81,8 @@ def test_equals_a_plain_loop(model, tmp_path):
     true = [item.tags for item in examples.items]
     pairs = [pair for both in zip(true, tags, strict=True) for pair in zip(*both, strict=True)]
 
-    how = inference(model)
-    found = evaluate(task, how, "dev")
+    runner = inference(model)
+    found = evaluate(task, runner, "dev")
     assert len({tag for row in tags for tag in row}) > 2
     losses = [
         -sum(row[index, TAGS.index(tag)] for index, tag in enumerate(item.tags))
@@ -109,7 +109,7 @@ def test_equals_a_plain_loop(model, tmp_path):
     np.testing.assert_allclose([m.loss for m in found.mistakes], np.array(losses)[order], rtol=1e-4)
 
     for name, gold in [("dev", True), ("test", False)]:
-        path, *tables = task.write_predictions(how, name, str(tmp_path), {})
+        path, *tables = task.write_predictions(runner, name, str(tmp_path), {})
         assert path == str(tmp_path / f"{name}.conll")
         assert tables == ([str(tmp_path / "dev_entities.tsv")] if gold else [])
         assert read_columns(path) == [
@@ -121,22 +121,21 @@ def test_equals_a_plain_loop(model, tmp_path):
         ]
 
 
-def evaluated(sentences, says, labels=TAGS):
-    """The task on pairs of words and tags, how a stand-in that says a tag of each word runs on it,
-    and what is found."""
+def evaluated(examples, predictions, labels=TAGS):
+    """Returns a task on pairs of words and tags, its inference with a stub, and its evaluation."""
     items = [
         TaggedExample(str(n), tuple(words.split()), tuple(tags.split()), n)
-        for n, (words, tags) in enumerate(sentences)
+        for n, (words, tags) in enumerate(examples)
     ]
     task = TaggingTask("ner", examples_of(items, labels), {"dev": examples_of(items, labels)}, {})
-    how = inference(says_tags(says, labels))
-    return task, how, evaluate(task, how, "dev")
+    runner = inference(stub_tagger(predictions, labels))
+    return task, runner, evaluate(task, runner, "dev")
 
 
-def test_entities_are_counted_by_type(tmp_path):
-    says = {"a0": "B-LOC", "a1": "B-LOC", "b0": "B-PER"}
-    task, how, _ = evaluated([("a0 a1 b0", "B-LOC B-PER B-PER")], says)
-    paths = task.write_predictions(how, "dev", str(tmp_path), {})
+def test_entity_scores_by_type_are_written(tmp_path):
+    predictions = {"a0": "B-LOC", "a1": "B-LOC", "b0": "B-PER"}
+    task, runner, _ = evaluated([("a0 a1 b0", "B-LOC B-PER B-PER")], predictions)
+    paths = task.write_predictions(runner, "dev", str(tmp_path), {})
     assert pathlib.Path(paths[1]).read_text().splitlines() == [
         "type\tprecision\trecall\tf1\ttrue\tpredicted\tcorrect",
         "all\t0.666667\t0.666667\t0.666667\t3\t3\t2",
@@ -146,7 +145,7 @@ def test_entities_are_counted_by_type(tmp_path):
 
 
 @pytest.mark.parametrize("document_context", [False, True])
-def test_every_word_is_tagged_in_windows_and_in_context(document_context, tmp_path):
+def test_all_words_are_tagged_with_windows_and_context(document_context, tmp_path):
     examples = random_sentences(12, longest=24)
     sets = {"test": without(examples, tags=None), "empty": examples_of([])}
     options = {"labels": TAGS, "document_context": document_context}
@@ -167,36 +166,36 @@ def test_every_word_is_tagged_in_windows_and_in_context(document_context, tmp_pa
 
 
 def test_mistakes_show_entities():
-    def of(words, tags, predicted):
-        says = dict(zip(words.split(), predicted.split(), strict=True))
-        return evaluated([(words, tags)], says)[2]
+    def evaluate_one(words, tags, predicted):
+        predictions = dict(zip(words.split(), predicted.split(), strict=True))
+        return evaluated([(words, tags)], predictions)[2]
 
-    found = of("a0 a1 b0 c0", "B-PER I-PER O B-LOC", "B-PER O O I-LOC")
+    found = evaluate_one("a0 a1 b0 c0", "B-PER I-PER O B-LOC", "B-PER O O I-LOC")
     (mistake,) = found.mistakes
     assert (mistake.id, mistake.text) == ("0", "a0 a1 b0 c0")
     assert (mistake.expected, mistake.predicted) == ("PER: a0 a1; LOC: c0", "PER: a0; LOC: c0")
-    # Softmax of (1, 0, 0, 0, 0): two words are right, two are not.
+    # Softmax of (1, 0, 0, 0, 0): two words are correct, two are not.
     one = np.log(np.e + 4)
     assert mistake.loss == pytest.approx(2 * (one - 1) + 2 * one)
     assert found.scores["f1"] == 0.5
-    for tags, predicted, quoted in (
+    for tags, predicted, expected in (
         ("O O", "O B-LOC", ("(none)", "LOC: a1")),
         ("O B-LOC", "O O", ("LOC: a1", "(none)")),
     ):
-        (mistake,) = of("a0 a1", tags, predicted).mistakes
-        assert (mistake.expected, mistake.predicted) == quoted
-    assert of("a0 a1", "O B-LOC", "O O").constant is True
-    # An entity may begin with I-: the tag is wrong, the entity is right.
-    found = of("a0 a1", "O B-LOC", "O I-LOC")
+        (mistake,) = evaluate_one("a0 a1", tags, predicted).mistakes
+        assert (mistake.expected, mistake.predicted) == expected
+    assert evaluate_one("a0 a1", "O B-LOC", "O O").constant is True
+    # An entity may start with I-: the tag is wrong, but the entity is correct.
+    found = evaluate_one("a0 a1", "O B-LOC", "O I-LOC")
     assert (found.mistakes, found.scores["f1"], found.scores["accuracy"]) == ([], 1.0, 0.5)
 
 
-def test_other_tags_have_no_entities():
-    sentences = [("a0 a1 b0", "NOUN VERB NOUN"), ("a1 b0", "VERB NOUN")]
-    says = {"a0": "ADJ", "a1": "VERB", "b0": "NOUN"}
-    task, _, found = evaluated(sentences, says, ("ADJ", "NOUN", "VERB", "X"))
+def test_tags_that_are_not_entities():
+    examples = [("a0 a1 b0", "NOUN VERB NOUN"), ("a1 b0", "VERB NOUN")]
+    predictions = {"a0": "ADJ", "a1": "VERB", "b0": "NOUN"}
+    task, _, found = evaluated(examples, predictions, ("ADJ", "NOUN", "VERB", "X"))
     assert task.headline == "accuracy"
-    # NOUN: two of three found; VERB: both; ADJ: predicted once; X: nowhere.
+    # NOUN: two of three found; VERB: both; ADJ: predicted once; X: never.
     loss = np.log(np.e + 3) - 4 / 5
     expected = {"accuracy": 0.8, "macro_f1": (0.8 + 1.0 + 0.0) / 3, "loss": loss}
     assert found.scores == pytest.approx(expected)
@@ -205,24 +204,24 @@ def test_other_tags_have_no_entities():
     assert (mistake.text, mistake.expected, mistake.predicted) == ("a0 a1 b0", "a0/NOUN", "a0/ADJ")
 
 
-def test_tags_that_say_where_an_entity_ends_and_a_misspelt_one(tmp_path):
-    says = {"a0": "B-LOC", "a1": "E-LOC", "b0": "S-PER", "b1": "S-PER"}
-    sentences = [("a0 a1 b0 b1", "B-LOC E-LOC S-PER O")]
-    task, _, found = evaluated(sentences, says, ("O", "B-LOC", "E-LOC", "S-PER"))
+def test_bioes_tags_and_misspelled_tags(tmp_path):
+    predictions = {"a0": "B-LOC", "a1": "E-LOC", "b0": "S-PER", "b1": "S-PER"}
+    examples = [("a0 a1 b0 b1", "B-LOC E-LOC S-PER O")]
+    task, _, found = evaluated(examples, predictions, ("O", "B-LOC", "E-LOC", "S-PER"))
     assert task.headline == "f1" and found.scores["f1"] == pytest.approx(2 * 2 / (2 + 3))
-    says = {"a0": "B-LOC", "a1": "o", "b0": "O", "b1": "B_PER"}
-    sentences = [("a0 a1 b0", "B-LOC O o"), ("a0 b1 a1", "B-LOC B_PER O")]
-    task, how, found = evaluated(sentences, says, ("B-LOC", "B_PER", "O", "o"))
+    predictions = {"a0": "B-LOC", "a1": "o", "b0": "O", "b1": "B_PER"}
+    examples = [("a0 a1 b0", "B-LOC O o"), ("a0 b1 a1", "B-LOC B_PER O")]
+    task, runner, found = evaluated(examples, predictions, ("B-LOC", "B_PER", "O", "o"))
     assert (found.scores["f1"], found.scores["f1_LOC"], found.mistakes) == (1.0, 1.0, [])
     assert found.scores["accuracy"] == 0.5
-    _, table = task.write_predictions(how, "dev", str(tmp_path), {})
+    _, table = task.write_predictions(runner, "dev", str(tmp_path), {})
     assert pathlib.Path(table).read_text().split("\n")[1] == "all\t1\t1\t1\t2\t2\t2"
 
 
-def test_words_with_blanks_are_written_as_json_lines(tmp_path):
+def test_words_with_spaces_are_written_as_json_lines(tmp_path):
     items = [TaggedExample("0", ("a0", "New York"), ("O", "B-LOC"), 0)]
     task = TaggingTask("ner", None, {"dev": examples_of(items, TAGS)}, {})
-    path, _ = task.write_predictions(inference(says_tags({})), "dev", str(tmp_path), {})
+    path, _ = task.write_predictions(inference(stub_tagger({})), "dev", str(tmp_path), {})
     assert path == str(tmp_path / "dev.jsonl")
     assert read_tagging(path).items[0].words == ("a0", "New York")
     assert read_tagging(path, label_column="expected").items[0].tags == ("O", "B-LOC")
@@ -231,17 +230,17 @@ def test_words_with_blanks_are_written_as_json_lines(tmp_path):
 # === Training ===
 
 
-def test_the_loss_is_the_words_mean(model):
+def test_loss_is_mean_over_words(model):
     task = TaggingTask("ner", random_sentences(12, longest=24), {}, {})
     (batch, labels), _ = task.training_examples(TOKENIZER, 16).single_batch()
     logs = tf.nn.log_softmax(model(batch, training=False)).numpy()
     words = np.argwhere(labels.numpy() >= 0)
     assert len(words) < labels.numpy().size
-    expected = -np.mean([logs[row, place, labels[row, place]] for row, place in words])
+    expected = -np.mean([logs[row, column, labels[row, column]] for row, column in words])
     assert loss_of(task, model, batch, labels) == pytest.approx(expected, rel=1e-5)
 
 
-def test_what_there_is_to_train_on_in_words():
+def test_training_summary():
     items = [
         TaggedExample(str(number), tuple(WORDS[:count]), ("O",) * count, number)
         for number, count in enumerate((3, 14, 30))
@@ -254,9 +253,9 @@ def test_what_there_is_to_train_on_in_words():
         "1 of the training sentences are read in several rows of 16 tokens (--max_seq_length).",
     ]
     assert task.training_summary(task.training_examples(TOKENIZER, 32)) == ["3 sentences in 3 rows"]
-    wrong = [dataclasses.replace(item, words=("It\x92s", *item.words[1:])) for item in items]
-    said = TaggingTask("ner", examples_of(wrong, TAGS), {}, {}).training_summary(rows)
-    assert said[1] == (
+    damaged = [dataclasses.replace(item, words=("It\x92s", *item.words[1:])) for item in items]
+    summary = TaggingTask("ner", examples_of(damaged, TAGS), {}, {}).training_summary(rows)
+    assert summary[1] == (
         "train: 3 of 3 texts contain control characters, which the tokenizer deletes, such as "
         "'It\\x92s'. Pass --encoding=cp1252 instead of latin-1, or correct the file."
     )

@@ -22,7 +22,7 @@ from tests.finetuning.small_tasks import (
 
 TWO_BLOCKS = dataclasses.replace(CONFIG, num_hidden_layers=2)
 
-# The second is too long for a row of 8 tokens, the third has words of several pieces.
+# The second sentence exceeds a row of 8 tokens; words of the third have several pieces.
 WORDS = [["a0", "a1"], [f"{letter}1" for letter in "abcdefgh"] + ["a2"], ["a0s", "b1st", "c2"]]
 TAGS = [[0, 1], [2, 0, 1, 2, 0, 1, 2, 0, 1], [1, 2, 0]]
 
@@ -38,19 +38,21 @@ def model():
 
 
 def by_word(rows, model):
-    """For each sentence and word, what a model's encoder gives at its first piece, and its tag."""
+    """Maps (sentence, word) to the encoder's states of the first piece and the tag."""
     found = {}
     (batch, labels), _ = rows.single_batch()
     blocks = np.stack(model.encoder(batch)["encoder_outputs"], 2)
     words, sentences = batch["word_index"].numpy(), batch["example_index"].numpy()
-    for row, place in np.argwhere(words >= 0):
-        key = (int(sentences[row]), int(words[row, place]))
+    for row, column in np.argwhere(words >= 0):
+        key = (int(sentences[row]), int(words[row, column]))
         assert key not in found
-        found[key] = blocks[row, place], int(labels[row, place])
+        found[key] = blocks[row, column], int(labels[row, column])
     return found
 
 
-def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkeypatch, capsys):
+def test_stored_states_equal_the_encoder_and_are_computed_once(
+    model, tmp_path, monkeypatch, capsys
+):
     runs, encoded = [], word_states._encoded
     monkeypatch.setattr(
         word_states, "_encoded", lambda *given: runs.append(given) or encoded(*given)
@@ -62,8 +64,8 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
         monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=count))
 
     store, train = WordStates(str(tmp_path)), examples(TAGS)
-    # 14 words of 2 states of 16 floats are 1,792 bytes, nine tenths of 1,992; without room the
-    # tokens stay.
+    # 14 words with 2 states of 16 floats need 1,792 bytes, 90% of 1,992. With less free space,
+    # nothing is stored.
     free(1_990)
     assert WordStates(str(tmp_path)).encode(model, train) is train
     printed = capsys.readouterr().out
@@ -80,13 +82,13 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
     assert states.shape == (*words.shape, 2, 16)
     np.testing.assert_array_equal(labels.numpy() == -1, words == -1)
     assert np.all(np.diff((words == -1).astype(int)) >= 0)  # padding comes last
-    for row, place in np.argwhere(words >= 0):
-        vectors, tag = expected[int(batch["example_index"][row]), int(words[row, place])]
-        np.testing.assert_allclose(states[row, place], vectors, atol=1e-5)
-        assert labels[row, place] == tag
+    for row, column in np.argwhere(words >= 0):
+        vectors, tag = expected[int(batch["example_index"][row]), int(words[row, column])]
+        np.testing.assert_allclose(states[row, column], vectors, atol=1e-5)
+        assert labels[row, column] == tag
         seen += 1
     assert seen == 14
-    # Another set has its own, and so has another variant.
+    # Other sets and other variants are encoded separately.
     assert store.encode(model, examples()) is not kept and len(runs) == 2
     other = BertFeatureTagger(CONFIG, num_classes=3, variant="last", lstm_units=2)
     states = store.encode(other, train).single_batch()[0][0]["word_states"]
@@ -94,7 +96,7 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scores_are_those_of_the_tokens_and_the_loss_is_the_words_mean(tmp_path):
+def test_scores_equal_those_from_tokens_and_loss_is_mean_over_words(tmp_path):
     examples = random_sentences(12)
     task = tagging_on_frozen_features(examples, tmp_path, 2)
     keras.utils.set_random_seed(0)
@@ -112,7 +114,7 @@ def test_scores_are_those_of_the_tokens_and_the_loss_is_the_words_mean(tmp_path)
     assert loss == pytest.approx(kept.scores["loss"], rel=1e-4)
 
 
-def test_in_bfloat16(tmp_path):
+def test_states_in_bfloat16(tmp_path):
     model = BertFeatureTagger(
         CONFIG, num_classes=3, variant="last", lstm_units=2, dtype="mixed_bfloat16"
     )

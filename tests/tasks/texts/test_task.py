@@ -1,4 +1,4 @@
-"""Texts with classes, several classes and numbers: scored, predicted and trained on."""
+"""Classification, multilabel and regression tasks: scores, predictions, files and training."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ from tests.finetuning.small_tasks import (
 
 
 def evaluated(labels, outputs, thresholds=None, kind="classification", **options):
-    """What is found where a text of each label has that output."""
+    """Evaluates a task whose text with label i has the model output i."""
     words = [f"{letter}{number}" for letter in "ab" for number in range(5)][: len(labels)]
     data = examples_of(items_of(dict(zip(words, labels, strict=True))), LABELS)
     task = text_task("own", None, {"dev": data}, {}, kind=kind, **options)
@@ -57,21 +57,21 @@ NAN = float("nan")
     [
         ("classification", ["x", "x", "y"], [[5, 0, 1]] * 3, True),
         ("classification", ["x", "x", "y"], [[5, 0, 1], [5, 0, 1], [0, 5, 1]], False),
-        ("classification", ["x", "x"], [[5, 0, 1]] * 2, False),  # all are right
+        ("classification", ["x", "x"], [[5, 0, 1]] * 2, False),  # all predictions are correct
         ("classification", ["x", "y"], [[NAN] * 3] * 2, True),
         ("multilabel", [("x",), ("x",), ("y",)], [[5, 0, -5]] * 3, True),
         ("multilabel", [("x",), ("x",), ("y",)], [[5, 0, -5], [5, 0, -5], [-5, 5, -5]], False),
-        # No class is ever predicted by 0.5, which counts where no threshold is of use, either.
+        # Constant at the default threshold of 0.5, which applies if no threshold helps.
         ("multilabel", [("x",), ("x",), ("y",)], [[-3, -1, -2], [-1, -2, -3], [-1, -2, -3]], True),
         ("multilabel", [("x",), ("x",), ("y",)], [[-1, -2, -3], [-1, -2, -3], [-3, -1, -2]], False),
         ("multilabel", [("x",), ("y",)], [[NAN] * 3] * 2, True),
         ("regression", [1.0, 1.0, 3.0], [1.7, 1.7, 1.7], True),
         ("regression", [1.0, 1.0, 3.0], [1.7, 1.7, 3.0], False),
         ("regression", [1.0, 2.0], [NAN, NAN], True),
-        ("regression", [1.0, 2.0], [NAN, 2.0], False),  # one of them spoils no other
+        ("regression", [1.0, 2.0], [NAN, 2.0], False),  # one NaN does not affect other examples
     ],
 )
-def test_a_collapsed_model_is_known_and_a_diverged_one_evaluated(kind, labels, outputs, constant):
+def test_collapsed_models_are_detected_and_diverged_ones_evaluated(kind, labels, outputs, constant):
     found = evaluated(labels, outputs, kind=kind)
     assert found.constant is constant
     undefined = ["matthews_correlation"] if len({*labels}) == 1 else []
@@ -81,38 +81,38 @@ def test_a_collapsed_model_is_known_and_a_diverged_one_evaluated(kind, labels, o
 # === GLUE ===
 
 
-def test_glue_has_its_own_metrics_and_submissions(tmp_path):
+def test_glue_metrics_and_submission_files(tmp_path):
     items = items_of({"a0": "1", "a1": "1", "a2": "0", "a3": "0"})
     data = examples_of(items, ("0", "1"))
     task = text_task("MRPC", data, {"dev": data}, {"test": data})
     assert task.headline == "f1"
-    how = inference(by_first_word({"a0": [0, 1], "a1": [1, 0], "a2": [1, 0], "a3": [0, 1]}))
-    found = evaluate(task, how, "dev")
+    runner = inference(by_first_word({"a0": [0, 1], "a1": [1, 0], "a2": [1, 0], "a3": [0, 1]}))
+    found = evaluate(task, runner, "dev")
     loss = np.mean([np.log1p(np.exp(wrong)) for wrong in (-1, 1, -1, 1)])
     assert found.scores == {"accuracy": 0.5, "f1": 0.5, "loss": pytest.approx(loss)}
     task = text_task("MRPC", data, {"dev": data}, {"test": data}, metric="recall_0")
-    assert evaluate(task, how, "dev").scores["recall_0"] == 0.5
-    (path,) = task.write_predictions(how, "test", str(tmp_path), {})
+    assert evaluate(task, runner, "dev").scores["recall_0"] == 0.5
+    (path,) = task.write_predictions(runner, "test", str(tmp_path), {})
     assert path == str(tmp_path / "MRPC.tsv")
     written = (tmp_path / "MRPC.tsv").read_text()
     assert written == "index\tprediction\nid0\t1\nid1\t0\nid2\t0\nid3\t1\n"
-    (path,) = task.write_predictions(how, "dev", str(tmp_path), {})
+    (path,) = task.write_predictions(runner, "dev", str(tmp_path), {})
     assert path == str(tmp_path / "dev.tsv")
-    # The diagnostic set goes with MNLI.
+    # The diagnostic set uses MNLI's model.
     data = examples_of(items_of({"a0": None}), ("contradiction", "entailment", "neutral"))
     task = text_task("MNLI", None, {}, {"test_matched": data, "ax": data})
-    how = inference(by_first_word({"a0": [0, 0, 1]}))
+    runner = inference(by_first_word({"a0": [0, 0, 1]}))
     for name, file in (("test_matched", "MNLI-m.tsv"), ("ax", "AX.tsv")):
-        (path,) = task.write_predictions(how, name, str(tmp_path), {})
+        (path,) = task.write_predictions(runner, name, str(tmp_path), {})
         assert path == str(tmp_path / file)
         assert (tmp_path / file).read_text() == "index\tprediction\nid0\tneutral\n"
-    # Numbers are kept within the scale.
+    # Predictions are clipped to the scale.
     data = examples_of(items_of({"a0": 1.0, "a1": 2.0, "a2": 4.0}))
     task = text_task("STS-B", None, {"dev": data}, {"test": data}, kind="regression")
     assert task.headline == "spearman"
-    how = inference(by_first_word({"a0": -1.0, "a1": 2.5, "a2": 7.0}))
-    assert list(evaluate(task, how, "dev").scores)[:2] == ["pearson", "spearman"]
-    task.write_predictions(how, "test", str(tmp_path), {})
+    runner = inference(by_first_word({"a0": -1.0, "a1": 2.5, "a2": 7.0}))
+    assert list(evaluate(task, runner, "dev").scores)[:2] == ["pearson", "spearman"]
+    task.write_predictions(runner, "test", str(tmp_path), {})
     rows = (tmp_path / "STS-B.tsv").read_text().splitlines()[1:]
     assert rows == ["id0\t0.000", "id1\t2.500", "id2\t5.000"]
 
@@ -121,7 +121,7 @@ def test_glue_has_its_own_metrics_and_submissions(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
-def test_targets_of_batches(kind):
+def test_batch_targets(kind):
     labels = [("z",), (), ("x", "z")] if kind == "multilabel" else [1.5, -2.0, 0.25]
     task = make_task(kind, labels)
     expected = [[0, 0, 1], [0, 0, 0], [1, 0, 1]] if kind == "multilabel" else labels
@@ -131,25 +131,25 @@ def test_targets_of_batches(kind):
             assert target.tolist() == expected[index]
 
 
-# === Refusals ===
+# === Invalid data ===
 
 
 @pytest.mark.parametrize(
-    ("kind", "labels", "sentence"),
+    ("kind", "labels", "message"),
     [
         ("classification", ["x", "x"], "Every example has the label 'x'"),
         ("multilabel", [("x",), ("x",)], "Every example has the label ('x',)"),
         ("multilabel", [("x",), ()], None),
     ],
 )
-def test_texts_of_one_label_are_told(kind, labels, sentence):
+def test_single_label_causes_a_warning(kind, labels, message):
     task = make_task(kind, labels)
-    _, *said = task.training_summary(task.training_examples(TOKENIZER, 32))
-    starts = f"{sentence}, so there is nothing to learn."
-    assert len(said) == (sentence is not None) and all(s.startswith(starts) for s in said)
+    _, *warnings = task.training_summary(task.training_examples(TOKENIZER, 32))
+    starts = f"{message}, so there is nothing to learn."
+    assert len(warnings) == (message is not None) and all(s.startswith(starts) for s in warnings)
 
 
-def test_sets_without_labels_or_examples_are_refused():
+def test_sets_without_labels_or_examples_raise_error():
     good, empty = examples_of(items_of({"a0": "x"}), LABELS), examples_of([], LABELS)
     with pytest.raises(ValueError, match="own has no labels: expected the names of the classes"):
         text_task("own", None, {}, {"t": examples_of([])})
@@ -164,27 +164,29 @@ def test_sets_without_labels_or_examples_are_refused():
 
 
 def micro_f1(true, probabilities, threshold):
-    holds = probabilities >= threshold
-    return 2 * np.sum(true * holds) / max(np.sum(true) + np.sum(holds), 1)
+    is_true = probabilities >= threshold
+    return 2 * np.sum(true * is_true) / max(np.sum(true) + np.sum(is_true), 1)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_other_threshold_is_better(seed):
+def test_best_threshold_is_optimal(seed):
     rng = np.random.default_rng(seed)
     true = (rng.random((30, 4)) < 0.3).astype(int)
-    # Rounded, so that many are equal.
+    # Rounding creates ties.
     probabilities = np.clip(0.3 * true + 0.7 * rng.random((30, 4)), 0, 1).round(1 + seed % 2)
     found = best_threshold(true, probabilities)
-    tried = [micro_f1(true, probabilities, threshold) for threshold in np.linspace(0.001, 1, 1000)]
-    assert micro_f1(true, probabilities, found) == pytest.approx(max(tried), abs=1e-12)
+    f1_scores = [
+        micro_f1(true, probabilities, threshold) for threshold in np.linspace(0.001, 1, 1000)
+    ]
+    assert micro_f1(true, probabilities, found) == pytest.approx(max(f1_scores), abs=1e-12)
 
 
-def test_the_nearest_to_a_half_of_equally_good_ones():
+def test_best_threshold_is_nearest_to_one_half_among_ties():
     true = np.array([[1, 0], [0, 1]])
     for spread in (0.1, 0.3):
         probabilities = np.array([[0.5 + spread, 0.1], [0.1, 0.5 + spread]])
         assert best_threshold(true, probabilities) == pytest.approx((0.5 + spread + 0.1) / 2)
-    # 1 of 1 and 2 of 3 wrong or right: two cuts have F1 2/3.
+    # The cuts 0.85 and 0.3 both have F1 2/3.
     true, probabilities = np.array([[1, 0, 0, 1]]), np.array([[0.9, 0.8, 0.7, 0.6]])
     cuts = [0.85, 0.75, 0.65, 0.3]
     scores = [micro_f1(true, probabilities, cut) for cut in cuts]
@@ -200,20 +202,20 @@ def test_the_nearest_to_a_half_of_equally_good_ones():
         ([[1, 1]], [[1.0, 1.0]], 0.5),
     ],
 )
-def test_thresholds_of_extreme_probabilities_stay_above_0(true, probabilities, expected):
+def test_threshold_of_extreme_probabilities_is_positive(true, probabilities, expected):
     found = best_threshold(np.array(true), np.array(probabilities))
     assert found == expected and 0 < found <= 1
 
 
-def test_classes_are_scored_by_hand(tmp_path):
+def test_classification_scores_equal_literals(tmp_path):
     items = items_of({"a0": "x", "a1": "x", "a2": "y", "a3": "z", "a4": "y"})
     data = examples_of(items, LABELS)
     task = text_task("own", None, {"dev": data}, {})
     big, small = math.log(8), math.log(2)
     outputs = [[big, 0, 0], [0, small, 0], [0, big, 0], [big, 0, 0], [0, big, 0]]
-    how = inference(by_first_word({f"a{n}": output for n, output in enumerate(outputs)}))
-    found = evaluate(task, how, "dev")
-    # x: 1 of 2 found, 1 wrong besides; y: 2 of 2, 1 wrong besides; z never.
+    runner = inference(by_first_word({f"a{n}": output for n, output in enumerate(outputs)}))
+    found = evaluate(task, runner, "dev")
+    # x: 1 of 2 found, 1 false positive; y: 2 of 2, 1 false positive; z: never predicted.
     assert found.scores["accuracy"] == pytest.approx(3 / 5)
     assert found.scores["macro_f1"] == pytest.approx((1 / 2 + 4 / 5 + 0) / 3)
     # (3 * 5 - (2*2 + 2*3 + 1*0)) / sqrt((25 - 9) * (25 - 13))
@@ -226,16 +228,16 @@ def test_classes_are_scored_by_hand(tmp_path):
     assert found.comparison.classes["x"].to_dict()["recall"] == 0.5
     assert found.confusion.matrix(3).tolist() == [[1, 1, 0], [0, 2, 0], [1, 0, 0]]
     assert not found.constant
-    # The loss of z is log(10), that of x log(4).
+    # The losses of z and x are log(10) and log(4).
     assert [(m.id, m.expected, m.predicted) for m in found.mistakes] == [
         ("id3", "z", "x"),
         ("id1", "x", "y"),
     ]
     assert [m.loss for m in found.mistakes] == pytest.approx([math.log(10), math.log(4)], rel=1e-5)
     assert found.mistakes[0].text == items[3].text_a
-    shares = [share for mistake in found.mistakes for share in mistake.probabilities]
-    assert shares == pytest.approx([0.1, 0.8, 0.25, 0.5], rel=1e-5)
-    paths = task.write_predictions(how, "dev", str(tmp_path / "new"), {})
+    probabilities = [share for mistake in found.mistakes for share in mistake.probabilities]
+    assert probabilities == pytest.approx([0.1, 0.8, 0.25, 0.5], rel=1e-5)
+    paths = task.write_predictions(runner, "dev", str(tmp_path / "new"), {})
     assert paths == [str(tmp_path / "new" / "dev.tsv")]
     assert (tmp_path / "new" / "dev.tsv").read_text().splitlines() == [
         "id\tprediction\texpected\tprobability_x\tprobability_y\tprobability_z\ttext",
@@ -247,35 +249,35 @@ def test_classes_are_scored_by_hand(tmp_path):
     ]
 
 
-def test_several_classes_are_scored_by_hand(tmp_path):
+def test_multilabel_scores_equal_literals(tmp_path):
     data = examples_of(items_of({"a0": ("x", "z"), "a1": ("x",), "a2": ()}), LABELS)
     task = text_task("own", None, {"dev": data}, {"test": data}, kind="multilabel")
     assert task.multi_label and task.model_arguments == {"num_classes": 3}
     third, ninth = -math.log(2), -math.log(8)  # the logits of 1/3 and of 1/9
     outputs = {"a0": [0, ninth, third], "a1": [third, ninth, ninth], "a2": [ninth] * 3}
-    how = inference(by_first_word(outputs))
-    found = evaluate(task, how, "dev")
-    # What holds is 1/2, 1/3, 1/3, and all else 1/9.
+    runner = inference(by_first_word(outputs))
+    found = evaluate(task, runner, "dev")
+    # True classes have the probabilities 1/2, 1/3 and 1/3, all others 1/9.
     temperature = found.thresholds["temperature"]
     cut = sum(1 / (1 + odds ** (1 / temperature)) for odds in (2, 8)) / 2  # between 1/3 and 1/9
     assert found.thresholds == {"probability": pytest.approx(cut), "temperature": temperature}
-    assert 0.5 < temperature < 1  # everything is right
+    assert 0.5 < temperature < 1  # all predictions are correct
     assert found.scores == {
         "micro_f1": 1.0,
-        "macro_f1": pytest.approx(2 / 3),  # y neither holds nor is predicted
+        "macro_f1": pytest.approx(2 / 3),  # y is neither true nor predicted
         "micro_f1_at_0.5": pytest.approx(2 / (2 + 2)),
         "macro_f1_at_0.5": pytest.approx((2 / 3) / 3),
-        # The mean over the nine pairs of a text and a class.
+        # The mean over the nine pairs of text and class.
         "loss": pytest.approx(-np.mean(np.log([1 / 2, 1 / 3, 1 / 3] + [8 / 9] * 6))),
     }
     assert found.scores.keys() == set(task.logged_scores)
     assert found.confusion is None and found.mistakes == [] and not found.constant
-    # Decided elsewhere, or by default, a threshold is kept to.
-    given = evaluate(task, how, "dev", {"probability": 0.4})
-    assert given.thresholds == {"probability": 0.4, "temperature": 1.0}
-    assert given.scores["micro_f1"] == found.scores["micro_f1_at_0.5"]
-    assert [mistake.id for mistake in given.mistakes] == ["id0", "id1"]
-    default = evaluate(task, how, "dev", {})
+    # Thresholds from another set and default thresholds are used as is.
+    with_threshold = evaluate(task, runner, "dev", {"probability": 0.4})
+    assert with_threshold.thresholds == {"probability": 0.4, "temperature": 1.0}
+    assert with_threshold.scores["micro_f1"] == found.scores["micro_f1_at_0.5"]
+    assert [mistake.id for mistake in with_threshold.mistakes] == ["id0", "id1"]
+    default = evaluate(task, runner, "dev", {})
     assert default.thresholds == {"probability": 0.5, "temperature": 1.0}
     calibration = default.calibrate()
     assert calibration.count == 9 and calibration.raw == calibration.calibrated
@@ -283,25 +285,25 @@ def test_several_classes_are_scored_by_hand(tmp_path):
         (found.thresholds, ["id0\tx,z", "id1\tx", "id2\t"]),
         ({}, ["id0\tx", "id1\t", "id2\t"]),
     ):
-        task.write_predictions(how, "test", str(tmp_path), thresholds)
+        task.write_predictions(runner, "test", str(tmp_path), thresholds)
         rows = (tmp_path / "test.tsv").read_text().splitlines()
         assert rows[0] == "id\tprediction\tprobability_x\tprobability_y\tprobability_z"
         assert ["\t".join(row.split("\t")[:2]) for row in rows[1:]] == lines
     assert rows[1].split("\t")[2:] == ["0.5", "0.111111", "0.333333"]
 
 
-def test_mistakes_of_several_classes():
+def test_multilabel_mistakes():
     def found_of(first, second):
         labels, outputs = [("x", "y"), ("y",), ()], [first, second, [-9, -9, -9]]
         return evaluated(labels, outputs, kind="multilabel")
 
     found = found_of([-1, 3, -9], [2, 3, -9])
-    # With y alone F1 is 2 * 2 / (2 + 3), with x's 2 as well less, with the -1 too 2 * 3 / (4 + 3).
+    # F1 is 2 * 2 / (2 + 3) with the logits of 3, lower with >= 2, and 2 * 3 / (4 + 3) with >= -1.
     assert found.scores["micro_f1"] == pytest.approx(6 / 7)
     assert [(m.id, m.expected, m.predicted) for m in found.mistakes] == [("id1", "y", "x, y")]
     by_loop = sum(
-        -math.log(1 / (1 + math.exp(-logit if holds else logit)))
-        for logit, holds in ((2, False), (3, True), (-9, False))
+        -math.log(1 / (1 + math.exp(-logit if is_true else logit)))
+        for logit, is_true in ((2, False), (3, True), (-9, False))
     )
     assert found.mistakes[0].loss == pytest.approx(by_loop, rel=1e-5)
     for second, predicted in (([3, -9, -9], "x"), ([-9, -9, -9], "(none)")):
@@ -311,21 +313,21 @@ def test_mistakes_of_several_classes():
 
 # === Class weights ===
 
-WEIGHED = ("neg", "pos", "odd:one")
+CLASSES = ("neg", "pos", "odd:one")
 
 
-def test_weights_are_balanced_or_by_the_classes_names():
-    weights = parse_class_weights("balanced", WEIGHED, {"neg": 6, "pos": 2})
+def test_class_weights_are_balanced_or_named():
+    weights = parse_class_weights("balanced", CLASSES, {"neg": 6, "pos": 2})
     assert weights["neg"] * 6 == weights["pos"] * 2
     assert (weights["neg"] * 6 + weights["pos"] * 2) / 8 == weights["odd:one"] == 1.0
-    found = parse_class_weights("pos:2,odd:one:0.5", WEIGHED, {})
+    found = parse_class_weights("pos:2,odd:one:0.5", CLASSES, {})
     assert found == {"neg": 1.0, "pos": 2.0, "odd:one": 0.5}
-    found = parse_class_weights('{"odd:one": 0.5, "a, b": 2}', (*WEIGHED, "a, b"), {})
+    found = parse_class_weights('{"odd:one": 0.5, "a, b": 2}', (*CLASSES, "a, b"), {})
     assert found == {"neg": 1.0, "pos": 1.0, "odd:one": 0.5, "a, b": 2.0}
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ("maybe:2", "got 'maybe'. The classes are neg, pos, odd:one"),
         ("pos:1,pos:2", "expected balanced, or each class once as NAME:WEIGHT .* got 'pos'"),
@@ -337,30 +339,30 @@ def test_weights_are_balanced_or_by_the_classes_names():
         ("pos:nan", "expected a positive weight for pos, got 'nan'"),
     ],
 )  # fmt: skip
-def test_wrong_class_weights_are_refused(text, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        parse_class_weights(text, WEIGHED, {})
+def test_invalid_class_weights_raise_error(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_class_weights(text, CLASSES, {})
 
 
 # === Numbers ===
 
 
-def test_each_example_has_its_own_weight():
+def test_squared_error_weights_each_example():
     labels, zeros, weights = np.float32([1, 3]), np.zeros(2, np.float32), np.float32([10, 1])
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    # Keras' own has the mean error of both, 5, times the mean weight.
+    # Keras' loss is the mean error of both, 5, times the mean weight.
     for loss, expected in ((squared_error, (10 + 9) / 2), ("mean_squared_error", 5 * 11 / 2)):
         model.compile(loss=loss)
         found = model.compute_loss(y=labels, y_pred=zeros, sample_weight=weights)
         assert float(found) == pytest.approx(expected)
 
 
-def test_numbers_are_scored_by_hand(tmp_path):
+def test_regression_scores_equal_literals(tmp_path):
     data = examples_of(items_of({"a0": 1.0, "a1": 2.0, "a2": 3.5}))
     task = text_task("own", None, {"dev": data}, {"test": data}, kind="regression")
     assert task.labels == () and MODEL_CLASSES[task.model] is BertRegressor
-    how = inference(by_first_word({"a0": 1.0, "a1": 4.0, "a2": 3.0}))
-    found = evaluate(task, how, "dev")
+    runner = inference(by_first_word({"a0": 1.0, "a1": 4.0, "a2": 3.0}))
+    found = evaluate(task, runner, "dev")
     expected = {
         "pearson": np.corrcoef([1, 2, 3.5], [1, 4, 3])[0, 1],
         "spearman": 0.5,
@@ -377,15 +379,15 @@ def test_numbers_are_scored_by_hand(tmp_path):
         ("id2", "3.5", "3", 0.25),
     ]
     assert not found.constant
-    task.write_predictions(how, "test", str(tmp_path), {})
+    task.write_predictions(runner, "test", str(tmp_path), {})
     assert (tmp_path / "test.tsv").read_text() == "id\tprediction\nid0\t1\nid1\t4\nid2\t3\n"
 
 
-# === A model is run on a set ===
+# === Inference ===
 
 
 @pytest.mark.parametrize("labels", [None, [0, 1, 0, 1, 0]])
-def test_gives_every_example_once_with_its_output(labels):
+def test_outputs_cover_each_example_once(labels):
     texts = ["a0", "a0 a0 b0", "b0", "a0 b0 b0 b0 b0 b0 b0 a0", "a0 a0 a0"]
     examples = classification_examples(TOKENIZER, texts, labels=labels, max_seq_length=32)
     model = StandIn(lambda inputs: tf.reduce_sum(by_token({"a0": 1.0})(inputs), 1))
@@ -400,7 +402,7 @@ def test_gives_every_example_once_with_its_output(labels):
     assert model.traces == 1, "a later call is not traced again"
 
 
-def test_traces_are_kept_and_the_model_can_be_saved(tmp_path):
+def test_model_can_be_saved_after_inference(tmp_path):
     examples = classification_examples(TOKENIZER, ["a0", "b0 b1 b2"])
     model = BertRegressor(CONFIG)
     before = [outputs for _, outputs in inference(model, batch_size=2).outputs(examples)]
@@ -413,8 +415,8 @@ def test_traces_are_kept_and_the_model_can_be_saved(tmp_path):
     np.testing.assert_allclose(reloaded, after[0], rtol=1e-5)
 
 
-def test_many_classes_need_memory_for_their_logits_only(tmp_path):
-    """A matrix of all pairs of 10,000 classes has 800 MB."""
+def test_memory_with_many_classes_is_linear(tmp_path):
+    """A confusion matrix of 10,000 classes would need 800 MB."""
     count, labels = 50, tuple(f"class {number}" for number in range(10_000))
     rng = np.random.default_rng(0)
     true = rng.integers(0, len(labels), count)
@@ -426,9 +428,9 @@ def test_many_classes_need_memory_for_their_logits_only(tmp_path):
     found = task.score(items, outputs, None)
     assert found.calibrate().raw.error > 0
     page, _ = write_report(str(tmp_path), found, labels, "dev", None)
-    _, most = tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 25 * outputs.nbytes
+    assert peak < 25 * outputs.nbytes
     assert found.scores["accuracy"] == 0.8 and found.scores["matthews_correlation"] > 0.79
     assert found.confusion.counts.sum() == count
     assert "The most frequent of 10 pairs of classes" in pathlib.Path(page).read_text()
