@@ -12,7 +12,7 @@ from bert_tf.serving import model as served
 
 
 class Half(tf.Module):
-    """TensorFlow Serving's own test model, half plus two, and signatures of what else there is."""
+    """TensorFlow Serving's test model, half plus two, with further signatures."""
 
     @tf.function(input_signature=[tf.TensorSpec(None, tf.float32, name="x")])
     def half_plus_two(self, x):
@@ -43,14 +43,14 @@ class Half(tf.Module):
 
 
 @pytest.fixture(autouse=True)
-def nothing_was_said(monkeypatch):
-    """No line on standard error in the second before."""
+def reset_error_lines(monkeypatch):
+    """Resets the limit of one error line per second."""
     monkeypatch.setattr(connections, "LINE_HANDLER", connections.LineHandler())
 
 
 @pytest.fixture(scope="package")
 def half(tmp_path_factory):
-    """The directory of version 123 of such a model."""
+    """Directory of version 123 of the model."""
     folder = tmp_path_factory.mktemp("half") / "123"
     module = Half()
     names = ("two", "odd", "classify", "regress")
@@ -81,32 +81,32 @@ class Reply:
 
 
 async def send(app, method, path, *parts, headers=(), leaves=None):
-    """The reply to one request, whose body comes in parts; ``None`` is a part that never comes.
+    """Sends a request in parts and returns the reply; ``None`` is a part that never arrives.
 
-    The client leaves when the event ``leaves`` is set.
+    The client disconnects when the event ``leaves`` is set.
     """
-    left, sent = list(parts or (b"",)), []
+    remaining, sent = list(parts or (b"",)), []
 
     async def receive():
-        if not left:
+        if not remaining:
             await (leaves or asyncio.Event()).wait()
             return {"type": "http.disconnect"}
-        part = left.pop(0)
+        part = remaining.pop(0)
         if part is None:
             await asyncio.sleep(1000)
-        return {"type": "http.request", "body": part, "more_body": bool(left)}
+        return {"type": "http.request", "body": part, "more_body": bool(remaining)}
 
-    async def take(message):
+    async def send_message(message):
         sent.append(message)
 
     request = {"method": method, "path": path, "query_string": b"", "headers": [*headers]}
-    await app({"type": "http", **request}, receive, take)
+    await app({"type": "http", **request}, receive, send_message)
     body = b"".join(message.get("body", b"") for message in sent)
-    named = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
-    return Reply(sent[0]["status"], named, body)
+    header_values = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
+    return Reply(sent[0]["status"], header_values, body)
 
 
 def ask(app, method, path, body=b"", headers=()):
-    """Likewise, of bytes or of what is to be JSON."""
+    """Sends a request whose body is bytes or a JSON value, and returns the reply."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     return asyncio.run(send(app, method, path, body, headers=headers))

@@ -1,4 +1,4 @@
-"""Requests that are joined are answered as each would be alone."""
+"""Batched requests have the same answers as separate ones."""
 
 import concurrent.futures
 import threading
@@ -28,16 +28,16 @@ def signature_of(shapes):
     }
 
 
-class Held:
-    """A batcher, all of whose threads are held until ``free``; then ``runs`` has what is asked."""
+class BlockedBatcher:
+    """A batcher whose threads are blocked until ``free``; ``runs`` records later batches."""
 
     def __init__(self, run, signatures, *, largest=64, workers=1, max_seconds=60):
-        self._run, self._gate, begun = run, threading.Event(), threading.Semaphore(0)
+        self._run, self._gate, started = run, threading.Event(), threading.Semaphore(0)
         self.runs = []
 
         def answer(signature, inputs, outputs):
             if signature == "held":
-                begun.release()
+                started.release()
                 assert self._gate.wait(60)
                 return {}
             self.runs.append((signature, inputs, outputs))
@@ -46,32 +46,33 @@ class Held:
         signatures = {**signatures, "held": signature_of({"inputs": {}, "outputs": {"n": []}})}
         options = {"largest": largest, "workers": workers, "max_seconds": max_seconds}
         self.batcher = Batcher(answer, signatures, **options)
-        holds = [{}, {"x": np.zeros(100)}]  # small, and large
-        for inputs in holds * workers:
+        # One blocks the threads for small requests, one those for large requests.
+        blocking_inputs = [{}, {"x": np.zeros(100)}]
+        for inputs in blocking_inputs * workers:
             self.batcher.submit("held", inputs)
-            assert begun.acquire(timeout=60)
+            assert started.acquire(timeout=60)
 
     def free(self):
         self._gate.set()
 
-    def ends(self, *answers):
-        """Frees the threads, and waits until these are answered; the rows of each run."""
+    def wait_for(self, *answers):
+        """Frees the threads, waits for the answers, and returns the number of rows per run."""
         self.free()
         assert not concurrent.futures.wait(answers, 60).not_done
         return [count_rows(inputs) for _, inputs, _ in self.runs]
 
 
 @pytest.fixture
-def held():
-    """Makes such batchers."""
-    every = []
+def make_blocked():
+    """Creates blocked batchers."""
+    batchers = []
 
     def make(*arguments, **options):
-        every.append(Held(*arguments, **options))
-        return every[-1]
+        batchers.append(BlockedBatcher(*arguments, **options))
+        return batchers[-1]
 
     yield make
-    for each in every:
+    for each in batchers:
         each.free()
         each.batcher.close(60)
 
@@ -95,9 +96,9 @@ HEADS = ["classifier", "pretrainer", *(pytest.param(n, marks=pytest.mark.slow) f
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_what_is_joined_or_parted_is_answered_as_alone(head, held, tmp_path_factory):
+def test_batched_and_split_requests_have_separate_answers(head, make_blocked, tmp_path_factory):
     model = served.load(exported(head, tmp_path_factory))
-    asked = 0
+    num_batchable = 0
     for name, signature in model.signatures.items():
         rows = REQUESTS.get(tuple(sorted(signature["inputs"])))
         if rows is None:
@@ -105,72 +106,72 @@ def test_what_is_joined_or_parted_is_answered_as_alone(head, held, tmp_path_fact
         assert is_batchable(signature)
         requests = [(name, {key: objects(row[key]) for key in row}) for row in rows]
         counts = [count_rows(inputs) for _, inputs in requests]
-        joined = held(model.run, model.signatures)
-        answers = [joined.batcher.submit(*request) for request in requests]
-        assert joined.ends(*answers) == [sum(counts)]
-        parted = held(model.run, model.signatures, largest=1)
-        answers += [parted.batcher.submit(*request) for request in requests]
-        runs = parted.ends(*answers[len(requests) :])
+        batched = make_blocked(model.run, model.signatures)
+        answers = [batched.batcher.submit(*request) for request in requests]
+        assert batched.wait_for(*answers) == [sum(counts)]
+        split = make_blocked(model.run, model.signatures, largest=1)
+        answers += [split.batcher.submit(*request) for request in requests]
+        runs = split.wait_for(*answers[len(requests) :])
         assert max(runs) == 1 and sum(runs) == sum(counts)
-        # One row by itself is multiplied by other code than several.
+        # TensorFlow multiplies single rows by different code.
         tolerances = [1e-6] * len(requests) + [1e-5] * len(requests)
-        for request, answer, most in zip(requests * 2, answers, tolerances, strict=True):
+        for request, answer, tolerance in zip(requests * 2, answers, tolerances, strict=True):
             found, expected = answer.result(60), model.run(*request)
             assert found.keys() == expected.keys()
             for key, value in expected.items():
                 assert found[key].shape == value.shape, (name, key)
                 if value.dtype.kind == "f":
-                    np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=most)
+                    np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=tolerance)
                 else:
                     assert (found[key] == value).all(), (name, key)
-        asked += 1
-    assert asked
+        num_batchable += 1
+    assert num_batchable
 
 
 def two(text, ids):
     return "two", {"text": objects(text), "ids": np.array(ids, np.int32)}
 
 
-def test_a_request_that_fails_fails_alone(half_model, held):
+def test_failing_request_does_not_affect_its_batch(half_model, make_blocked):
     good, bad = two(["a"], [[1, 2]]), two(["b"], [[-1, 0]])
-    batcher = held(half_model.run, half_model.signatures)
+    batcher = make_blocked(half_model.run, half_model.signatures)
     answers = [batcher.batcher.submit(*request) for request in (good, bad, good)]
-    assert batcher.ends(*answers) == [3, 1, 1, 1]
+    assert batcher.wait_for(*answers) == [3, 1, 1, 1]
     assert [answer.exception(60) is None for answer in answers] == [True, False, True]
     with pytest.raises(RestError, match=r"^assertion failed: \[No: -1\.\]$"):
         answers[1].result()
 
 
-def test_batches_keep_to_the_most_rows_and_to_one_signature(half_model, held):
+def test_batches_have_at_most_largest_rows_of_one_signature(half_model, make_blocked):
     odd = ("odd", {"flags": np.array([True])})
     one, three = two(["a"], [[1, 2]]), two(["b"] * 3, [[3, 4]] * 3)
-    batcher = held(half_model.run, half_model.signatures, largest=4)
+    batcher = make_blocked(half_model.run, half_model.signatures, largest=4)
     answers = [batcher.batcher.submit(*request) for request in (three, odd, three, one, one)]
-    assert batcher.ends(*answers) == [4, 1, 4]
+    assert batcher.wait_for(*answers) == [4, 1, 4]
     sums = [answer.result(60).get("sum", np.array([])).tolist() for answer in answers]
     assert sums == [[7, 7, 7], [], [7, 7, 7], [3], [3]]
 
 
-def test_what_has_no_rows_is_joined_with_nothing(half_model, held):
-    signature, batcher = "serving_default", held(half_model.run, half_model.signatures)
+def test_inputs_without_batch_dimension_are_not_batched(half_model, make_blocked):
+    signature, batcher = "serving_default", make_blocked(half_model.run, half_model.signatures)
     assert not is_batchable(half_model.signatures[signature])
     values = [np.zeros(0, np.float32)] * 2 + [np.array(2.0, np.float32)] * 2
     answers = [batcher.batcher.submit(signature, {"x": value}) for value in values]
-    assert batcher.ends(*answers) == [0, 0, 1, 1]
+    assert batcher.wait_for(*answers) == [0, 0, 1, 1]
     assert [answer.result(0)["y"].tolist() for answer in answers] == [[], [], 3.0, 3.0]
 
 
-# === With a model that is none ===
+# === With a stub model ===
 
-# A text's words, padded, and its number.
+# The padded words of a text, their number, and the length of the text.
 TEXT = {"inputs": {"text": [-1]}, "outputs": {"words": [-1, -1], "counts": [-1], "size": [-1]}}
 
 
 SIGNATURES = {"words": signature_of(TEXT), "whole": signature_of({**TEXT, "outputs": {"n": []}})}
 
 
-def words(signature, inputs, outputs):
-    """What such a model answers, the outputs that are wanted."""
+def run_stub(signature, inputs, outputs):
+    """Returns the requested outputs of the stub model."""
     texts = inputs["text"]
     if b"fails" in texts:
         raise ValueError("It fails.")
@@ -192,126 +193,126 @@ def texts(*values):
     return {"text": objects([value.encode() for value in values])}
 
 
-def asked(batcher):
-    """The texts of each run."""
+def texts_of_runs(batcher):
+    """Returns the texts of each run."""
     return [b" ".join(inputs["text"]).decode() for _, inputs, _ in batcher.runs]
 
 
-def test_each_answer_has_the_outputs_that_it_asked_for(held):
+def test_answers_have_the_requested_outputs(make_blocked):
     wanted = [frozenset({"size"}), frozenset({"words"}), frozenset({"size", "words"})]
     for several, names in ((wanted[:1], {"size"}), (wanted, {"size", "words", "counts"})):
-        batcher = held(words, SIGNATURES)
+        batcher = make_blocked(run_stub, SIGNATURES)
         answers = [batcher.batcher.submit("words", texts("a b", "c"), each) for each in several]
-        assert batcher.ends(*answers) == [2 * len(several)]
+        assert batcher.wait_for(*answers) == [2 * len(several)]
         assert batcher.runs[0][2] == names
         assert [answer.result(0).keys() for answer in answers] == several
-    batcher = held(words, SIGNATURES)
+    batcher = make_blocked(run_stub, SIGNATURES)
     answers = [batcher.batcher.submit("words", texts("a b"), each) for each in (*wanted, None)]
-    batcher.ends(*answers)
+    batcher.wait_for(*answers)
     assert batcher.runs[0][2] is None
     assert [answer.result(0).keys() for answer in answers] == [*wanted, {"words", "counts", "size"}]
 
 
-def test_work_that_nobody_waits_for_is_dropped_before_it_runs(held):
-    batcher = held(words, SIGNATURES, largest=2)
-    left = [batcher.batcher.submit("words", texts("left", "left", "left")) for _ in range(150)]
-    left += [batcher.batcher.submit("words", texts("left")) for _ in range(150)]
+def test_cancelled_requests_are_not_run(make_blocked):
+    batcher = make_blocked(run_stub, SIGNATURES, largest=2)
+    abandoned = [batcher.batcher.submit("words", texts("left", "left", "left")) for _ in range(150)]
+    abandoned += [batcher.batcher.submit("words", texts("left")) for _ in range(150)]
     last = batcher.batcher.submit("words", texts("last"))
-    assert all(answer.cancel() for answer in left)
-    batcher.ends(last)
-    assert asked(batcher) == ["last"]
+    assert all(answer.cancel() for answer in abandoned)
+    batcher.wait_for(last)
+    assert texts_of_runs(batcher) == ["last"]
 
 
-def test_the_rest_of_a_large_request_is_dropped_when_nobody_waits_any_more(held):
-    left = threading.Event()
+def test_cancelled_large_request_stops_after_the_current_part(make_blocked):
+    abandoned = threading.Event()
 
     def run(signature, inputs, outputs):
         if inputs["text"] == b"leaves" and large.cancel():
-            left.set()
-        return words(signature, inputs, outputs)
+            abandoned.set()
+        return run_stub(signature, inputs, outputs)
 
-    batcher = held(run, SIGNATURES, largest=1)
+    batcher = make_blocked(run, SIGNATURES, largest=1)
     large = batcher.batcher.submit("words", texts("a", "b", "leaves", "longest"))
     batcher.free()
-    assert left.wait(60)
-    batcher.ends(batcher.batcher.submit("words", texts("x", "y")))
-    assert asked(batcher) == ["longest", "leaves", "y", "x"]
+    assert abandoned.wait(60)
+    batcher.wait_for(batcher.batcher.submit("words", texts("x", "y")))
+    assert texts_of_runs(batcher) == ["longest", "leaves", "y", "x"]
 
 
-def test_what_waits_too_long_ends_though_no_thread_is_free(held):
-    batcher = held(words, SIGNATURES, max_seconds=0.1)
+def test_requests_expire_while_all_threads_are_busy(make_blocked):
+    batcher = make_blocked(run_stub, SIGNATURES, max_seconds=0.1)
     answers = [batcher.batcher.submit("words", texts(*"ab")) for _ in range(2)]
     for answer in answers:
         message = r"^The request waited 0\.1 seconds \(--max_wait_seconds\)"
         with pytest.raises(RestError, match=message) as error:
             answer.result(60)
         assert (error.value.status, error.value.retry_after) == (503, 1)
-    assert batcher.ends() == []
+    assert batcher.wait_for() == []
 
 
-def test_large_requests_take_turns(held):
-    batcher = held(words, SIGNATURES, largest=2)
-    batcher.ends(*(batcher.batcher.submit("words", texts(*[name] * 6)) for name in "ABC"))
-    assert asked(batcher) == ["A A", "B B", "C C"] * 3
+def test_large_requests_take_turns(make_blocked):
+    batcher = make_blocked(run_stub, SIGNATURES, largest=2)
+    batcher.wait_for(*(batcher.batcher.submit("words", texts(*[name] * 6)) for name in "ABC"))
+    assert texts_of_runs(batcher) == ["A A", "B B", "C C"] * 3
 
 
-def test_no_small_request_waits_for_large_ones(held):
+def test_small_requests_do_not_wait_for_large_ones(make_blocked):
     gate = threading.Event()
 
     def run(signature, inputs, outputs):
         assert b"large" not in inputs["text"] or gate.wait(60)
-        return words(signature, inputs, outputs)
+        return run_stub(signature, inputs, outputs)
 
-    batcher = held(run, SIGNATURES, largest=2)
+    batcher = make_blocked(run, SIGNATURES, largest=2)
     large = [batcher.batcher.submit(name, texts(*["large"] * 6)) for name in SIGNATURES]
-    batcher.ends(*(batcher.batcher.submit("words", texts("small")) for _ in range(3)))
+    batcher.wait_for(*(batcher.batcher.submit("words", texts("small")) for _ in range(3)))
     assert not any(answer.done() for answer in large)
     gate.set()
-    batcher.ends(*large)
+    batcher.wait_for(*large)
     assert not any(answer.exception(0) for answer in large)
 
 
-def test_parts_of_a_large_request_run_beside_each_other(held):
+def test_parts_of_a_large_request_run_in_parallel(make_blocked):
     together = threading.Barrier(2, timeout=60)
 
     def run(*arguments):
         together.wait()
-        return words(*arguments)
+        return run_stub(*arguments)
 
-    batcher = held(run, SIGNATURES, largest=1, workers=2)
+    batcher = make_blocked(run, SIGNATURES, largest=1, workers=2)
     inputs = texts("a b", "a", "a b c", "a")
-    for _ in range(2):  # the second time both threads have nothing to do
+    for _ in range(2):  # in the second round both threads are idle
         answer = batcher.batcher.submit("words", inputs)
-        batcher.ends(answer)
-        for name, value in words("words", inputs, None).items():
+        batcher.wait_for(answer)
+        for name, value in run_stub("words", inputs, None).items():
             assert answer.result(0)[name].tolist() == value.tolist()
 
 
-def test_rows_of_a_part_are_of_about_one_size_and_few_where_they_are_long(held):
-    batcher = held(words, SIGNATURES)
+def test_parts_group_rows_by_size_and_limit_long_ones(make_blocked):
+    batcher = make_blocked(run_stub, SIGNATURES)
     sizes = [5000, 10, 20_000, 3000, 4000, 4000, 20]
     answer = batcher.batcher.submit("words", texts(*("x" * size for size in sizes)))
-    batcher.ends(answer)
+    batcher.wait_for(answer)
     assert [[len(text) for text in inputs["text"]] for _, inputs, _ in batcher.runs] == [
         *([20_000], [5000], [4000], [10, 20, 3000, 4000])
     ]
     assert answer.result(0)["size"].tolist() == sizes
-    several = held(words, SIGNATURES)
+    several = make_blocked(run_stub, SIGNATURES)
     answers = [several.batcher.submit("words", texts("x" * 3000)) for _ in range(3)]
-    assert several.ends(*answers) == [2, 1]
+    assert several.wait_for(*answers) == [2, 1]
 
 
-def test_a_part_that_fails_ends_its_request(held):
-    batcher = held(words, SIGNATURES, largest=1)
+def test_failing_part_ends_its_request(make_blocked):
+    batcher = make_blocked(run_stub, SIGNATURES, largest=1)
     answer = batcher.batcher.submit("words", texts("a", "fails", "b", "c"))
-    batcher.ends(answer, batcher.batcher.submit("words", texts("x", "y")))
-    assert sorted(asked(batcher)) == ["fails", "x", "y"]
+    batcher.wait_for(answer, batcher.batcher.submit("words", texts("x", "y")))
+    assert sorted(texts_of_runs(batcher)) == ["fails", "x", "y"]
     with pytest.raises(ValueError, match=r"^It fails\.$"):
         answer.result(0)
 
 
-def test_what_is_in_hand_is_answered_before_the_end(held):
-    batcher = held(words, SIGNATURES, largest=1)
+def test_pending_requests_are_answered_before_close(make_blocked):
+    batcher = make_blocked(run_stub, SIGNATURES, largest=1)
     answers = [batcher.batcher.submit("words", texts("a", f"{number}")) for number in range(20)]
     batcher.free()
     batcher.batcher.close(60)
@@ -320,8 +321,8 @@ def test_what_is_in_hand_is_answered_before_the_end(held):
     ]
 
 
-def test_what_does_not_end_in_time_is_refused(held):
-    batcher = held(words, SIGNATURES, largest=1)
+def test_requests_fail_if_close_times_out(make_blocked):
+    batcher = make_blocked(run_stub, SIGNATURES, largest=1)
     answers = [batcher.batcher.submit(*each) for each in (("words", texts("a", "b")), ("held", {}))]
     batcher.batcher.close(0.01)
     answers.append(batcher.batcher.submit("words", texts("late")))
@@ -329,4 +330,4 @@ def test_what_does_not_end_in_time_is_refused(held):
         with pytest.raises(RestError, match=r"^The server is shutting down\.$") as error:
             answer.result(0)
         assert error.value.status == 503
-    assert batcher.ends() == []
+    assert batcher.wait_for() == []

@@ -1,8 +1,8 @@
-"""Clients cannot tell the server from TensorFlow Serving: requests, and Serving's replies.
+"""Requests and replies are those of TensorFlow Serving's REST API.
 
-A row's source is Serving's documentation (https://www.tensorflow.org/tfx/serving/api_rest) or, by
-the file's name, its source or its tests: what it replied to such a request. Where a sentence is
-this server's own, the code and the body's shape are Serving's.
+The rows come from Serving's documentation (https://www.tensorflow.org/tfx/serving/api_rest) or from
+the named files of its source code and tests. Where a message differs from Serving's, the status and
+the structure of the body are the same.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ STATUS = {"model_version_status": [{"version": "123", "state": "AVAILABLE", "sta
 
 @contextlib.contextmanager
 def served(model, name, bounds):
-    """An application that answers by a model."""
+    """Yields an application that serves a model."""
     run, signatures = model.run, model.signatures
     batcher = Batcher(run, signatures, largest=64, workers=1, max_seconds=60)
     application = Application(name, bounds)
@@ -56,7 +56,7 @@ POSTED = [
     ({"inputs": 4}, {"outputs": 4.0}),
     ({"instances": [{"x": 1}]}, {"predictions": [2.5]}),
     ({"inputs": [[], []]}, {"outputs": [[], []]}),
-    # api_rest: several inputs by rows and by columns, bytes in base64, outputs named so.
+    # api_rest: several inputs by rows and by columns, base64 bytes, outputs with suffix _bytes.
     (
         two(instances=[{"text": "né", "ids": [1, 2]}, {"text": {"b64": "YQ=="}, "ids": [3, 4]}]),
         {
@@ -70,13 +70,13 @@ POSTED = [
         two(inputs={"text": ["x"], "ids": [[1, 2]], "more": 1}),
         {"outputs": {"text": ["x"], "sum": [3], "raw_bytes": [{"b64": "eA=="}]}},
     ),
-    # api_rest, on JSON conformance: tokens that JSON has not.
+    # api_rest, on JSON conformance: tokens that are not JSON.
     (b'{"instances": [Infinity]}', {"predictions": [float("inf")]}),
-    # As this server has always read it.
+    # An extension of this server.
     ('\ufeff{"inputs": [1]}'.encode(), {"outputs": [2.5]}),
     ('{"inputs": [1]}'.encode("utf-16"), {"outputs": [2.5]}),
     (b'{"inputs": [2], "inputs": [1]}', {"outputs": [2.5]}),
-    # predict_util.cc, of gRPC: a filter of outputs. They keep their names.
+    # predict_util.cc (gRPC): a filter of outputs, which keep their names.
     (
         two(inputs={"text": ["x"], "ids": [[1, 2]]}, output_filter=["sum"]),
         {"outputs": {"sum": [3]}},
@@ -98,27 +98,27 @@ ANSWERS = [
         {"signature_name": "regress", "examples": [{"x": 80.0}, {"x": [2.0]}]},
         {"results": [42.0, 3.0]},
     ),
-    # api_rest: a context that all examples have.
+    # api_rest: a context shared by all examples.
     (
         *("POST", f"{MODEL}/versions/123:classify"),
         {"signature_name": "classify", "context": {"x": 20.0}, "examples": [{}, {"x": 10.0}]},
         {"results": [[["", 12.0]], [["", 7.0]]]},
     ),
-    # http_rest_api_util.cc: addresses have no case.
+    # http_rest_api_util.cc: URLs are not case-sensitive.
     ("POST", "/V1/Models/half:predict", {"inputs": [0]}, {"outputs": [2.0]}),
     *(("POST", PREDICT, body, expected) for body, expected in POSTED),
 ]
 
 
 @pytest.mark.parametrize("row", ANSWERS, ids=lambda row: str(row[1:3])[:70])
-def test_answers_are_servings(app, row):
+def test_answers_equal_tensorflow_serving(app, row):
     method, path, body, expected = row
     reply = ask(app, method, path, body)
     assert (reply.status, reply.json) == (200, expected)
 
 
 ADDRESSES = [
-    # http_rest_api_handler.cc, and its test: UnsupportedApiCalls. Here as labels, which are none.
+    # http_rest_api_handler.cc, and its test UnsupportedApiCalls: here invalid labels.
     *(
         (method, path, 400, f"Malformed request: {method} {path}")
         for method, path in [
@@ -142,7 +142,7 @@ ADDRESSES = [
     ("GET", "/v1/models/a", 404, "Could not find any versions of model a"),
     ("GET", f"{MODEL}/versions/7", 404, "Could not find version 7 of model half"),
 ]
-REFUSALS = [
+INVALID_REQUESTS = [
     # http_rest_api_handler_test.cc: PredictRequestErrors.
     (b"", "JSON Parse error: The document is empty"),
     (b"instances = [1, 2]", "JSON Parse error: "),
@@ -153,7 +153,7 @@ REFUSALS = [
         "JSON Parse error: the body is not JSON: 'utf-8' codec can't decode byte 0xff in "
         "position 12",
     ),
-    # Integers that a parser may read as floats.
+    # Integers that a parser may convert to floats.
     (
         b'{"inputs": [123456789012345678901]}',
         "JSON Value: 123456789012345678901 Type: Number is not of expected type",
@@ -219,8 +219,8 @@ REFUSALS = [
         "have inconsistent batch size. Send 'inputs' instead of 'instances'",
     ),
     *(
-        (two(inputs={"text": ["a"], "ids": [[1, 2]], name: value}), sentence)
-        for name, value, sentence in [
+        (two(inputs={"text": ["a"], "ids": [[1, 2]], name: value}), message)
+        for name, value, message in [
             ("text", [{"b64": "?"}], "not formatted correctly for base64 data"),
             ("text", [{"b63": "YQ=="}], "not formatted correctly for base64 data"),
             (
@@ -234,13 +234,13 @@ REFUSALS = [
                 "JSON Value: 2147483648 Type: Number is not of expected type: int32",
             ),
             ("ids", [[1.0, 2]], "JSON Value: 1.0 Type: Number is not of expected type: int32"),
-            # The graph's own: Serving has the same of the model.
+            # Error messages of the graph, as in Serving.
             ("ids", [[1, -1]], "No: -1."),
-            # This server's, where Serving names one of the graph's nodes.
+            # Message of this server; Serving names a node of the graph.
             ("text", [["a"]], "text: expected the shape [-1] (-1 is any size), got [1, 1]."),
             ("ids", [[1]], "ids: expected the shape [-1, 2] (-1 is any size), got [1, 1]."),
             ("text", ["a"] * 9, "The request has 9 rows, more than 8 (--max_rows)."),
-            # Before anything is made of them.
+            # Rejected before parsing.
             ("text", [[[]]] * 9, "The request has 9 rows, more than 8 (--max_rows)."),
             ("text", [[[]]], "text: expected the shape [-1] (-1 is any size), got [1, 1, 0]."),
         ]
@@ -263,42 +263,42 @@ EXAMPLES = [
         for value in ([["a"]], [[1], [2]], [[]], [[[1.5]]], ["a", ["b"]])
     ),
     ({"examples": [{"\ud800": 1.0}]}, 'JSON Value: "\\ud800" is not a string'),
-    ({"examples": [{"x": 1}]}, "x"),  # of another type than the graph reads: its own sentence
+    ({"examples": [{"x": 1}]}, "x"),  # of a type that the graph does not read: the graph's message
     (
         {"signature_name": "a", "examples": [{}]},
         'Serving signature name: "a" not found in signature def',
     ),
-    # This server's: Serving names a method, which tf.saved_model.save does not write.
+    # Message of this server; Serving names a method, which tf.saved_model.save does not write.
     (
         {"signature_name": "two", "examples": [{}]},
         "The signature two does not support :regress. Set signature_name",
     ),
 ]
-REFUSED = [
-    *((method, path, b"", status, sentence) for method, path, status, sentence in ADDRESSES),
-    *(("POST", PREDICT, body, 400, sentence) for body, sentence in REFUSALS),
+ERRORS = [
+    *((method, path, b"", status, message) for method, path, status, message in ADDRESSES),
+    *(("POST", PREDICT, body, 400, message) for body, message in INVALID_REQUESTS),
     *(
-        ("POST", f"{MODEL}:regress", {"signature_name": "regress", **body}, 400, sentence)
-        for body, sentence in EXAMPLES
+        ("POST", f"{MODEL}:regress", {"signature_name": "regress", **body}, 400, message)
+        for body, message in EXAMPLES
     ),
 ]
 
 
-@pytest.mark.parametrize("row", REFUSED, ids=lambda row: f"{row[1][-9:]} {row[4][:60]}")
-def test_refusals_are_servings(app, row):
-    method, path, body, status, sentence = row
+@pytest.mark.parametrize("row", ERRORS, ids=lambda row: f"{row[1][-9:]} {row[4][:60]}")
+def test_errors_equal_tensorflow_serving(app, row):
+    method, path, body, status, message = row
     reply = ask(app, method, path, body)
     assert (reply.status, [*reply.json]) == (status, ["error"])
-    assert sentence in reply.json["error"] and len(reply.json["error"]) < 800
+    assert message in reply.json["error"] and len(reply.json["error"]) < 800
 
 
-def test_numbers_that_json_has_not_are_words(app):
+def test_nan_and_infinity_are_written_as_tokens(app):
     reply = ask(app, "POST", PREDICT, {"signature_name": "odd", "inputs": [True, False]})
     assert b'"number":[NaN,-Infinity]' in reply.body
 
 
-def test_numbers_are_written_as_the_recorded_answers_have_them():
-    """Each float with as many digits as tell it from its neighbours of its own type."""
+def test_numbers_are_written_as_in_recorded_answers():
+    """Floats have just enough digits to identify the value in their dtype."""
     bits = np.random.default_rng(0).integers(0, 1 << 32, 20_000, np.uint32).view(np.float32)
     floats = np.array([0.1, 1e-7, 1e16, -0.0, 3.4028235e38, 1e-45, 16777216, 1 / 3], np.float32)
     arrays = [bits, bits.reshape(10, -1), floats, floats.astype(np.float64), floats[::2]]
@@ -309,15 +309,15 @@ def test_numbers_are_written_as_the_recorded_answers_have_them():
         np.array([b"a", "é".encode()], object),
     ]
     for array in map(np.asarray, arrays):
-        # As text: NaN is no number that is equal to itself.
+        # Compared as text, because NaN is not equal to itself.
         found = str(json.loads(rest.encode({"x": rest.to_json_values(array)}))["x"])
         assert found == str(json.loads(json.dumps(replay.to_json(array)))), array.dtype
 
 
-def test_metadata_are_the_signatures_as_serving_prints_them(app):
+def test_metadata_describe_the_signatures_as_in_serving(app):
     reply = ask(app, "GET", f"{MODEL}/metadata").json
     assert reply["model_spec"] == {"name": "half", "signature_name": "", "version": "123"}
-    # Of saved_model_half_plus_two's, as http_rest_api_handler_test.cc's GetModelMetadata has it.
+    # As in GetModelMetadata of http_rest_api_handler_test.cc, for saved_model_half_plus_two.
     definition = reply["metadata"]["signature_def"]["signature_def"]["two"]
     assert definition["method_name"] == "tensorflow/serving/predict"
     described = definition["inputs"]["ids"]
@@ -331,8 +331,8 @@ def test_metadata_are_the_signatures_as_serving_prints_them(app):
     }
 
 
-def test_recorded_samples_are_answered_as_recorded(tmp_path_factory):
-    """The bodies that an export gives to clients of TensorFlow Serving."""
+def test_recorded_samples_have_the_recorded_answers(tmp_path_factory):
+    """The request bodies are the samples that exports contain for TensorFlow Serving."""
     directory = exported("classifier", tmp_path_factory)
     folder = os.path.join(directory, "assets.extra", "samples")
     names = sorted(name for name in os.listdir(folder) if name.endswith("json"))

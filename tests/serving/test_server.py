@@ -1,4 +1,4 @@
-"""The server's bounds, and what the page may do."""
+"""Limits of the server, its metrics, and the permissions of its page."""
 
 import asyncio
 import gzip
@@ -20,7 +20,7 @@ BODY = json.dumps({"inputs": [1.0]}).encode()
 
 @pytest.fixture
 def gate():
-    """Lets the models of applications answer while it is set."""
+    """Event; models answer only while it is set."""
     gate = threading.Event()
     gate.set()
     return gate
@@ -28,7 +28,7 @@ def gate():
 
 @pytest.fixture
 def application(half_model, gate):
-    """Makes applications of given bounds."""
+    """Creates applications with given limits."""
     batchers = []
 
     def run(signature, inputs, outputs=None):
@@ -50,34 +50,34 @@ def application(half_model, gate):
         batcher.close(10)
 
 
-def test_no_more_requests_wait_than_may(application, gate):
+def test_excess_pending_requests_are_rejected(application, gate):
     gate.clear()
     app = application(waiting=2)
 
     async def crowd():
         waiting = [asyncio.create_task(send(app, "POST", PREDICT, BODY)) for _ in range(2)]
         await asyncio.sleep(0.05)
-        refused = await send(app, "POST", PREDICT, BODY)
+        rejected = await send(app, "POST", PREDICT, BODY)
         status = await send(app, "GET", "/v1/models/half")
         gate.set()
         answered = await asyncio.gather(*waiting)
-        return refused, status, answered, await send(app, "POST", PREDICT, BODY)
+        return rejected, status, answered, await send(app, "POST", PREDICT, BODY)
 
-    refused, status, answered, later = asyncio.run(crowd())
-    assert refused.status == 503
-    assert refused.json == {"error": "2 requests are pending (--max_waiting). Retry later."}
-    assert refused.headers["retry-after"] == "1"
+    rejected, status, answered, later = asyncio.run(crowd())
+    assert rejected.status == 503
+    assert rejected.json == {"error": "2 requests are pending (--max_waiting). Retry later."}
+    assert rejected.headers["retry-after"] == "1"
     assert [reply.status for reply in (status, *answered, later)] == [200] * 4
 
 
-def test_a_body_of_too_many_bytes_is_not_read(application):
+def test_too_large_body_is_not_read(application):
     app = application(bytes=100)
     reply = asyncio.run(send(app, "POST", PREDICT, b"x" * 60, b"x" * 60, None))
     assert reply.status == 413
     assert reply.json == {"error": "The body has more than 100 bytes (--max_bytes)."}
 
 
-def test_a_body_that_does_not_come_is_given_up(application, monkeypatch):
+def test_missing_body_times_out(application, monkeypatch):
     monkeypatch.setattr(server, "_BODY_S", 0.05)
     app = application(waiting=1)
     reply = asyncio.run(send(app, "POST", PREDICT, b"{", None))
@@ -86,10 +86,10 @@ def test_a_body_that_does_not_come_is_given_up(application, monkeypatch):
         "error": "The body was not received within 0.05 seconds, or the server shut down or "
         "reached its memory limit."
     }
-    assert ask(app, "POST", PREDICT, BODY).status == 200  # it counts no more
+    assert ask(app, "POST", PREDICT, BODY).status == 200  # no longer pending
 
 
-def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(application, gate, monkeypatch):
+def test_shutdown_drops_late_bodies_and_answers(application, gate, monkeypatch):
     monkeypatch.setattr(server, "_SHUTDOWN_BODY_S", 0.05)
     monkeypatch.setattr(server, "_SHUTDOWN_S", 0.1)
     gate.clear()
@@ -102,50 +102,50 @@ def test_the_end_gives_up_bodies_and_answers_that_do_not_come_soon(application, 
         app.end_soon()
         return await asyncio.wait_for(asyncio.gather(*tasks), 10)
 
-    slow, waiting = asyncio.run(end())
-    sentence = "or the server shut down or reached its memory limit"
-    assert slow.status == 408 and sentence in slow.json["error"]
+    slow_tasks, waiting = asyncio.run(end())
+    message = "or the server shut down or reached its memory limit"
+    assert slow_tasks.status == 408 and message in slow_tasks.json["error"]
     assert (waiting.status, waiting.json) == (503, {"error": "The server is shutting down."})
 
 
-def test_bodies_that_are_coming_are_bounded_together_and_hold_up_nobody(application, monkeypatch):
+def test_total_size_of_pending_bodies_is_limited(application, monkeypatch):
     monkeypatch.setattr(server, "_MAX_PENDING_BYTES", 150)
     app = application(bytes=100, waiting=1)
 
     async def crowd():
-        slow = []
-        for _ in range(4):  # each of 60 bytes, of which two have room
-            slow.append(asyncio.create_task(send(app, "POST", PREDICT, b"x" * 60, None)))
+        slow_tasks = []
+        for _ in range(4):  # 60 bytes each; only two fit
+            slow_tasks.append(asyncio.create_task(send(app, "POST", PREDICT, b"x" * 60, None)))
             await asyncio.sleep(0.01)
         answered = await send(app, "POST", PREDICT, BODY)
         await asyncio.sleep(0.05)
-        first = [task.result().status for task in slow if task.done()]
+        first = [task.result().status for task in slow_tasks if task.done()]
         gauges = (await send(app, "GET", "/metrics")).body.decode()
-        for task in slow:
+        for task in slow_tasks:
             task.cancel()
-        return answered, first, [task.done() for task in slow], gauges
+        return answered, first, [task.done() for task in slow_tasks], gauges
 
-    answered, given_up, are_done, gauges = asyncio.run(crowd())
+    answered, statuses, are_done, gauges = asyncio.run(crowd())
     assert answered.status == 200
-    assert given_up == [408, 408] and are_done == [True, True, False, False]
+    assert statuses == [408, 408] and are_done == [True, True, False, False]
     assert ':request_bytes_coming{model_name="half"} 120\n' in gauges
 
 
-def test_a_request_whose_client_leaves_is_dropped(application, gate):
+def test_request_of_disconnected_client_is_dropped(application, gate):
     gate.clear()
     app = application(waiting=2)
 
     async def leave():
-        leaves = asyncio.Event()
-        left = asyncio.create_task(send(app, "POST", PREDICT, BODY, leaves=leaves))
-        stays = asyncio.create_task(send(app, "POST", PREDICT, BODY))
+        disconnects = asyncio.Event()
+        leaving = asyncio.create_task(send(app, "POST", PREDICT, BODY, leaves=disconnects))
+        staying = asyncio.create_task(send(app, "POST", PREDICT, BODY))
         await asyncio.sleep(0.05)
-        leaves.set()
-        dropped = await left
-        third = asyncio.create_task(send(app, "POST", PREDICT, BODY))  # there is room again
+        disconnects.set()
+        dropped = await leaving
+        third = asyncio.create_task(send(app, "POST", PREDICT, BODY))  # capacity is available again
         await asyncio.sleep(0.05)
         gate.set()
-        return dropped, await stays, await third
+        return dropped, await staying, await third
 
     dropped, *answered = asyncio.run(leave())
     assert dropped.status == 499
@@ -154,7 +154,7 @@ def test_a_request_whose_client_leaves_is_dropped(application, gate):
     assert ':request_count{model_name="half",status="CANCELLED"} 1\n' in counts
 
 
-def test_an_answer_of_too_many_values_is_refused(application, monkeypatch):
+def test_answer_with_too_many_values_is_rejected(application, monkeypatch):
     monkeypatch.setattr(server.rest, "_MAX_VALUES", 1)
     app = application()
     reply = ask(app, "POST", PREDICT, {"inputs": [1.0, 2.0]})
@@ -162,7 +162,7 @@ def test_an_answer_of_too_many_values_is_refused(application, monkeypatch):
     assert "would have 2 values, more than 1. Send fewer rows" in reply.json["error"]
 
 
-def test_what_fails_inside_is_a_reply_too(application, monkeypatch, capsys):
+def test_internal_error_is_replied_and_logged(application, monkeypatch, capsys):
     app = application()
     monkeypatch.setattr(server.rest, "count_rows", lambda _: 1 / 0)
     reply = ask(app, "POST", PREDICT, BODY)
@@ -170,7 +170,7 @@ def test_what_fails_inside_is_a_reply_too(application, monkeypatch, capsys):
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_the_page_may_run_its_own_script_alone(application):
+def test_page_may_only_run_its_own_script(application):
     app = application()
     reply = ask(app, "GET", "/")
     text, policy = reply.body.decode(), reply.headers["content-security-policy"]
@@ -180,35 +180,35 @@ def test_the_page_may_run_its_own_script_alone(application):
     assert len(nonces) == 2 and "NONCE" not in text
     for tag, nonce in zip(("style", "script"), nonces, strict=True):
         assert f"{tag}-src 'nonce-{nonce}';" in policy
-    assert nonces[0].encode() not in ask(app, "GET", "/").body  # another one for each reader
-    # Nothing of the network, no markup of a text, no code in attributes.
+    assert nonces[0].encode() not in ask(app, "GET", "/").body  # a new nonce per request
+    # No network access, no markup from text, no code in attributes.
     assert not re.search(
         r"https?://(?!127|localhost)|innerHTML|outerHTML|insertAdjacent|eval\(", text
     )
     assert not re.search(r"<[^>]*\s(on\w+|style)=", text)
 
 
-def test_a_gzip_body_is_bounded_by_what_it_inflates_to(application):
+def test_gzip_body_is_limited_by_inflated_size(application):
     app = application(bytes=100)
-    whole, large = gzip.compress(BODY), gzip.compress(b" " * 101 + BODY)
+    compressed, large = gzip.compress(BODY), gzip.compress(b" " * 101 + BODY)
     assert len(large) < 100
 
     def sent(body):
         reply = ask(app, "POST", PREDICT, body, [(b"content-encoding", b"gzip")])
         return reply.status, reply.json
 
-    assert sent(whole) == (200, {"outputs": [2.5]})
+    assert sent(compressed) == (200, {"outputs": [2.5]})
     assert sent(large) == (
         413,
         {"error": "The body inflates to more than 100 bytes (--max_bytes)."},
     )
-    for damaged in (whole[:-1], whole + b"x", whole + whole):
+    for damaged in (compressed[:-1], compressed + b"x", compressed + compressed):
         assert sent(damaged) == (400, {"error": "The body is not a complete gzip stream."})
     status, reply = sent(BODY)
     assert status == 400 and reply["error"].startswith("The body is not gzip: Error -3")
 
 
-def test_until_the_model_is_loaded_the_door_asks_for_patience():
+def test_requests_before_the_model_is_loaded_get_status_503():
     application = Application("half", Limits(8, 100, 2, 60))
     for method, path in (("GET", "/v1/models/half"), ("POST", PREDICT)):
         reply = ask(application, method, path, BODY)
@@ -217,7 +217,7 @@ def test_until_the_model_is_loaded_the_door_asks_for_patience():
     assert [ask(application, "GET", path).status for path in ("/", "/metrics")] == [200, 200]
 
 
-def test_counts_are_servings(application):
+def test_metrics_equal_tensorflow_serving(application):
     app = application()
     for body in (BODY, b'{"inputs": [1, 2, 3]}', b"", b'{"inputs": "x"}'):
         ask(app, "POST", PREDICT, body)
@@ -243,11 +243,11 @@ def test_counts_are_servings(application):
     assert float(values[f"{latency}_sum{{{labels}}}"]) > 0
 
 
-def test_a_server_that_waits_gives_memory_back_meanwhile(monkeypatch):
+def test_callback_runs_while_the_server_waits(monkeypatch):
     monkeypatch.setattr(server, "_CALLBACK_S", 0.01)
     calls = []
 
-    def meanwhile():
+    def callback():
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
@@ -255,5 +255,5 @@ def test_a_server_that_waits_gives_memory_back_meanwhile(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         running = server.Server("m", listening, Limits(4, 1000, 4, 60))
         with running, pytest.raises(KeyboardInterrupt):
-            running.wait(meanwhile)
+            running.wait(callback)
     assert len(calls) == 3
