@@ -17,7 +17,7 @@ from bert_tf.tasks.signatures import model_signatures
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "un", "##able", "##s", ".", "!", "[", "]"]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "mask", "cls"]
 CONFIG = BertConfig(
-    # Four more rows than the vocabulary has: no piece stands for them.
+    # Four more embeddings than pieces in the vocabulary.
     vocab_size=len(VOCAB) + 4,
     hidden_size=16,
     num_hidden_layers=2,
@@ -32,20 +32,20 @@ INPUTS = {
     "input_mask": tf.constant([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]),
     "input_type_ids": tf.constant([[0, 0, 1, 1, 0], [0, 0, 0, 0, 0]]),
 }
-# A block is as the others.
+# One block is enough, because all are saved in the same way.
 SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)
 
 
 @functools.cache
-def _made(model_class, config, **arguments):
+def _cached_model(model_class, config, **arguments):
     random.seed(5)
     model = model_class(config, **arguments)
     return model, model.get_weights()
 
 
 def make(model_class, config=SMALL, **arguments):
-    """A model of the small config, the same in every run: it is built once, and then reset."""
-    model, weights = _made(model_class, config, **arguments)
+    """Returns a reproducible small model, which is cached and reset for each call."""
+    model, weights = _cached_model(model_class, config, **arguments)
     model.set_weights(weights)
     model.labels, model.multi_label, model.thresholds = (), False, {}
     model.preprocessor = None
@@ -54,30 +54,30 @@ def make(model_class, config=SMALL, **arguments):
 
 @functools.cache
 def traced_tokenizer():
-    """A tokenizer whose graphs are traced once for all tests of a process."""
+    """Returns a tokenizer whose graphs are traced once per process."""
     return traced_once(BertTokenizer(VOCAB))
 
 
 def serve(model, max_seq_length=16, *, call=None, **options):
-    """A served model, or what stands in for its outputs."""
-    whole = untraced(model, traced_tokenizer(), ExportOptions(**options))
-    call = call or whole.call
-    return dataclasses.replace(whole, max_seq_length=max_seq_length, call=call)
+    """Returns a served model, optionally with stub outputs from ``call``."""
+    served_model = untraced(model, traced_tokenizer(), ExportOptions(**options))
+    call = call or served_model.call
+    return dataclasses.replace(served_model, max_seq_length=max_seq_length, call=call)
 
 
 def copied(model, **options):
-    """A model served as ``export`` does it."""
+    """Returns a model served as in ``export``."""
     return served.serve(model, traced_tokenizer(), ExportOptions(**options))
 
 
 def trace(function, inputs):
-    """A concrete function, as an export has it."""
+    """Returns a concrete function, as in an export."""
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in inputs.items()}
     return tf.function(function, autograph=False).get_concrete_function(**specs)
 
 
 def features_of(ids, types=None):
-    """The features of one row without padding, or of several of one length."""
+    """Returns the features of one row without padding, or of several of equal length."""
     ids = tf.constant(ids if isinstance(ids[0], list) else [ids])
     types = tf.zeros_like(ids) if types is None else tf.constant([types])
     return {"input_word_ids": ids, "input_mask": tf.ones_like(ids), "input_type_ids": types}
@@ -89,12 +89,12 @@ def softmax(logits):
 
 
 def texts_of(values):
-    """An array of bytes as nested lists of text."""
+    """Converts an array of bytes to nested lists of strings."""
     return np.vectorize(bytes.decode, otypes=[object])(values).tolist() if values.size else []
 
 
 def assert_same(received, expected, atol=1e-6):
-    """Compares two answers, tensors or arrays by name."""
+    """Compares two dicts of tensors or arrays."""
     assert set(received) == set(expected)
     for key, value in received.items():
         value, wanted = np.asarray(value), np.asarray(expected[key])
@@ -106,7 +106,7 @@ def assert_same(received, expected, atol=1e-6):
 
 
 def ask(head, served, **inputs):
-    """Asks a signature by its name, or a function, eagerly: lists of strings, or tensors."""
+    """Calls a signature, given by name or function, eagerly with lists of strings or tensors."""
     if isinstance(head, str):
         function = model_signatures(served)[head].function
         head = lambda _, **tensors: function(**tensors)  # noqa: E731

@@ -1,7 +1,7 @@
-"""Compiles ``engine.cc`` against the installed TensorFlow, and asks it.
+"""Compiles ``engine.cc`` against the installed TensorFlow, and runs it.
 
-The wheel has the headers and, in ``libtensorflow_cc.so.2``, the loader that TensorFlow Serving is
-built round. A compiler is all that is needed besides.
+TensorFlow's wheel contains the headers and, in ``libtensorflow_cc.so.2``, the loader that
+TensorFlow Serving uses. Only a compiler is needed in addition.
 """
 
 import functools
@@ -19,18 +19,18 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tensorflow.core.protobuf import named_tensor_pb2
 
-# Those of tensorflow_text's libraries that have the operations of exports.
+# The libraries of tensorflow_text with the operations of exports.
 _TEXT_LIBRARIES = ("_fast_bert_normalizer.so", "_fast_wordpiece_tokenizer.so")
 SOURCE = pathlib.Path(__file__).with_name("engine.cc")
 
 
 def compiler() -> str | None:
-    """The C++ compiler's path, where there is one."""
+    """Returns the path of the C++ compiler, if installed."""
     return shutil.which("g++")
 
 
 def compile_engine(folder: str) -> str:
-    """Compiles the program into a folder; its path, or a ``ValueError`` of the compiler's."""
+    """Compiles the program into a folder and returns its path, or raises ``ValueError``."""
     libraries = tf.sysconfig.get_lib()
     program = os.path.join(folder, "engine")
     command = [
@@ -40,7 +40,7 @@ def compile_engine(folder: str) -> str:
         "-o",
         program,
         str(SOURCE),
-        # The program names no symbol of what registers sessions: the linker is to keep it.
+        # The program uses no symbol of the library that registers sessions, so keep it explicitly.
         "-Wl,--no-as-needed",
         os.path.join(libraries, "libtensorflow_cc.so.2"),
         os.path.join(libraries, "libtensorflow_framework.so.2"),
@@ -55,7 +55,7 @@ def compile_engine(folder: str) -> str:
 
 @functools.cache
 def _response_type() -> Any:
-    """``PredictResponse`` as far as it is read: a map's entry is a message of key and value."""
+    """Returns the part of ``PredictResponse`` that is read; map entries are key-value messages."""
     field = descriptor_pb2.FieldDescriptorProto(
         name="outputs",
         number=1,
@@ -75,7 +75,7 @@ def _response_type() -> Any:
 
 
 def text_libraries() -> str:
-    """tensorflow_text's libraries of the operations that exports use, with commas between."""
+    """Returns the libraries of tensorflow_text that exports need, separated by commas."""
     spec = importlib.util.find_spec("tensorflow_text")
     folder = os.path.join(spec.submodule_search_locations[0], "python", "ops")
     return ",".join(os.path.join(folder, name) for name in _TEXT_LIBRARIES)
@@ -84,10 +84,13 @@ def text_libraries() -> str:
 def answers(
     program: str, export: str, requests: Sequence[str], folder: str
 ) -> tuple[dict[str, Any], list[dict[str, np.ndarray]]]:
-    """Has the engine answer requests, files with a ``PredictRequest`` each.
+    """Runs the engine on files with one ``PredictRequest`` each.
 
-    Returned is what it says of loading, warm-up and the first answer, and the outputs by name for
-    each request; the program writes its answers into ``folder``. A ``ValueError`` if it fails.
+    Returns the report about loading, warm-up and the first answer, and the outputs by name for
+    each request. The program writes its answers to ``folder``.
+
+    Raises:
+        ValueError: If the program fails.
     """
     done = subprocess.run(
         [program, export, text_libraries(), folder, *requests],

@@ -1,4 +1,4 @@
-"""An export of each of the library's models, tiny, made once for all tests that run exports."""
+"""Exports of tiny models of each class, created once for all tests that run exports."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from .conftest import CONFIG, VOCAB
 
 _CLASSES = (BertClassifier, {"num_classes": 3})
-# By name: the model's class and arguments, and how it is served.
+# By name: model class, its arguments and the export options.
 HEADS: dict[str, tuple[type[BertModel], dict[str, Any], dict[str, Any]]] = {
     "encoder": (BertEncoder, {}, {"normalize": True}),
     "pretrainer": (BertPretrainer, {}, {}),
@@ -47,18 +47,18 @@ HEADS: dict[str, tuple[type[BertModel], dict[str, Any], dict[str, Any]]] = {
     "bfloat16": (*_CLASSES, {"precision": "bfloat16"}),
 }
 _TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
-# What ``bert_tf.load`` would have found beside the weights.
-_FOUND: dict[str, dict[str, Any]] = {
+# Attributes that ``bert_tf.load`` would set from the files next to the weights.
+_ATTRIBUTES: dict[str, dict[str, Any]] = {
     "multi_label": {"multi_label": True, "thresholds": {"probability": 0.3}},
     "token_classifier": {"labels": _TAGS},
     "feature_tagger": {"labels": _TAGS},
 }
-# Arithmetic in bfloat16 rounds otherwise on another processor, and in another TensorFlow.
+# Rounding in bfloat16 depends on the processor and the version of TensorFlow.
 TOLERANCES = {"bfloat16": 0.1}
 
 
 def heads(*in_ci: str) -> list[Any]:
-    """The names of ``HEADS`` for a test; those that are not named are exhaustive."""
+    """Returns the names of ``HEADS`` as parameters; those not in ``in_ci`` are exhaustive."""
     assert set(in_ci) <= HEADS.keys(), in_ci
     return [
         name if name in in_ci else pytest.param(name, marks=pytest.mark.exhaustive)
@@ -67,26 +67,26 @@ def heads(*in_ci: str) -> list[Any]:
 
 
 def make_head(name: str) -> BertModel:
-    """A model, one of ``HEADS``, the same in every process."""
+    """Returns a model of ``HEADS``, which is the same in every process."""
     model_class, arguments, _ = HEADS[name]
     random.seed(3)
     model = model_class(CONFIG, **arguments)
-    for attribute, value in _FOUND.get(name, {}).items():
+    for attribute, value in _ATTRIBUTES.get(name, {}).items():
         setattr(model, attribute, value)
     return model
 
 
 def exported(name: str, tmp_path_factory: Any) -> str:
-    """The directory of an export; made by the first process of a test run that asks for it."""
+    """Returns the directory of an export, which the first process that needs it creates."""
     root: pathlib.Path = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent  # which the processes share
+        root = root.parent  # shared by the processes
     folder = root / "head_exports" / name
     failed = folder / "failed"
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        # An export appears whole.
+        # Exports are written atomically.
         while not (folder / "1").exists():
             if failed.exists():
                 raise ValueError(f"The process that exported {name} failed.") from None

@@ -1,4 +1,4 @@
-"""An export as a start: it is trained further where this library is not."""
+"""Training an export in a process without bert_tf."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ print(f"loss {first:.3f} -> {last:.3f}")
 
 
 @pytest.mark.slow
-def test_an_export_trains_under_adamw_without_this_library(tmp_path_factory, tmp_path):
+def test_export_trains_with_adamw_without_bert_tf(tmp_path_factory, tmp_path):
     script = tmp_path / "trains.py"
     script.write_text(_TRAINS)
     command = [sys.executable, str(script), exported("classifier", tmp_path_factory)]

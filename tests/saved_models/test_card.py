@@ -1,4 +1,4 @@
-"""The model card of an export says what it is, and how it is asked."""
+"""The model card of an export describes the model and its requests."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def card(labels=("neg", "pos"), lower=True, **more):
     return export_card(checkpoint, "mine", limits, signatures, traced, example, notes)
 
 
-def test_what_the_model_is():
+def test_card_describes_the_model():
     text = card()
     assert text.startswith("# mine\n\nA BertClassifier. Finds the class of a pair of texts.\n")
     for line in (
@@ -60,7 +60,7 @@ def test_what_the_model_is():
     assert "{" not in re.sub("```.*?```", "", text, flags=re.DOTALL)
 
 
-def test_what_differs_from_model_to_model():
+def test_card_of_other_models():
     text = card(labels=(), lower=False)
     assert "pieces, cased." in text and "classes:" not in text
     assert "- 2 classes: `neg`, `pos`, multi-label" in card(multi_label=True)
@@ -69,7 +69,7 @@ def test_what_differs_from_model_to_model():
     assert "mean pooling, normalized.\n- Prefixes of queries and documents: " in text
 
 
-def test_a_label_cannot_leave_its_code():
+def test_labels_are_escaped():
     hostile = ("`<script>", "a`` ![x](http://a) ``", "\n# Title\x1b[2J", "", "x" * 10**6)
     line = next(line for line in card(labels=hostile).splitlines() if "classes:" in line)
     assert line.startswith(
@@ -78,7 +78,7 @@ def test_a_label_cannot_leave_its_code():
     assert len(line) < 250
 
 
-def test_each_signature_with_inputs_and_outputs():
+def test_card_lists_inputs_and_outputs_of_signatures():
     section = card().split("### `serving_default`\n")[1].split("###")[0]
     assert section.strip() == (
         "Finds the class of a pair of texts.\n\n"
@@ -88,7 +88,7 @@ def test_each_signature_with_inputs_and_outputs():
     assert "- Inputs: `ids` (B, ?) int32\n" in card()
 
 
-def test_the_request_is_one_that_a_shell_passes_on():
+def test_curl_command_is_valid_in_a_shell():
     (line,) = (line for line in card().splitlines() if line.startswith("curl "))
     _, address, _, body = shlex.split(line)
     assert address == "http://localhost:8501/v1/models/mine:predict"
@@ -97,9 +97,9 @@ def test_the_request_is_one_that_a_shell_passes_on():
     assert "-v DIR:/models/mine -e MODEL_NAME=mine tensorflow/serving\n" in card()
 
 
-def test_the_call_is_python():
+def test_example_call_is_valid_python():
     code = re.search("```python\n(.*?)```", card(), re.DOTALL)[1]
     call = re.search(r'\["serving_default"\](\(.*\))', code)[1]
-    passed = eval(f"dict{call}", {"tf": types.SimpleNamespace(constant=list)})
-    assert passed == {"text": ["It's fine."], "text_pair": ["\U0001f642 ä"]}
+    arguments = eval(f"dict{call}", {"tf": types.SimpleNamespace(constant=list)})
+    assert arguments == {"text": ["It's fine."], "text_pair": ["\U0001f642 ä"]}
     compile(code, "card", "exec")

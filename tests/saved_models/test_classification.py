@@ -1,4 +1,4 @@
-"""Classes, numbers and choices against the models called on rows made by hand, and literals."""
+"""Classification, regression and multiple choice signatures equal direct calls and literals."""
 
 import numpy as np
 import pytest
@@ -32,13 +32,13 @@ def classifier():
     return model
 
 
-def stand_in(model, logits, **options):
-    """The classifier with given logits for whatever it reads."""
+def stub(model, logits, **options):
+    """Returns a stub of the classifier with fixed logits."""
     return serve(model, call=lambda rows: tf.constant(logits), **options)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
-def test_probabilities_equal_each_row_alone(classifier, pairs):
+def test_probabilities_equal_separate_rows(classifier, pairs):
     inputs = {"text": TEXTS, **({"text_pair": SECOND_TEXTS} if pairs else {})}
     outputs = ask("pair" if pairs else "text", serve(classifier, 8), **inputs)
     rows = [features_of(*row) for row in PAIRS] if pairs else map(features_of, ROWS)
@@ -54,10 +54,10 @@ def test_probabilities_equal_each_row_alone(classifier, pairs):
     assert set(outputs) == {"label", "score", "labels", "probabilities", "truncated"}
 
 
-def test_one_class_golden(classifier):
+def test_single_label_outputs_equal_literals(classifier):
     logits = np.log(np.float32([[0.25, 0.5, 0.25], [0.5, 0.5, 1e-9]]))
-    outputs = ask("text", stand_in(classifier, logits), text=["a", "cat"])
-    assert outputs["label"].tolist() == [b"perhaps", b"no"]  # of equals the first
+    outputs = ask("text", stub(classifier, logits), text=["a", "cat"])
+    assert outputs["label"].tolist() == [b"perhaps", b"no"]  # the first one wins ties
     np.testing.assert_allclose(outputs["score"], [0.5, 0.5], atol=1e-6)
 
 
@@ -70,7 +70,7 @@ def test_one_class_golden(classifier):
             [["sí", "no", "perhaps"], ["sí", "perhaps", ""], ["no", "perhaps", "sí"]],
         ),
         ({"probability": 0.75}, [["sí", "", ""], ["", "", ""], ["no", "perhaps", "sí"]]),
-        # 0.319, the calibrated probability of "perhaps", is below the threshold.
+        # The calibrated probability of "perhaps", 0.319, is below the threshold.
         (
             {"probability": 0.33, "temperature": 2.5},
             [["sí", "no", ""], ["sí", "", ""], ["no", "perhaps", "sí"]],
@@ -79,10 +79,10 @@ def test_one_class_golden(classifier):
         ({"probability": 1 - 2e-9}, [["", "", ""], ["", "", ""], ["no", "", ""]]),
     ],
 )
-def test_several_classes_golden(classifier, thresholds, expected):
+def test_multilabel_outputs_equal_literals(classifier, thresholds, expected):
     classifier.multi_label, classifier.thresholds = True, thresholds
     logits = np.float32([[0.0, -1.9, 1.1], [-9.0, -1.9, -0.1], [22.0, 20.0, 18.0]])
-    outputs = ask("text", stand_in(classifier, logits), text=["a", "cat", "dog"])
+    outputs = ask("text", stub(classifier, logits), text=["a", "cat", "dog"])
     assert texts_of(outputs["chosen_labels"]) == expected
     assert outputs["counts"].tolist() == [sum(map(bool, row)) for row in expected]
     scaled = logits / thresholds.get("temperature", 1)
@@ -94,13 +94,13 @@ def test_several_classes_golden(classifier, thresholds, expected):
 def test_probabilities_are_calibrated(classifier):
     logits = np.float32([[0.0, -1.9, 1.1], [-9.0, -1.9, -0.1]])
     classifier.thresholds = {"temperature": 2.5}
-    outputs = ask("text", stand_in(classifier, logits), text=["a", "cat"])
+    outputs = ask("text", stub(classifier, logits), text=["a", "cat"])
     expected = [softmax(row / 2.5) for row in logits]
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-6)
     np.testing.assert_allclose(outputs["score"], np.max(expected, 1), atol=1e-6)
 
 
-def test_classes_without_names_are_numbers_and_odd_names_are_refused(classifier):
+def test_default_class_names_and_invalid_utf8_names(classifier):
     classifier.labels = ()
     assert serve(classifier).labels == ["0", "1", "2"]
     classifier.labels = ("a", "\ud800", "b")
@@ -108,7 +108,7 @@ def test_classes_without_names_are_numbers_and_odd_names_are_refused(classifier)
         print(serve(classifier).labels)
 
 
-def test_numbers_equal_each_row_alone():
+def test_regression_values_equal_separate_rows():
     model = make(BertRegressor)
     outputs = ask("pair", serve(model, 8), text=TEXTS, text_pair=SECOND_TEXTS)
     values = np.array([model(features_of(*row)).numpy()[0] for row in PAIRS])
@@ -116,7 +116,7 @@ def test_numbers_equal_each_row_alone():
     assert outputs["value"].std() > 0.1
 
 
-def test_a_regressors_activation_is_applied_to_its_number_by_text_and_by_ids():
+def test_regressor_activation_is_applied_for_text_and_ids():
     model = make(BertRegressor)
 
     def values():
@@ -131,13 +131,13 @@ def test_a_regressors_activation_is_applied_to_its_number_by_text_and_by_ids():
     np.testing.assert_allclose(values(), 1 / (1 + np.exp(-plain)), atol=1e-6)
 
 
-def test_next_sentences_equal_each_row_alone(model):
+def test_next_sentence_probabilities_equal_separate_rows(model):
     outputs = ask(next_sentence, serve(model), first=["The cat", ""], second=["sat.", "dog"])
     no_masks = {"masked_lm_positions": tf.constant([[0]])}
     rows = [model({**features_of(*row), **no_masks}) for row in PAIRS[:2]]
     probabilities = [softmax(row["next_sentence_logits"].numpy())[0, 0] for row in rows]
     np.testing.assert_allclose(outputs["probability"], probabilities, atol=1e-6)
-    assert abs(probabilities[0] - 0.5) > 1e-3, "the two labels would look alike"
+    assert abs(probabilities[0] - 0.5) > 1e-3, "swapped labels would not be detected"
     assert outputs["truncated"].tolist() == [False, False]
 
 
@@ -157,41 +157,44 @@ def chooser():
     return make(BertMultipleChoice)
 
 
-def test_rows_of_choices_are_those_of_fine_tuning(chooser, tokenizer):
+def test_choices_equal_fine_tuning(chooser, tokenizer):
     outputs = ask("serving_default", serve(chooser, 8), context=CONTEXTS, choices=CHOICES)
     examples = multiple_choice_examples(tokenizer, CONTEXTS, CHOICES, max_seq_length=8)
     for batch in examples.evaluation_batches(2):
-        place = batch.pop("example_index").numpy()
+        indices = batch.pop("example_index").numpy()
         logits = chooser(batch, training=False).numpy()
-        np.testing.assert_allclose(outputs["probabilities"][place], softmax(logits), atol=1e-6)
-        assert outputs["choice"][place].tolist() == logits.argmax(1).tolist()
+        np.testing.assert_allclose(outputs["probabilities"][indices], softmax(logits), atol=1e-6)
+        assert outputs["choice"][indices].tolist() == logits.argmax(1).tolist()
     assert outputs["truncated"].tolist() == [False, False, True, False]
     assert examples.num_too_long == 1
 
 
-def test_an_empty_choice_is_none(chooser):
-    """Rows of different numbers are answered as each by itself, wherever the empty ones are."""
+def test_empty_choices_are_ignored(chooser):
+    """Empty choices do not affect others, at any position."""
     rows = [["a cat", "", "on the mat"], ["", "", "dog"], ["sat", "the dog", "unable"], [""] * 3]
     contexts = ["the cat sat", "dog", "a", "the cat"]
     outputs = ask("serving_default", serve(chooser), context=contexts, choices=rows)
     for at, (context, row) in enumerate(zip(contexts, rows, strict=True)):
-        real = [place for place, choice in enumerate(row) if choice]
-        assert outputs["probabilities"][at, [p for p in range(3) if p not in real]].sum() == 0
-        if not real:
+        non_empty = [index for index, choice in enumerate(row) if choice]
+        assert outputs["probabilities"][at, [p for p in range(3) if p not in non_empty]].sum() == 0
+        if not non_empty:
             assert outputs["choice"][at] == -1
             continue
-        alone = ask(
-            "serving_default", serve(chooser), context=[context], choices=[[row[p] for p in real]]
+        separate = ask(
+            "serving_default",
+            serve(chooser),
+            context=[context],
+            choices=[[row[p] for p in non_empty]],
         )
-        assert outputs["choice"][at] == real[alone["choice"][0]]
+        assert outputs["choice"][at] == non_empty[separate["choice"][0]]
         np.testing.assert_allclose(
-            outputs["probabilities"][at, real], alone["probabilities"][0], atol=1e-6
+            outputs["probabilities"][at, non_empty], separate["probabilities"][0], atol=1e-6
         )
-    # Padding alone is too long for nothing.
-    short = ask(
+    # Only padding is never truncated.
+    outputs = ask(
         "serving_default", serve(chooser, 8), context=["the cat sat on the mat"], choices=[["", ""]]
     )
-    assert not short["truncated"].any()
+    assert not outputs["truncated"].any()
 
 
 def example(**texts):
@@ -203,7 +206,7 @@ def example(**texts):
 
 
 @pytest.mark.parametrize("pair", [False, True])
-def test_examples_are_answered_as_their_texts_are(classifier, pair):
+def test_tf_examples_have_the_answers_of_their_texts(classifier, pair):
     columns = {"text": TEXTS, **({"text_pair": SECOND_TEXTS} if pair else {})}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     examples = [example(**row, unread="x") for row in rows]
@@ -219,7 +222,7 @@ def test_examples_are_answered_as_their_texts_are(classifier, pair):
     )
 
 
-def test_an_example_without_its_text_is_refused_by_the_features_name(classifier):
+def test_tf_example_without_text_raises_error(classifier):
     served = serve(classifier, pair=True)
     message = "text_pair.* is required but could not be found"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):

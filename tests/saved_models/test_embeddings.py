@@ -1,4 +1,4 @@
-"""Embeddings, states and endpoints against the encoder called on rows made by hand, and NumPy."""
+"""Embeddings, hidden states and endpoints equal direct calls of the encoder and NumPy."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ TEXTS = ["The cat sat", "", "[MASK]", "the cat " * 20]
 ROWS = [
     [CLS, THE, CAT, SAT, SEP],
     [CLS, SEP],
-    # Three words: no id of a special token comes from text.
+    # Three words, because text never yields the id of a special token.
     [CLS, OPEN, MASK_WORD, CLOSE, SEP],
     [CLS, *[THE, CAT] * 4, SEP],
 ]
@@ -34,14 +34,14 @@ def encoder():
 
 @pytest.fixture(scope="module")
 def expected(encoder):
-    """The encoder's outputs of each row alone and without padding."""
+    """Encoder outputs of each row by itself, without padding."""
     return [
         tf.nest.map_structure(lambda value: value[0].numpy(), encoder(features_of(row)))
         for row in ROWS
     ]
 
 
-def test_embeddings_equal_each_row_alone(encoder, expected):
+def test_embeddings_equal_separate_rows(encoder, expected):
     outputs = ask(embed, serve(encoder, 10), text=TEXTS)
     last = [row["sequence_output"] for row in expected]
     assert_same(
@@ -57,25 +57,25 @@ def test_embeddings_equal_each_row_alone(encoder, expected):
 
 
 def test_normalized_embeddings_have_length_1(encoder):
-    plain = ask(embed, serve(encoder), text=TEXTS[:2])
-    scaled = ask(embed, serve(encoder, normalize=True), text=TEXTS[:2])
+    unnormalized = ask(embed, serve(encoder), text=TEXTS[:2])
+    normalized = ask(embed, serve(encoder, normalize=True), text=TEXTS[:2])
     for key in ("mean_output", "cls_output"):
-        lengths = np.sqrt(np.sum(plain[key] ** 2, -1, keepdims=True))
-        assert abs(lengths - 1).min() > 0.1, "it would be of length 1 anyway"
-        plain[key] = plain[key] / lengths
-    # The pooled output is what it was trained to be.
-    assert_same(scaled, plain)
+        lengths = np.sqrt(np.sum(unnormalized[key] ** 2, -1, keepdims=True))
+        assert abs(lengths - 1).min() > 0.1, "the embedding already has length 1"
+        unnormalized[key] = unnormalized[key] / lengths
+    # The pooled output is not normalized.
+    assert_same(normalized, unnormalized)
 
 
-def test_a_causal_model_is_read_at_its_last_token():
+def test_causal_model_uses_the_last_token():
     keras.utils.set_random_seed(5)
     model = BertPretrainer(dataclasses.replace(SMALL, is_decoder=True), nsp=False)
     assert list(model_signatures(serve(model))) == ["serving_default", "tokens"]
     outputs = ask(embed, serve(model, 10), text=TEXTS)
-    # Nothing has trained a pooler, so there is none.
+    # The untrained pooler is not exported.
     assert set(outputs) == {"mean_output", "last_output", "truncated"}
-    alone = [model.encoder(features_of(row)) for row in ROWS]
-    last = [states["sequence_output"][0, -1] for states in alone]
+    separate = [model.encoder(features_of(row)) for row in ROWS]
+    last = [states["sequence_output"][0, -1] for states in separate]
     np.testing.assert_allclose(outputs["last_output"], last, atol=1e-5)
     ids = np.array([[*ROWS[0], 0, 0]], np.int32)
     mask = np.array([[1] * 5 + [0] * 2], np.int32)
@@ -84,7 +84,7 @@ def test_a_causal_model_is_read_at_its_last_token():
     np.testing.assert_allclose(outputs["default"], last[:1], atol=1e-5)
 
 
-def test_float32_of_a_model_in_bfloat16():
+def test_bfloat16_model_has_float32_outputs():
     encoder = make(BertEncoder, dtype="mixed_bfloat16")
     outputs = ask(embed, serve(encoder), text=["The cat sat"])
     states = encoder(features_of(ROWS[0]))["sequence_output"]
@@ -101,8 +101,8 @@ def test_float32_of_a_model_in_bfloat16():
 # === Ids ===
 
 
-def by_the_hubs_names(encoder):
-    """What an encoder makes of ``INPUTS``, flat."""
+def hub_outputs(encoder):
+    """Returns the flat encoder outputs for ``INPUTS`` by TensorFlow Hub's names."""
     states = encoder(INPUTS)
     first, sequence = states["encoder_outputs"]
     default = states.get("pooled_output", sequence[:, 0])
@@ -113,30 +113,30 @@ def by_the_hubs_names(encoder):
 
 
 @pytest.mark.parametrize("pooler", [True, False])
-def test_the_encoders_outputs_by_the_hubs_names(pooler):
+def test_encoder_outputs_have_tensorflow_hub_names(pooler):
     encoder = make(BertEncoder, CONFIG, pooler=pooler)
-    assert_same(ask(encode_tokens, serve(encoder), **INPUTS), by_the_hubs_names(encoder))
+    assert_same(ask(encode_tokens, serve(encoder), **INPUTS), hub_outputs(encoder))
 
 
 # === TensorFlow Hub's endpoints ===
 
 
-def test_an_endpoint_nests_what_the_signature_has_flat():
+def test_endpoint_nests_the_outputs_of_the_signature():
     encoder = make(BertEncoder, CONFIG, pooler=False)
     outputs = endpoints(serve(encoder))["encoder"](INPUTS)
     blocks = enumerate(outputs.pop("encoder_outputs"))
     flat = {**outputs, **{f"encoder_outputs_{number}": block for number, block in blocks}}
-    assert_same(flat, by_the_hubs_names(encoder), atol=5e-6)
+    assert_same(flat, hub_outputs(encoder), atol=5e-6)
 
 
-def test_arithmetic_in_bfloat16_leaves_the_endpoints_the_variables():
-    """A signature may read a copy of them; what trains one endpoint is seen by the other."""
+def test_endpoints_read_variables_with_bfloat16_arithmetic():
+    """Signatures may read a copy, but training one endpoint affects the other."""
     served = copied(make(BertEncoder), precision="bfloat16")
     found = endpoints(served)
     before = found["encoder"](INPUTS)["default"]
     np.testing.assert_allclose(before, make(BertEncoder)(INPUTS)["pooled_output"], atol=0.1)
     trained = found["encoder_training"].get_concrete_function().trainable_variables
-    # The matrices, tables, biases and normalisations: 3 + 2 + 12 of the block + the pooler's 2.
+    # Embedding tables, normalization, the block's weights and the pooler: 3 + 2 + 12 + 2.
     assert before.dtype == tf.float32 and len(trained) == 19
     bias = served.weights["bert_encoder/pooler/dense/bias"]
     bias.assign_add(tf.ones_like(bias))

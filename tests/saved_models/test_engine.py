@@ -1,4 +1,4 @@
-"""TensorFlow Serving's loader, in a C++ program, gives the answers recorded with each export."""
+"""TensorFlow Serving's loader, in a C++ program, returns the recorded answers of exports."""
 
 import glob
 import os
@@ -27,10 +27,10 @@ def engine(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "name",
-    # The engine's part is the same for every head: loading, and the operations of text.
+    # The engine loads all heads in the same way, with the same text operations.
     heads("encoder", "classifier", "span_predictor"),
 )
-def test_recorded_answers(engine, tmp_path, tmp_path_factory, name):
+def test_engine_returns_recorded_answers(engine, tmp_path, tmp_path_factory, name):
     export = exported(name, tmp_path_factory)
     samples = replay.read_samples(export)
     folder = os.path.join(export, "assets.extra", "samples")
@@ -39,15 +39,15 @@ def test_recorded_answers(engine, tmp_path, tmp_path_factory, name):
         for sample in samples
     ]
     assert requests == sorted(glob.glob(os.path.join(folder, "*.request.pb")))
-    said, answers = cpp_engine.answers(engine, export, requests, str(tmp_path))
-    assert said["warm_up_requests"] == len({sample.signature for sample in samples})
+    report, answers = cpp_engine.answers(engine, export, requests, str(tmp_path))
+    assert report["warm_up_requests"] == len({sample.signature for sample in samples})
     tolerance = TOLERANCES.get(name, 1e-4)
     for sample, answer in zip(samples, answers, strict=True):
         _, problems = replay.compare(sample.outputs, answer, tolerance)
         assert problems == [], sample.file
 
 
-def test_what_is_no_export(engine, tmp_path):
+def test_directory_without_saved_model_raises_error(engine, tmp_path):
     request = tmp_path / "request.pb"
     request.write_bytes(predict_request("bert", "tokens", {"ids": np.zeros([1], np.int32)}))
     with pytest.raises(ValueError, match="(?s)ended with status 1: .*Could not find SavedModel"):

@@ -1,4 +1,4 @@
-"""Exports hold what a server and a reader need, answer as recorded, or are refused."""
+"""Contents of exports, recorded answers and rejected arguments."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ TEXTS = ["The [MASK] sat, un[MASK]s.", "", "[CLS] the cat [SEP]", "the mat " * 3
 
 @pytest.fixture(scope="module")
 def trained():
-    """A model as training leaves it: mixed precision, variables of a strategy."""
+    """A model as after training, with mixed precision and variables of a strategy."""
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = BertEncoder(SMALL, dtype="mixed_bfloat16")
     model.thresholds = {"temperature": 2.0}
@@ -44,7 +44,7 @@ def loaded(exported):
     return tf.saved_model.load(exported.path)
 
 
-def test_what_an_export_holds(exported):
+def test_contents_of_an_export(exported):
     root = os.path.dirname(exported.path)
     assert os.listdir(root) == ["1"]
     found = {
@@ -82,8 +82,8 @@ def test_what_an_export_holds(exported):
     assert card.startswith("# mine\n\nA BertEncoder.") and "### `tokens`\n" in card
 
 
-def test_an_export_is_a_checkpoint(exported, trained):
-    # The directory of versions stands for the newest.
+def test_export_is_loaded_as_checkpoint(exported, trained):
+    # The parent directory of versions selects the newest.
     model = bert_tf.load(os.path.dirname(exported.path))
     assert type(model) is BertEncoder and model.preprocessor.tokenizer.vocab == VOCAB
     assert model.thresholds == trained.thresholds
@@ -98,12 +98,12 @@ def test_an_export_is_a_checkpoint(exported, trained):
     np.testing.assert_array_equal(states(inputs), expected)
 
 
-def test_a_graph_without_the_weights_of_a_known_model_is_no_checkpoint(exported, tmp_path):
+def test_export_without_config_or_weights_raises_error(exported, tmp_path):
     folder = tmp_path / "1"
     folder.mkdir()
     (folder / "saved_model.pb").touch()
-    sentence = "/1: expected an export of bert_tf, with saved_model.pb and assets.extra/model.json"
-    with pytest.raises(ValueError, match=sentence):
+    message = "/1: expected an export of bert_tf, with saved_model.pb and assets.extra/model.json"
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(tmp_path)
     shutil.copytree(os.path.join(exported.path, "assets.extra"), folder / "assets.extra")
     tf.train.Checkpoint(step=tf.Variable(1)).write(str(folder / "variables" / "variables"))
@@ -112,7 +112,7 @@ def test_a_graph_without_the_weights_of_a_known_model_is_no_checkpoint(exported,
         open_checkpoint(tmp_path)
 
 
-def test_the_loaded_signatures_and_endpoints_answer_as_recorded(loaded, exported):
+def test_loaded_signatures_and_endpoints_return_recorded_answers(loaded, exported):
     assert set(loaded.signatures) == set(exported.signatures)
     for sample in exported.samples:
         function = loaded.signatures[sample.signature]
@@ -129,20 +129,20 @@ def test_the_loaded_signatures_and_endpoints_answer_as_recorded(loaded, exported
     states = loaded.text_encoder(TEXTS)
     wanted = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
     np.testing.assert_allclose(states["default"], wanted["pooled_output"], atol=1e-5)
-    real = states["input_mask"].numpy().sum(1)
-    assert states["sequence_output"].shape[1] == real.max() == 16 and real.min() == 2
+    lengths = states["input_mask"].numpy().sum(1)
+    assert states["sequence_output"].shape[1] == lengths.max() == 16 and lengths.min() == 2
     assert {sample.signature for sample in exported.samples} == set(loaded.signatures)
     embeddings = {"mean_output", "cls_output", "pooled_output", "truncated", "invalid_utf8"}
     assert set(exported.outputs["serving_default"]) == embeddings
     assert callable(loaded.encoder_training)
 
 
-# === What is refused, and interrupted ===
+# === Rejected arguments and interrupted exports ===
 
 
-def test_refusals_leave_nothing(model, tokenizer, tmp_path):
-    sentence = "bert_pretrainer has no preprocessor. Pass the tokenizer that the model was trained"
-    with pytest.raises(ValueError, match=sentence):
+def test_rejected_arguments_leave_no_files(model, tokenizer, tmp_path):
+    message = "bert_pretrainer has no preprocessor. Pass the tokenizer that the model was trained"
+    with pytest.raises(ValueError, match=message):
         export(model, str(tmp_path / "1"))
     message = (
         r"""name='my model': expected letters, digits, "\.", "_" and "-", starting with a letter """
@@ -159,21 +159,21 @@ def test_refusals_leave_nothing(model, tokenizer, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_samples_are_answered_as_a_server_would(model, tokenizer, tmp_path, monkeypatch):
-    """Not in the bfloat16 that training may have set for its own process."""
+def test_samples_are_run_with_default_arithmetic(model, tokenizer, tmp_path, monkeypatch):
+    """Samples do not use the bfloat16 arithmetic that training may have enabled."""
     seen = []
 
     def is_rewritten():
         options = eager.context().function_call_options.config_proto_serialized
         rewrites = config_pb2.ConfigProto.FromString(options).graph_options.rewrite_options
-        on = rewriter_config_pb2.RewriterConfig.ON
-        return rewrites.auto_mixed_precision_onednn_bfloat16 == on
+        enabled = rewriter_config_pb2.RewriterConfig.ON
+        return rewrites.auto_mixed_precision_onednn_bfloat16 == enabled
 
     def run(*arguments):
         seen.append(is_rewritten())
         raise KeyboardInterrupt
 
-    # What takes no time: in place of a model's signatures one that counts.
+    # A fast stub in place of the model's signatures.
     signature = Signature(
         lambda text: {"length": tf.strings.length(text)},
         {"text": tf.TensorSpec([None], tf.string)},

@@ -1,4 +1,4 @@
-"""Filled masks against rows made by hand, the model called on them, and NumPy."""
+"""Filled masks equal direct calls of the model and NumPy."""
 
 import dataclasses
 
@@ -17,12 +17,12 @@ THE, A, CAT, DOG, SAT, ON, MAT, UN, ABLE, S, STOP, BANG, OPEN, CLOSE, MASK_WORD,
 
 
 def scores_of(model, row, positions):
-    """(M, V) probabilities of the pieces at the masks of one row without padding."""
+    """Returns (M, V) probabilities of the pieces at the masks of one row without padding."""
     inputs = {**features_of(row), "masked_lm_positions": tf.constant([positions])}
     return softmax(model(inputs)["masked_lm_logits"].numpy()[0, :, : len(VOCAB)])
 
 
-def test_filled_masks(model, monkeypatch):
+def test_filled_masks_equal_numpy(model, monkeypatch):
     monkeypatch.setattr(fill_mask, "_GUESSES", 3)
     texts = ["The [MASK] sat, un[MASK]s", "", "no mask", "[MASK]"]
     outputs = ask(fill_masks, serve(model), text=texts)
@@ -46,12 +46,12 @@ def test_filled_masks(model, monkeypatch):
     assert texts_of(tokens[0]) == [[VOCAB[i] for i in mask] for mask in best[0]]
     assert (tokens[1:3] == b"").all()
     first, second = (VOCAB[mask[0]].removeprefix("##") for mask in best[0])
-    only = VOCAB[best[1][0, 0]].removeprefix("##")
-    assert texts_of(outputs["filled"]) == [f"The {first} sat, un{second}s", "", "no mask", only]
+    single = VOCAB[best[1][0, 0]].removeprefix("##")
+    assert texts_of(outputs["filled"]) == [f"The {first} sat, un{second}s", "", "no mask", single]
     assert not outputs["truncated"].any()
 
 
-def test_rows_beyond_the_vocabulary_are_never_guessed(model, monkeypatch):
+def test_embeddings_beyond_the_vocabulary_are_never_predicted(model, monkeypatch):
     monkeypatch.setattr(fill_mask, "_GUESSES", 1000)
     outputs = ask(fill_masks, serve(model), text=["[MASK]", "the [MASK]"])
     assert outputs["token_ids"].shape == (2, 1, len(VOCAB))
@@ -59,7 +59,7 @@ def test_rows_beyond_the_vocabulary_are_never_guessed(model, monkeypatch):
     np.testing.assert_allclose(outputs["scores"].sum(-1), 1, atol=1e-5)
 
 
-def test_a_long_texts_end_is_given_back(model, monkeypatch):
+def test_truncated_end_of_text_is_returned(model, monkeypatch):
     text = "the [MASK] sat " * 30 + "[MASK]\xe9 cat"
     expected = ask(fill_masks, serve(model), text=[text, "[MASK]"])
     monkeypatch.setattr(rows, "_BYTES_PER_TOKEN", 3)
@@ -68,18 +68,18 @@ def test_a_long_texts_end_is_given_back(model, monkeypatch):
     assert expected["counts"][0] == 5 and expected["filled"][0].endswith("[MASK]é cat".encode())
 
 
-def test_only_the_literal_mask_is_a_mask(model):
+def test_only_the_literal_mask_token_is_filled(model):
     texts = ["[mask] [CLS] [SEP] [PAD] [ MASK ]", "[[MASK]]", "[MASK][MASK]", b"a\xff[MASK]\xc3"]
     outputs = ask(fill_masks, serve(model, 24), text=texts)
     assert outputs["counts"].tolist() == [0, 1, 2, 1]
     filled = texts_of(outputs["filled"])
     assert filled[0] == texts[0]
-    # What is not UTF-8 is gone, as it is for the tokenizer.
+    # Invalid UTF-8 is removed, as by the tokenizer.
     guess = outputs["tokens"][3, 0, 0].decode().removeprefix("##")
     assert filled[3] == f"a{guess}"
 
 
-def test_memory_grows_with_the_masks_that_are_there(model, monkeypatch):
+def test_memory_depends_on_the_number_of_masks(model, monkeypatch):
     texts = ["the [MASK] sat", "[MASK] " * 20, "a [MASK]", "cat"] * 3
     expected = ask(fill_masks, serve(model, 24), text=texts)
     served, sizes = serve(model, 24), []

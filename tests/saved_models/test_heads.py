@@ -1,4 +1,4 @@
-"""Every signature of every model: what all of them promise, whatever the head."""
+"""Properties that all signatures of all models share."""
 
 import dataclasses
 import functools
@@ -38,7 +38,7 @@ ANSWER = {"answer", "byte_start", "byte_end", "score", "answers", "byte_starts",
 ENTITIES = {"entities", "types", "byte_starts", "byte_ends", "scores", "counts", "truncated"}
 
 
-# TensorFlow Serving's Classify and Regress take a signature with these outputs and no other.
+# TensorFlow Serving's Classify and Regress require signatures with exactly these outputs.
 APIS = {"classify": {"classes", "scores"}, "regress": {"outputs"}}
 
 
@@ -49,7 +49,7 @@ def by_text(outputs, tokens, api):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model, and its outputs by signature."""
+    """A model and the names of its outputs by signature."""
 
     model_class: type
     arguments: dict
@@ -90,7 +90,7 @@ CASES = {
 
 @functools.cache
 def served_case(name):
-    """A model of one block, and in place of its numbers such as are made of the tokens alone."""
+    """Returns a served model of one block with stub outputs that depend only on the tokens."""
     case = CASES[name]
     model = make(case.model_class, **case.arguments)
     for key, value in case.attributes.items():
@@ -122,10 +122,10 @@ def served_case(name):
 
 @functools.cache
 def answers_of(name):
-    """By signature: it, its samples' tensors, and its answers to them, eagerly."""
+    """Maps names to signatures, the tensors of their samples, and their eager answers."""
     found, answered = {}, {}
     for key, signature in model_signatures(served_case(name)).items():
-        if id(signature) in answered:  # by another name
+        if id(signature) in answered:  # an alias
             found[key] = answered[id(signature)]
             continue
         samples = [
@@ -137,8 +137,8 @@ def answers_of(name):
     return found
 
 
-def each_answered(name):
-    """As ``answers_of``, each signature by one name."""
+def answers_without_aliases(name):
+    """Returns ``answers_of`` without aliases."""
     found = answers_of(name)
     return {key: found[key] for key in {id(one[0]): key for key, one in found.items()}.values()}
 
@@ -148,7 +148,7 @@ def ask_signature(function, inputs):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_names_inputs_and_outputs(name):
+def test_signature_names_inputs_and_outputs(name):
     found = answers_of(name)
     assert next(iter(found)) == "serving_default"
     expected = {
@@ -164,7 +164,7 @@ def test_names_inputs_and_outputs(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_answers_have_the_requests_rows_and_types_that_every_client_reads(name):
+def test_answers_have_one_row_per_input_and_portable_types(name):
     for key, (_, samples, answers) in answers_of(name).items():
         assert len(samples) == 2
         for inputs, answer in zip(samples, answers, strict=True):
@@ -179,28 +179,28 @@ def test_answers_have_the_requests_rows_and_types_that_every_client_reads(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_samples_have_what_a_server_must_take_and_rows_that_lost_bytes_are_named(name):
+def test_samples_cover_odd_text_and_invalid_utf8_is_reported(name):
     for key, (_, samples, answers) in answers_of(name).items():
         if key == "tokens":
             assert all(value.dtype == tf.int32 for sample in samples for value in sample.values())
             continue
-        if key in APIS:  # tf.Examples, with what the others have
+        if key in APIS:  # serialized tf.Examples
             continue
         columns = [
             np.concatenate([value.numpy().reshape(len(value), -1) for value in sample.values()], 1)
             for sample in samples
         ]
         for rows, answer in zip(columns, answers, strict=True):
-            assert answer["invalid_utf8"].tolist() == [any(map(is_bad, row)) for row in rows]
-        ordinary, odd = (rows.reshape(-1) for rows in columns)
-        assert all(text.isascii() for text in ordinary)
-        assert b"" in odd and any(map(is_bad, odd))
-        # Tags are found in windows over the whole text.
+            assert answer["invalid_utf8"].tolist() == [any(map(is_invalid, row)) for row in rows]
+        plain_texts, odd = (rows.reshape(-1) for rows in columns)
+        assert all(text.isascii() for text in plain_texts)
+        assert b"" in odd and any(map(is_invalid, odd))
+        # Tagging uses windows over the complete text.
         assert answers[1]["truncated"].any() == (name != "tagger")
-        assert any(not text.isascii() and not is_bad(text) for text in odd)
+        assert any(not text.isascii() and not is_invalid(text) for text in odd)
 
 
-def is_bad(text):
+def is_invalid(text):
     try:
         text.decode("utf-8")
     except UnicodeDecodeError:
@@ -209,8 +209,8 @@ def is_bad(text):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_batch_answers_as_its_parts(name):
-    for key, (signature, samples, answers) in each_answered(name).items():
+def test_batch_has_the_answers_of_its_parts(name):
+    for key, (signature, samples, answers) in answers_without_aliases(name).items():
         for part in (slice(1, 3), slice(0, 0)):
             given = {name: value[part] for name, value in samples[1].items()}
             answer = ask_signature(signature.function, given)
@@ -225,7 +225,7 @@ def test_a_batch_answers_as_its_parts(name):
                     signature.function(**columns)
 
 
-# What is exported elsewhere answers from its graphs there.
+# The graphs of other heads are tested with their exports.
 @pytest.mark.parametrize(
     "name",
     [
@@ -233,35 +233,37 @@ def test_a_batch_answers_as_its_parts(name):
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("regressor", "multiple choice")),
     ],
 )
-def test_a_graph_answers_as_eagerly(name):
-    for key, (signature, samples, answers) in each_answered(name).items():
+def test_graph_answers_equal_eager_ones(name):
+    for key, (signature, samples, answers) in answers_without_aliases(name).items():
         function = trace(signature.function, signature.inputs)
         for output, value in function.structured_outputs.items():
-            assert isinstance(value, tf.Tensor), "TensorFlow Serving knows dense ones only"
+            assert isinstance(value, tf.Tensor), "TensorFlow Serving supports only dense tensors"
             assert value.shape[0] is None, (key, output)
             assert value.dtype in (tf.string, tf.int32, tf.int64, tf.float32, tf.bool)
         assert_same(ask_signature(function, samples[1]), answers[1], key)
-        nothing = ask_signature(function, {name: value[:0] for name, value in samples[0].items()})
-        assert all(len(value) == 0 for value in nothing.values())
+        empty = ask_signature(function, {name: value[:0] for name, value in samples[0].items()})
+        assert all(len(value) == 0 for value in empty.values())
 
 
-def assert_same(received, expected, where):
-    """The answers, but for the padding to a longer row of the batch."""
-    assert set(received) == set(expected), where
+def assert_same(received, expected, signature_name):
+    """Compares answers, except for padding to longer rows of a batch."""
+    assert set(received) == set(expected), signature_name
     for output, value in received.items():
         wanted = expected[output]
-        assert value.dtype == wanted.dtype and len(value) == len(wanted), (where, output)
+        assert value.dtype == wanted.dtype and len(value) == len(wanted), (signature_name, output)
         if value.shape != wanted.shape:
-            behind = wanted[:, value.shape[1] :].reshape(-1).tolist()
-            assert where == "tokens" or all(padding in (b"", -1, 0) for padding in behind)
+            rest = wanted[:, value.shape[1] :].reshape(-1).tolist()
+            assert signature_name == "tokens" or all(padding in (b"", -1, 0) for padding in rest)
             wanted = wanted[:, : value.shape[1]]
         if value.dtype.kind == "f":
-            np.testing.assert_allclose(value, wanted, atol=1e-5, err_msg=f"{where} {output}")
+            np.testing.assert_allclose(
+                value, wanted, atol=1e-5, err_msg=f"{signature_name} {output}"
+            )
         else:
-            np.testing.assert_array_equal(value, wanted, err_msg=f"{where} {output}")
+            np.testing.assert_array_equal(value, wanted, err_msg=f"{signature_name} {output}")
 
 
-def test_a_pretrainers_signatures_are_those_of_its_heads():
+def test_pretrainer_signatures_depend_on_its_heads():
     for heads, names in (
         ({"nsp": False}, ["serving_default", "embed", "tokens"]),
         ({"mlm": False}, ["serving_default", "tokens", "next_sentence"]),
@@ -280,39 +282,39 @@ def test_serving_default_is_text_or_pair():
             assert list(signatures["serving_default"].inputs) == inputs
 
 
-def test_a_model_class_from_elsewhere_is_registered(monkeypatch):
+def test_custom_model_class_can_be_registered(monkeypatch):
     class Ranker(BertRegressor):
-        """A class of a user's own file."""
+        """A custom class."""
 
     model = Ranker(SMALL)
-    assert "regress" in model_signatures(serve(model))  # as the class that it derives from
-    own = ClassSignatures(
+    assert "regress" in model_signatures(serve(model))  # inherited from its base class
+    custom_signatures = ClassSignatures(
         lambda served, task: {"serving_default": id_signature(served)}, ("normalize",)
     )
     monkeypatch.setattr(of_classes, "_CLASSES", dict(of_classes._CLASSES))
-    register_signatures(Ranker, own)
+    register_signatures(Ranker, custom_signatures)
     with pytest.raises(ValueError, match="^Ranker is already registered"):
-        register_signatures(Ranker, own)
+        register_signatures(Ranker, custom_signatures)
     (signature,) = model_signatures(serve(model)).values()
     assert set(signature.function(**features_of([2, 5, 3]))) == {"logits"}
     assert classes_with("normalize") == [BertEncoder, BertPretrainer, Ranker]
 
 
-def test_refuses_another_model(model):
+def test_unsupported_model_raises_error(model):
     other = dataclasses.replace(serve(model), model=tf.keras.Sequential())
-    sentence = (
+    message = (
         "Sequential cannot be served: expected one of BertEncoder, BertPretrainer, "
         "BertClassifier, BertRegressor, BertTokenClassifier, BertFeatureTagger, "
         "BertSpanPredictor, BertMultipleChoice"
     )
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         model_signatures(other)
 
 
 # === ``serving_default`` with the names of transformers' SavedModels ===
 
 IDS, MASK, TYPES = (value.numpy() for value in INPUTS.values())
-# By the outputs' names here, what they are called in a model's own.
+# Names of the signature's outputs, and of the model's outputs.
 LOGITS = {"logits": None}
 TRANSFORMERS = [
     (BertClassifier, {"num_classes": 3}, LOGITS),
@@ -336,12 +338,12 @@ TRANSFORMERS = [
 
 
 @pytest.mark.parametrize(("model_class", "arguments", "names"), TRANSFORMERS)
-def test_outputs_are_the_models_by_their_names(model_class, arguments, names):
+def test_transformers_signature_equals_the_model(model_class, arguments, names):
     model = make(model_class, **arguments)
     signatures = model_signatures(serve(model, transformers_signature=True))
-    ordinary = model_signatures(serve(model))
-    assert set(signatures) == {*ordinary, "strings", "int64_serving"}
-    assert signatures["strings"].inputs == ordinary["serving_default"].inputs
+    default_signatures = model_signatures(serve(model))
+    assert set(signatures) == {*default_signatures, "strings", "int64_serving"}
+    assert signatures["strings"].inputs == default_signatures["serving_default"].inputs
     signature = signatures["serving_default"]
     rows = [IDS, MASK, TYPES]
     if model_class is BertMultipleChoice:
@@ -353,8 +355,8 @@ def test_outputs_are_the_models_by_their_names(model_class, arguments, names):
         features["masked_lm_positions"] = np.array([range(5)] * 2, "int32")
     outputs = model(features)
     assert set(found) == set(names)
-    for name, own in names.items():
-        expected = np.asarray(outputs if own is None else outputs[own])
+    for name, model_name in names.items():
+        expected = np.asarray(outputs if model_name is None else outputs[model_name])
         if model_class is BertRegressor:
             expected = expected[:, None]
         np.testing.assert_allclose(found[name].numpy(), expected, rtol=0, atol=3e-5)
@@ -363,12 +365,12 @@ def test_outputs_are_the_models_by_their_names(model_class, arguments, names):
     for name, values in found.items():
         np.testing.assert_allclose(again[name].numpy(), values.numpy(), rtol=0, atol=3e-5)
     assert {spec.dtype for spec in wide.inputs.values()} == {tf.int64}
-    # What it asks itself before it serves.
+    # The samples of both signatures have the same inputs.
     for request in (*signature.samples, *wide.samples):
         assert request.keys() == signature.inputs.keys() == wide.inputs.keys() == given.keys()
 
 
-def test_a_distilbert_has_no_types():
+def test_transformers_signature_without_token_types():
     model = make(BertClassifier, dataclasses.replace(SMALL, type_vocab_size=0), num_classes=2)
     signature = model_signatures(serve(model, transformers_signature=True))["serving_default"]
     assert list(signature.inputs) == ["input_ids", "attention_mask"]

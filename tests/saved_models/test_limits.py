@@ -1,4 +1,4 @@
-"""What an export refuses, in which words, and that without limits nothing changes."""
+"""Limits of requests to exports, and their errors."""
 
 import re
 
@@ -16,8 +16,8 @@ from .conftest import assert_same, make, serve
 LIMITS = {"max_rows": 2, "max_bytes": 256}
 
 
-def refused(signature, sentence, **inputs):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=sentence):
+def assert_rejected(signature, message, **inputs):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signature.function(**{name: tf.constant(value) for name, value in inputs.items()})
 
 
@@ -26,40 +26,42 @@ def classifier():
     return make(BertClassifier, num_classes=3)
 
 
-def test_too_many_rows_or_bytes_are_refused(classifier):
-    bounded = model_signatures(serve(classifier, **LIMITS))
-    text = bounded["text"]
-    refused(text, r"The request has 3 rows; expected at most 2\.", text=["a", "b", "c"])
-    refused(text, r"A row has 257 bytes; expected at most 256\.", text=["a", "a" * 257])
-    # Bytes, and not characters.
-    refused(text, r"A row has 258 bytes; expected at most 256", text=["ä" * 129])
+def test_too_many_rows_or_bytes_raise_error(classifier):
+    limited = model_signatures(serve(classifier, **LIMITS))
+    text = limited["text"]
+    assert_rejected(text, r"The request has 3 rows; expected at most 2\.", text=["a", "b", "c"])
+    assert_rejected(text, r"A row has 257 bytes; expected at most 256\.", text=["a", "a" * 257])
+    # The limit counts bytes, not characters.
+    assert_rejected(text, r"A row has 258 bytes; expected at most 256", text=["ä" * 129])
     pair = {"text": ["a"], "text_pair": ["b" * 300]}
-    refused(bounded["pair"], r"A row has 300 bytes; expected at most 256", **pair)
-    refused(bounded["classify"], r"A row has 400 bytes; expected at most 256", inputs=[b"x" * 400])
+    assert_rejected(limited["pair"], r"A row has 300 bytes; expected at most 256", **pair)
+    assert_rejected(
+        limited["classify"], r"A row has 400 bytes; expected at most 256", inputs=[b"x" * 400]
+    )
     ids = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), [[1]] * 3)
-    refused(bounded["tokens"], r"The request has 3 rows; expected at most 2\.", **ids)
-    asked = {"text": tf.constant(["the cat", "a" * 256])}
-    free = model_signatures(serve(classifier))["text"]
-    assert_same(text.function(**asked), free.function(**asked))
+    assert_rejected(limited["tokens"], r"The request has 3 rows; expected at most 2\.", **ids)
+    request = {"text": tf.constant(["the cat", "a" * 256])}
+    unlimited = model_signatures(serve(classifier))["text"]
+    assert_same(text.function(**request), unlimited.function(**request))
     empty = text.function(text=tf.constant([], tf.string))
     assert empty["label"].shape == (0,)
 
 
-def test_the_strings_of_a_row_count_together():
+def test_limit_applies_to_all_strings_of_a_row():
     choices = model_signatures(serve(make(BertMultipleChoice), **LIMITS))["serving_default"]
     row = {"context": ["a"], "choices": [["b" * 130, "c" * 130]]}
-    refused(choices, r"A row has 260 bytes; expected at most 256\.", **row)
+    assert_rejected(choices, r"A row has 260 bytes; expected at most 256\.", **row)
 
 
-def test_every_signature_takes_its_samples():
-    bounded = serve(make(BertPretrainer), max_rows=2, max_bytes=256)
-    for name, signature in model_signatures(bounded).items():
+def test_samples_are_within_the_limits():
+    limited = serve(make(BertPretrainer), max_rows=2, max_bytes=256)
+    for name, signature in model_signatures(limited).items():
         samples = run_samples(name, signature.function, signature.inputs, signature.samples)
         assert samples and all(0 < sample.batch_size <= 2 for sample in samples)
 
 
-def test_without_limits_nothing_changes(classifier):
-    """No operation more, and every sample as it was written."""
+def test_signatures_without_limits_are_unchanged(classifier):
+    """The signatures have no further operations, and all samples are kept."""
     for signature in model_signatures(serve(classifier)).values():
         assert getattr(signature.function, "func", None) is not signatures._within_limits
     requests = ({"text": ["a", b"\xff"]}, {"ids": [[[1], [2]]], "words": [["a", ""]]})
@@ -67,7 +69,7 @@ def test_without_limits_nothing_changes(classifier):
     assert serving_files.limits(ExportOptions()) == ""
 
 
-def test_the_cards_sentence():
+def test_limits_in_the_model_card():
     assert serving_files.limits(ExportOptions(max_rows=32, max_bytes=20_000)).startswith(
         "Limits: 32 rows per request, 20,000 bytes of strings per row. Larger requests fail "
         "(INVALID_ARGUMENT)"
@@ -75,7 +77,7 @@ def test_the_cards_sentence():
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"max_rows": 0}, "max_rows is 0: expected 1 or more"),
         ({"long_text": "tail"}, "long_text is 'tail': expected one of head, head_tail, windows"),
@@ -95,6 +97,6 @@ def test_the_cards_sentence():
         ),
     ],
 )
-def test_options_out_of_range_are_refused(options, sentence):
-    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+def test_options_out_of_range_raise_error(options, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         ExportOptions(**options)

@@ -1,8 +1,8 @@
-"""Exports have operations that TensorFlow Serving 2.14 has: its TensorFlow, and tensorflow_text.
+"""Exports use only operations of TensorFlow Serving 2.14, including tensorflow_text.
 
-TensorFlow 2.14, of 2023, also gives the answers recorded with exports of today's. It is installed
-into an environment of its own, of Python 3.11, the last that it knows: once per run, or for good in
-the folder that ``BERT_TF_OLD_TENSORFLOW`` names.
+TensorFlow 2.14, of 2023, also returns the recorded answers of exports. It is installed in a
+separate environment with Python 3.11, the last supported version: once per run, or permanently in
+the directory that ``BERT_TF_OLD_TENSORFLOW`` specifies.
 """
 
 import os
@@ -44,7 +44,7 @@ OPERATIONS = _NAMES.split()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
-def test_every_operation_of_an_export_is_in_the_server(name, tmp_path_factory):
+def test_export_operations_are_supported_by_the_server(name, tmp_path_factory):
     content = (pathlib.Path(exported(name, tmp_path_factory)) / "saved_model.pb").read_bytes()
     graph = saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
     functions = graph.library.function
@@ -53,19 +53,19 @@ def test_every_operation_of_an_export_is_in_the_server(name, tmp_path_factory):
     assert used and used <= set(OPERATIONS), used - set(OPERATIONS)
 
 
-def test_activations_are_in_the_server():
+def test_activation_operations_are_supported_by_the_server():
     @tf.function(input_signature=[tf.TensorSpec([None, 4])], autograph=False)
-    def every(x):
+    def all_activations(x):
         return [get_activation(name)(x, training) for name in ACTIVATIONS for training in (0, 1)]
 
-    nodes = every.get_concrete_function().graph.as_graph_def().node
+    nodes = all_activations.get_concrete_function().graph.as_graph_def().node
     assert {node.op for node in nodes} <= set(OPERATIONS)
 
 
 # === TensorFlow 2.14 ===
 
-PACKAGE = "tensorflow-text==2.14.0"  # which brings TensorFlow 2.14.1
-ASK_REGISTRY = """
+PACKAGE = "tensorflow-text==2.14.0"  # depends on TensorFlow 2.14.1
+PRINT_MISSING = """
 import importlib.util, glob, json, os, sys
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
@@ -77,18 +77,18 @@ print(json.dumps([name for name in sys.argv[1:] if op_def_registry.get(name) is 
 """
 
 
-def _slowest(test):
+def _slow_and_exhaustive(test):
     return pytest.mark.slow(pytest.mark.exhaustive(test))
 
 
 @pytest.fixture(scope="module")
 def old_python(tmp_path_factory):
-    """The interpreter of an environment with TensorFlow 2.14."""
+    """Path of the Python interpreter of an environment with TensorFlow 2.14."""
     base = sys.executable if sys.version_info[:2] == (3, 11) else shutil.which("python3.11")
     if base is None:
         pytest.skip("TensorFlow 2.14 needs Python 3.11, and python3.11 is not on the PATH")
-    kept = os.environ.get("BERT_TF_OLD_TENSORFLOW")
-    folder = pathlib.Path(kept) if kept else tmp_path_factory.mktemp("tensorflow_2_14")
+    permanent = os.environ.get("BERT_TF_OLD_TENSORFLOW")
+    folder = pathlib.Path(permanent) if permanent else tmp_path_factory.mktemp("tensorflow_2_14")
     python = folder / "bin" / "python"
     done = folder / "installed"
     if not done.exists():
@@ -96,19 +96,19 @@ def old_python(tmp_path_factory):
         pip = [str(python), "-m", "pip", "install", "--quiet", "--only-binary=:all:", PACKAGE]
         installed = subprocess.run(pip, capture_output=True, text=True)
         if installed.returncode:
-            said = (installed.stderr.strip().splitlines() or ["nothing"])[-1]
-            pytest.skip(f"pip could not install {PACKAGE}: {said}")
+            last_line = (installed.stderr.strip().splitlines() or ["nothing"])[-1]
+            pytest.skip(f"pip could not install {PACKAGE}: {last_line}")
         done.touch()
     return str(python)
 
 
-@_slowest
+@_slow_and_exhaustive
 @pytest.mark.parametrize(
     "name",
-    # Whether all operations are there, the next test asks.
+    # A few heads are enough, because the next test checks all operations.
     heads("pretrainer", "span_predictor", "bfloat16"),
 )
-def test_answers_of_old_tensorflow_are_the_recorded_ones(old_python, tmp_path_factory, name):
+def test_old_tensorflow_returns_recorded_answers(old_python, tmp_path_factory, name):
     export = exported(name, tmp_path_factory)
     tolerance = TOLERANCES.get(name, 1e-4)
     found = verification.verify(export, python=old_python, tolerance=tolerance)
@@ -116,8 +116,8 @@ def test_answers_of_old_tensorflow_are_the_recorded_ones(old_python, tmp_path_fa
     assert found.problems == ()
 
 
-@_slowest
-def test_every_operation_is_there(old_python):
-    command = [old_python, "-I", "-c", ASK_REGISTRY, *OPERATIONS, "NoSuchOperation"]
+@_slow_and_exhaustive
+def test_old_tensorflow_has_all_operations(old_python):
+    command = [old_python, "-I", "-c", PRINT_MISSING, *OPERATIONS, "NoSuchOperation"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == '["NoSuchOperation"]', done.stderr

@@ -1,4 +1,4 @@
-"""Answers against those that fine-tuning makes of the same model, and literals."""
+"""Question answering signatures equal fine-tuning and literals."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,11 @@ from bert_tf.tasks.questions.scores import squad_predictions
 from .conftest import ask, make, serve, texts_of
 
 OPTIONS = {"doc_stride": 3, "max_query_length": 4, "n_best_size": 5, "max_answer_length": 4}
-# No window reads as another: of equal spans rounding would choose.
+# All windows differ, because rounding would decide between equal spans.
 LONG = "The cat  sat on the mat. A dog, unable, sat! On dogs the mats un[the] cat a dog sat . a on!"
 QUESTIONS = ["The cat?", "", "the mat on the dog", "the mat on a", "Un\u0301able", "sat"]
 ODD = "\u200b\U0001f600 The Càt\u0301 sat [on] the mats."
-PLACES = ("byte_start", "byte_end", "start", "end")
+OFFSETS = ("byte_start", "byte_end", "start", "end")
 CONTEXTS = [LONG, "The cat sat.", "Cat dog mat sat", "", ODD, LONG]
 
 
@@ -33,7 +33,7 @@ def examples(tokenizer):
 
 
 def thresholds(null):
-    """What fine-tuning would have found."""
+    """Returns thresholds as tuned by fine-tuning."""
     return {} if null is None else {"null": null}
 
 
@@ -42,7 +42,7 @@ def predictions(found, with_null):
     return squad_predictions(names, found, with_null=with_null)
 
 
-def test_answers_are_those_of_fine_tuning(predictor, examples):
+def test_answers_equal_fine_tuning(predictor, examples):
     found, _ = examples.predict_answers(predictor, batch_size=3, n_best=5, max_answer_length=4)
     assert len(examples.windows.firsts) > len(QUESTIONS) and found.counts.min() == 0
     served = serve(predictor, 12, **OPTIONS)
@@ -55,20 +55,20 @@ def test_answers_are_those_of_fine_tuning(predictor, examples):
         for key in ("byte_starts", "byte_ends", "counts"):
             np.testing.assert_array_equal(outputs[key], getattr(found, key))
         for row, context in enumerate(CONTEXTS):
-            # As Python cuts them.
+            # Offsets count characters, as in Python slices.
             spans = zip(outputs["starts"][row], outputs["ends"][row], strict=True)
-            cut = [context[start:end] if start >= 0 else "" for start, end in spans]
-            assert cut == texts_of(outputs["answers"])[row]
+            slices = [context[start:end] if start >= 0 else "" for start, end in spans]
+            assert slices == texts_of(outputs["answers"])[row]
         np.testing.assert_allclose(outputs["scores"], found.scores, atol=1e-5)
         np.testing.assert_allclose(outputs["null_score"], found.null_scores, atol=1e-5)
         for row, text in enumerate(answers.values()):
-            received = [outputs[key][row] for key in (*PLACES, "score")]
+            received = [outputs[key][row] for key in (*OFFSETS, "score")]
             if text:
-                assert received == [outputs[f"{key}s"][row, 0] for key in (*PLACES, "score")]
+                assert received == [outputs[f"{key}s"][row, 0] for key in (*OFFSETS, "score")]
             else:
                 assert received == [-1, -1, -1, -1, outputs["null_score"][row]]
         assert outputs["truncated"].tolist() == [False, False, True, False, False, False]
-        if threshold is None:  # else "no answer" takes a place of the list
+        if threshold is None:  # otherwise the list includes "no answer"
             for row, entries in enumerate(predictions(found, False).n_best.values()):
                 odds = [entry["probability"] for entry in entries if entry["text"]]
                 odds += [0] * (OPTIONS["n_best_size"] - len(odds))
@@ -85,7 +85,7 @@ GOLDEN_ENDS = [0.5, 0, 0, 0, 2, 1, 0]
 @pytest.mark.parametrize(
     "threshold, expected", [(None, b"The  c\xffat"), (-3.5, b"The  c\xffat"), (-3.6, b"")]
 )
-def test_golden(predictor, threshold, expected):
+def test_answers_equal_literals(predictor, threshold, expected):
     predictor.thresholds = thresholds(threshold)
     logits = {
         "start_logits": tf.constant([GOLDEN_STARTS]),
@@ -97,12 +97,12 @@ def test_golden(predictor, threshold, expected):
     start, end = outputs["byte_starts"][0, 0], outputs["byte_ends"][0, 0]
     assert context[start:end] == b"The  c\xffat" and (start, end) == (3, 12)
     assert texts_of(outputs["answers"]) == [["The  cat", "The  cat sat"]]
-    found = {key: outputs[key].tolist() for key in ("answer", *PLACES, "score")}
+    found = {key: outputs[key].tolist() for key in ("answer", *OFFSETS, "score")}
     assert found == {
         "answer": [expected.replace(b"\xff", b"")],
         "byte_start": [3 if expected else -1],
         "byte_end": [12 if expected else -1],
-        # Without the bytes that are not UTF-8.
+        # Character offsets exclude invalid UTF-8.
         "start": [1 if expected else -1],
         "end": [9 if expected else -1],
         "score": [5.0 if expected else 1.5],
@@ -112,15 +112,18 @@ def test_golden(predictor, threshold, expected):
     np.testing.assert_allclose(outputs["probabilities"], [odds[:2] / odds.sum()], atol=1e-6)
 
 
-def test_a_question_leaves_room_for_its_context(predictor):
+def test_question_length_leaves_room_for_the_context(predictor):
     rows = [(512, 64, 64), (68, 64, 64), (67, 64, 32), (24, 64, 10), (5, 1, 1), (5, 2, 1)]
-    for most, wanted, expected in rows:
-        assert question_length(serve(predictor, most, max_query_length=wanted)) == expected
+    for max_seq_length, max_query_length, expected in rows:
+        assert (
+            question_length(serve(predictor, max_seq_length, max_query_length=max_query_length))
+            == expected
+        )
 
 
-def test_the_shortest_rows(predictor):
+def test_shortest_rows(predictor):
     served = serve(predictor, 5)
     outputs = ask("serving_default", served, question=["the cat"], context=["sat on a mat"])
     assert outputs["truncated"].tolist() == [True]
-    # Windows of a token each: no span is longer.
+    # Each window has one token, so no span is longer.
     assert set(texts_of(outputs["answers"])[0][: outputs["counts"][0]]) == {"sat", "on", "a", "mat"}

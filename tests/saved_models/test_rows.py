@@ -1,4 +1,4 @@
-"""Rows against literals."""
+"""Rows of tokens equal literals."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ def encoder():
 
 
 def packed(rows, width):
-    """All rows as the heads get them, in their order, and the sizes of the blocks."""
+    """Returns the inputs of the heads in the original order, and the shapes of the blocks."""
     sizes = []
 
     def head(served, inputs):
@@ -33,7 +33,7 @@ def packed(rows, width):
     return run_rows(serve(make(BertEncoder)), rows, head), sizes
 
 
-def test_rows_of_one_segment(encoder):
+def test_single_segment_rows(encoder):
     ids = tf.ragged.constant([[CAT, SAT], [], [THE, CAT, SAT, ON, THE, MAT]], dtype=tf.int32)
     rows, truncated = fit_rows(serve(encoder, 7), ids)
     rows, sizes = packed(rows, 7)
@@ -46,19 +46,19 @@ def test_rows_of_one_segment(encoder):
     assert rows["input_mask"].numpy().sum(1).tolist() == [4, 2, 7]
     assert not rows["input_type_ids"].numpy().any()
     assert truncated.numpy().tolist() == [False, False, True]
-    # As wide as the longest needs, and no wider.
+    # The width is that of the longest row.
     assert packed(fit_rows(serve(encoder, 24), ids)[0], 24)[1] == [(3, 8)]
 
 
-def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
+def test_blocks_group_rows_of_similar_length(encoder, monkeypatch):
     monkeypatch.setattr(rows_module, "_TOKENS_CHUNK_SIZE", 30)
     monkeypatch.setattr(rows_module, "_FREE_PADDING", 6)
     lengths = [2, 8, 0, 1, 8, 3, 1, 2, 8, 2, 7]
     ids = tf.RaggedTensor.from_row_lengths(tf.range(5, 5 + sum(lengths)) % 10 + 5, lengths)
     rows, _ = fit_rows(serve(encoder, 12), ids)
     rows, sizes = packed(rows, 12)
-    # Three rows of ten tokens are as many as there may be; the one of nine would be padded too
-    # much with more than two others.
+    # Three rows of ten tokens fill a block. The row of nine tokens can share a block with only two
+    # others, because of the limit on padding.
     assert sizes == [(3, 10), (3, 9), (5, 4)]
     for number, row in enumerate(ids.to_list()):
         expected = [CLS, *row, SEP]
@@ -69,31 +69,31 @@ def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "lengths, most, at_once",
+    "lengths, chunk_size, unmasked",
     [
         ([3], 30, True),
-        ([3], 4, True),  # one row cannot be parted
+        ([3], 4, True),  # a single row cannot be split
         ([4, 4, 4], 18, True),
         ([4, 4, 4], 17, False),
         ([4, 4, 3], 30, False),
         ([], 30, False),
     ],
 )
-def test_rows_of_one_length_are_for_the_model_without_a_mask(
-    encoder, monkeypatch, lengths, most, at_once
+def test_rows_of_equal_length_use_the_unmasked_model(
+    encoder, monkeypatch, lengths, chunk_size, unmasked
 ):
-    monkeypatch.setattr(rows_module, "_TOKENS_CHUNK_SIZE", most)
-    blocks, whole = serve(encoder, 12), serve(encoder, 12)
+    monkeypatch.setattr(rows_module, "_TOKENS_CHUNK_SIZE", chunk_size)
+    blocks, without_mask = serve(encoder, 12), serve(encoder, 12)
     ids = tf.RaggedTensor.from_row_lengths(tf.range(5, 5 + sum(lengths), dtype=tf.int32), lengths)
     rows, _ = fit_rows(blocks, ids)
-    asked = []
+    calls = []
 
     def head(served, inputs):
-        asked.append(served)
+        calls.append(served)
         return tf.reduce_sum(inputs["input_word_ids"] * inputs["input_mask"], 1)
 
-    sums = run_rows(dataclasses.replace(blocks, unmasked=whole), rows, head)
-    assert {one is whole for one in asked} == {at_once}
+    sums = run_rows(dataclasses.replace(blocks, unmasked=without_mask), rows, head)
+    assert {one is without_mask for one in calls} == {unmasked}
     assert sums.numpy().tolist() == [sum(row) + CLS + SEP for row in ids.to_list()]
 
 
@@ -114,20 +114,22 @@ LONG_TEXTS = [
 
 
 @pytest.mark.parametrize("bytes_per_token", [1, 3, 20])
-def test_long_texts_are_cut_where_no_token_is_lost(encoder, monkeypatch, bytes_per_token):
+def test_text_truncation_loses_no_token(encoder, monkeypatch, bytes_per_token):
     monkeypatch.setattr(rows_module, "_BYTES_PER_TOKEN", bytes_per_token)
     served = serve(encoder, 12)
     texts = tf.constant(LONG_TEXTS)
-    cut = rows_module.truncate_texts(served, texts, 12)
-    sizes, whole = tf.strings.length(cut).numpy(), tf.strings.length(texts).numpy()
-    assert (sizes[[0, 7]] < whole[[0, 7]]).all() == (bytes_per_token == 20)
-    before, after = (served.tokenizer.tokenize(strings).to_list() for strings in (texts, cut))
+    truncated_texts = rows_module.truncate_texts(served, texts, 12)
+    sizes, full_sizes = tf.strings.length(truncated_texts).numpy(), tf.strings.length(texts).numpy()
+    assert (sizes[[0, 7]] < full_sizes[[0, 7]]).all() == (bytes_per_token == 20)
+    before, after = (
+        served.tokenizer.tokenize(strings).to_list() for strings in (texts, truncated_texts)
+    )
     for number, (row, found) in enumerate(zip(before, after, strict=True)):
         assert found == row[: len(found)], number
         assert len(found) == len(row) or len(found) > 12, number
 
 
-def test_columns_of_different_lengths_are_refused_when_a_graph_runs():
+def test_columns_of_different_lengths_raise_error_in_graphs():
     strings = tf.TensorSpec([None], tf.string)
     pairs = tf.function(rows_module.check_equally_many, [strings] * 2, autograph=False)
     assert pairs(tf.constant(["a"]), tf.constant(["b"]))[1].numpy() == [b"b"]

@@ -1,4 +1,4 @@
-"""What TensorFlow Serving reads beside the SavedModel, and the samples of clients."""
+"""Files for TensorFlow Serving next to the SavedModel, and samples for clients."""
 
 import json
 import re
@@ -26,26 +26,26 @@ def signature(inputs):
 
 
 def settings(text):
-    """A file's lines without comments."""
+    """Returns the lines of a file without comments."""
     return [line for line in re.sub("#.*", "", text).splitlines() if line.strip()]
 
 
-def test_warm_up_asks_every_signature_once_and_nothing_that_is_refused(tmp_path):
+def test_warm_up_has_one_valid_request_per_signature(tmp_path):
     path = str(tmp_path / "warm_up")
-    asked = [sample("serving_default", 2), sample("embed", 1)]
-    refused = [sample("embed", 0), sample("embed", 65)]
-    long = [sample("embed", 1, number=1)]
-    serving_files.write_warm_up(path, [*asked, *refused, *long], "mine", 64)
+    valid = [sample("serving_default", 2), sample("embed", 1)]
+    rejected = [sample("embed", 0), sample("embed", 65)]
+    second = [sample("embed", 1, number=1)]
+    serving_files.write_warm_up(path, [*valid, *rejected, *second], "mine", 64)
     assert [record.numpy() for record in tf.data.TFRecordDataset(path)] == [
         serving_files.prediction_log(
             serving_files.predict_request("mine", one.signature, one.inputs)
         )
-        for one in asked
+        for one in valid
     ]
 
 
-def test_batching_is_set_for_requests_that_may_differ():
-    of_strings = serving_files.batching_parameters(
+def test_batching_parameters_name_inputs_of_fixed_size():
+    string_parameters = serving_files.batching_parameters(
         {"serving_default": signature(TEXT)}, ExportOptions()
     )
     expected = [
@@ -53,22 +53,26 @@ def test_batching_is_set_for_requests_that_may_differ():
         "batch_timeout_micros { value: 2000 }",
         "max_enqueued_batches { value: 100 }",
     ]
-    assert settings(of_strings) == expected
-    assert of_strings.endswith(
+    assert settings(string_parameters) == expected
+    assert string_parameters.endswith(
         "All inputs are one string per row, so any requests can share a batch.\n"
     )
     both = {"serving_default": signature(TEXT), "tokens": signature(IDS)}
-    of_ids = serving_files.batching_parameters(both, ExportOptions())
-    assert settings(of_ids) == expected
-    assert "one size:\n# `input_word_ids` of `tokens`,\n# `input_mask` of `tokens`.\n" in of_ids
+    id_parameters = serving_files.batching_parameters(both, ExportOptions())
+    assert settings(id_parameters) == expected
+    assert (
+        "one size:\n# `input_word_ids` of `tokens`,\n# `input_mask` of `tokens`.\n" in id_parameters
+    )
 
 
-def test_batches_have_no_more_rows_than_requests_may():
+def test_batch_size_respects_max_rows():
     text = {"serving_default": signature(TEXT)}
-    few = serving_files.batching_parameters(text, ExportOptions(max_rows=24))
-    assert settings(few)[0] == "max_batch_size { value: 24 }"
-    more = ExportOptions(max_rows=500)
-    assert settings(serving_files.batching_parameters(text, more))[0].endswith("{ value: 64 }")
+    limited = serving_files.batching_parameters(text, ExportOptions(max_rows=24))
+    assert settings(limited)[0] == "max_batch_size { value: 24 }"
+    large_limit = ExportOptions(max_rows=500)
+    assert settings(serving_files.batching_parameters(text, large_limit))[0].endswith(
+        "{ value: 64 }"
+    )
     padded = ExportOptions(max_rows=128, allowed_batch_sizes=(4, 32, 96))
     assert settings(serving_files.batching_parameters(text, padded))[:4] == [
         "max_batch_size { value: 96 }",
@@ -76,7 +80,7 @@ def test_batches_have_no_more_rows_than_requests_may():
     ]
 
 
-def test_a_servers_config_names_the_model():
+def test_server_config_contains_the_model_name():
     assert settings(serving_files.MODEL_CONFIG.format(name="mine")) == [
         "model_config_list {",
         "  config {",
@@ -88,7 +92,7 @@ def test_a_servers_config_names_the_model():
     ]
 
 
-def test_a_name_that_is_no_part_of_an_address():
+def test_invalid_model_names_raise_error():
     for name in ("", "my model", "a/b", 'a"', "ä", "..", ".a", "-a", "_a", "a" * 256, "a\n"):
         message = (
             r'name=.*: expected letters, digits, "\.", "_" and "-", starting with a letter or a '
@@ -103,7 +107,7 @@ def test_a_name_that_is_no_part_of_an_address():
 # === Messages ===
 
 ONE_FLOAT = {"x": np.array([1.5], np.float32)}
-# dtype 1, shape of one dimension of one, packed floats.
+# dtype 1, shape (1,), packed floats.
 FLOAT_TENSOR = bytes.fromhex("0801 1204 1202 0801 2a04 0000c03f")
 SPEC = b"\x0a\x01m\x1a\x01s"
 
@@ -114,41 +118,41 @@ TENSORS = {
 }
 
 
-def test_messages_byte_for_byte():
+def test_exact_bytes_of_messages():
     entry = b"\x0a\x01x\x12\x0e" + FLOAT_TENSOR
     request = serving_files.predict_request("m", "s", ONE_FLOAT)
     assert request == b"\x0a\x06" + SPEC + b"\x12\x13" + entry
     response = serving_files.predict_response("m", "s", ONE_FLOAT)
     assert response == b"\x0a\x13" + entry + b"\x12\x06" + SPEC
-    # Field 6 of PredictionLog, then field 1 of PredictLog; lengths of 300 and 303 take two bytes.
+    # Field 6 of PredictionLog, then field 1 of PredictLog; the lengths 300 and 303 have two bytes.
     request = b"r" * 300
     assert serving_files.prediction_log(request) == b"\x32\xaf\x02" + b"\x0a\xac\x02" + request
 
 
-def test_equal_messages_are_equal_bytes():
-    turned = dict(reversed(TENSORS.items()))
-    assert list(turned) != list(TENSORS)
+def test_messages_do_not_depend_on_input_order():
+    reordered = dict(reversed(TENSORS.items()))
+    assert list(reordered) != list(TENSORS)
     one = serving_files.predict_request("bert", "serving_default", TENSORS)
-    assert one == serving_files.predict_request("bert", "serving_default", turned)
+    assert one == serving_files.predict_request("bert", "serving_default", reordered)
 
 
-# === Samples: what is asked, recorded and refused ===
+# === Samples ===
 
 
 def lengths(text):
-    """Two outputs, so that their names are kept."""
+    """Returns two outputs, because replies omit the name of a single one."""
     length = tf.strings.length(text)
     return {"length": length, "third": tf.cast(length, tf.float32) / 3.0}
 
 
 @pytest.fixture
-def asked():
+def samples():
     requests = ({"text": ["a", b"\xff", "ä"]}, {"text": []})
     return run_samples("serving_default", lengths, TEXT, requests)
 
 
-def test_text_is_utf8_and_other_bytes_are_base64(asked):
-    first, empty = asked
+def test_text_is_utf8_and_invalid_utf8_is_base64(samples):
+    first, empty = samples
     assert first.inputs["text"].tolist() == [b"a", b"\xff", "ä".encode()]
     assert first.rest_request() == {
         "signature_name": "serving_default",
@@ -159,17 +163,17 @@ def test_text_is_utf8_and_other_bytes_are_base64(asked):
     assert (first.batch_size, empty.batch_size) == (3, 0)
 
 
-def test_a_float_has_the_digits_that_it_needs(asked):
-    assert asked[0].rest_response() == {
+def test_floats_have_the_necessary_digits(samples):
+    assert samples[0].rest_response() == {
         "outputs": {"length": [1, 1, 2], "third": [0.33333334, 0.33333334, 0.6666667]}
     }
-    # Read back, it is the same float32.
+    # Parsing restores the same float32.
     exact = np.float32(1) / np.float32(3)
     assert np.float32(json.loads(json.dumps(replay.to_json(np.array([exact]))))[0]) == exact
     assert replay.to_json(np.array([1e-30, -2.5, 0], np.float32)) == [1e-30, -2.5, 0.0]
 
 
-def test_flags_and_ids_of_any_rank_and_the_name_of_an_only_output_is_left_out():
+def test_boolean_and_integer_samples_with_a_single_output():
     def is_even(ids):
         return {"even": ids % 2 == 0}
 
@@ -181,22 +185,22 @@ def test_flags_and_ids_of_any_rank_and_the_name_of_an_only_output_is_left_out():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_an_answer_that_is_no_number(value):
+def test_non_finite_answer_raises_error(value):
     def answer(text):
         return {"score": tf.fill([tf.size(text)], value)}
 
-    sentence = (
+    message = (
         r"Output score of the signature embed is not finite \(sample 0\)\. The weights are "
         "damaged, or training diverged"
     )
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         run_samples("embed", answer, TEXT, [{"text": ["a"]}])
 
 
-def test_what_is_written_is_what_a_client_sends_and_gets(asked, tmp_path):
+def test_written_samples_equal_requests_and_responses(samples, tmp_path):
     folder = tmp_path / "1" / "assets.extra" / "samples"
-    serving_files.write_samples(str(folder), asked, "mine")
-    first, names = asked[0], ("mine", "serving_default")
+    serving_files.write_samples(str(folder), samples, "mine")
+    first, names = samples[0], ("mine", "serving_default")
     assert json.loads((folder / "serving_default.0.json").read_text()) == {
         "signature_name": "serving_default",
         "request": first.rest_request(),
@@ -208,10 +212,10 @@ def test_what_is_written_is_what_a_client_sends_and_gets(asked, tmp_path):
     ):
         written = (folder / f"serving_default.0.{kind}.pb").read_bytes()
         assert written == message(*names, tensors)
-    # Who verifies an export reads them.
+    # ``verify`` reads the files.
     read = replay.read_samples(str(tmp_path / "1"))
     files = ["serving_default.0.json", "serving_default.1.json"]
     assert [(one.file, one.signature) for one in read] == [(file, names[1]) for file in files]
-    # To the digits that tell a float32 from its neighbours.
+    # The written digits identify each float32.
     largest, problems = replay.compare(read[0].outputs, first.outputs, 1e-7)
     assert (largest < 1e-7, problems) == (True, [])

@@ -1,4 +1,4 @@
-"""Entities and tags against plain loops, fine-tuning's own predictions, and literals."""
+"""Entities and tags equal plain loops, fine-tuning's predictions and literals."""
 
 import json
 import pathlib
@@ -29,26 +29,26 @@ BILOU = ("O", *(f"{prefix}-{kind}" for kind in ("LOC", "PER") for prefix in "BIL
 def tagger():
     model = make(BertTokenClassifier, num_classes=len(IOB))
     model.labels = IOB
-    # Every tag is about as likely as the others.
+    # All tags have about the same probability.
     logits = model(features_of([list(range(5, 21))]))
     model.token_classifier.bias.assign(-tf.reduce_mean(logits, [0, 1]))
     return model
 
 
-def labelled(labels):
-    """A model with labels, for ``by_word`` to stand in for."""
+def labeled_model(labels):
+    """Returns a model with labels for ``by_word``."""
     model = BertTokenClassifier(SMALL, num_classes=len(labels))
     model.labels = labels
     return model
 
 
 def by_word(model, tags, max_seq_length=16):
-    """A stand-in that gives each piece's tag, by its spelling, a logit of 2, and others 0."""
-    numbers = [model.labels.index(tags.get(piece, model.labels[0])) for piece in VOCAB]
+    """Returns a stub with a logit of 2 for the tag of each piece and 0 for others."""
+    tag_ids = [model.labels.index(tags.get(piece, model.labels[0])) for piece in VOCAB]
 
     def call(rows):
-        numbers_here = tf.gather(tf.constant(numbers), rows["input_word_ids"])
-        return tf.one_hot(numbers_here, len(model.labels)) * 2.0
+        row_tag_ids = tf.gather(tf.constant(tag_ids), rows["input_word_ids"])
+        return tf.one_hot(row_tag_ids, len(model.labels)) * 2.0
 
     return serve(model, max_seq_length, call=call)
 
@@ -56,7 +56,7 @@ def by_word(model, tags, max_seq_length=16):
 PADDING = {"types": b"", "entities": b"", "byte_starts": -1, "byte_ends": -1, "scores": 0}
 
 
-def test_entities_are_those_of_predict_in_texts_of_any_length(tagger, tokenizer, tmp_path):
+def test_entities_equal_predict_for_texts_of_any_length(tagger, tokenizer, tmp_path):
     rng = np.random.default_rng(9)
     words = ["the", "cat", "unables", "dog", "!", "sat", "mat"]
     long = " ".join(rng.choice(words, 200))
@@ -85,14 +85,14 @@ def test_entities_are_those_of_predict_in_texts_of_any_length(tagger, tokenizer,
 
 
 @pytest.mark.parametrize("labels", [BIOES, BILOU])
-def test_tags_of_schemes_that_say_the_end(labels):
+def test_bioes_and_bilou_entities_equal_plain_loop(labels):
     words = ["the", "cat", "dog", "sat", "on", "mat", "un", "a"]
     rng = np.random.default_rng(7)
     seen = set()
     for _ in range(3):
         tags = dict(zip(words, rng.choice(labels, len(words)).tolist(), strict=True))
         texts = [rng.choice(words, 12).tolist() for _ in range(6)]
-        model = labelled(labels)
+        model = labeled_model(labels)
         outputs = ask(
             "serving_default", by_word(model, tags), text=[" ".join(text) for text in texts]
         )
@@ -109,13 +109,13 @@ def test_tags_of_schemes_that_say_the_end(labels):
 @pytest.mark.parametrize(
     "labels, tags, expected",
     [
-        # B- begins, I- goes on, another type begins, and O parts.
+        # B- starts an entity, I- continues it; another type starts a new one, and O ends it.
         (
             IOB,
             {"the": "B-PER", "cat": "I-PER", "dog": "B-PER", "sat": "I-LOC", "on": "O"},
             [("PER", "The cat"), ("PER", "dog"), ("LOC", "sat"), ("PER", "the cat")],
         ),
-        # IOB1: I- begins, too.
+        # IOB1: I- also starts an entity.
         (IOB, {"the": "I-PER", "cat": "I-PER"}, [("PER", "The cat"), ("PER", "the cat")]),
         (
             PLAIN,
@@ -124,7 +124,7 @@ def test_tags_of_schemes_that_say_the_end(labels):
         ),
         (("O", "O", "O"), {}, []),
         (("x", "y"), {"on": "y"}, [("x", "The cat dog sat"), ("y", "on"), ("x", "the cat.")]),
-        # PER is I-PER without its prefix; "B-" names no type, and so is one.
+        # PER is read as I-PER; "B-" has no type after the prefix, so it is itself a type.
         (
             MIXED,
             {"the": "I-PER", "cat": "PER", "dog": "B-LOC", "sat": "B-", "on": "B-"},
@@ -132,15 +132,15 @@ def test_tags_of_schemes_that_say_the_end(labels):
         ),
     ],
 )
-def test_schemes_golden(labels, tags, expected):
-    model = labelled(labels)
+def test_entities_of_schemes_equal_literals(labels, tags, expected):
+    model = labeled_model(labels)
     outputs = ask("serving_default", by_word(model, tags), text=["The cat dog sat on the cat."])
     assert texts_of(outputs["entities"]) == [[text for _, text in expected] or [""]]
     assert texts_of(outputs["types"]) == [[kind for kind, _ in expected] or [""]]
     assert outputs["counts"].tolist() == [len(expected)]
 
 
-def test_bytes_of_the_request(tagger):
+def test_byte_offsets_refer_to_the_request(tagger):
     served = by_word(tagger, {"cat": "B-PER", "dog": "I-PER", "un": "B-LOC"})
     texts = [
         "Thé  Càt\u0301\u200b  dog\u00ad .".encode(),
@@ -155,9 +155,9 @@ def test_bytes_of_the_request(tagger):
     assert outputs["byte_ends"].tolist() == [[20, -1], [12, -1], [6, 14]]
 
 
-def test_words_are_tagged_as_in_fine_tuning(tagger, tokenizer, tmp_path):
+def test_word_tags_equal_fine_tuning(tagger, tokenizer, tmp_path):
     rng = np.random.default_rng(4)
-    # No piece; [UNK]; several pieces; several words.
+    # Words with no pieces, [UNK], several pieces, and several words.
     words = ["the", "cat", "\u200b", "\u6f22", "unables", "a.b", "dog", "!"]
     sentences = [rng.choice(words, rng.integers(1, 9)).tolist() for _ in range(8)]
     items = [TaggedExample(str(n), tuple(words), None, n) for n, words in enumerate(sentences)]
@@ -175,16 +175,16 @@ def test_words_are_tagged_as_in_fine_tuning(tagger, tokenizer, tmp_path):
     assert outputs["counts"].tolist() == list(map(len, sentences))
     assert len({tag for tags in expected for tag in tags}) > 2
     assert not outputs["truncated"].any()
-    tagged = outputs["tags"] != b""
-    assert (outputs["scores"][tagged] > 0.2).all() and (outputs["scores"][~tagged] == 0).all()
+    is_word = outputs["tags"] != b""
+    assert (outputs["scores"][is_word] > 0.2).all() and (outputs["scores"][~is_word] == 0).all()
 
 
-def test_words_golden(tagger):
+def test_word_tags_equal_literals(tagger):
     served = by_word(tagger, {"cat": "B-PER", "un": "I-LOC", "[UNK]": "I-PER"}, max_seq_length=7)
     words = [
-        ["cat", "unables", "cat", "on"],  # 1 + 3 + 1 pieces, and one for a second window
+        ["cat", "unables", "cat", "on"],  # 1 + 3 + 1 pieces, and one in a second window
         ["", "cat", "", b"\xff"],
-        ["a", "a", "a", "unables"],  # its first piece is in
+        ["a", "a", "a", "unables"],  # only the first piece fits
         ["", "", "", ""],
     ]
     outputs = ask("words", served, words=words)
@@ -200,10 +200,10 @@ def test_words_golden(tagger):
     np.testing.assert_allclose(outputs["scores"][0], [score] * 4, atol=1e-6)
 
 
-def test_words_on_frozen_features_are_tagged_as_in_training(tokenizer):
+def test_word_tags_on_frozen_features_equal_training(tokenizer):
     model = make(BertFeatureTagger, num_classes=len(IOB), variant="last", lstm_units=4)
     model.labels = IOB
-    # A word of several pieces that begin words, and a sentence of several windows.
+    # A word with several word-initial pieces, and a sentence with several windows.
     words = [["the", "[a]", "cats"], ["unable", "on", "the.", "mat", "!", "dog"]]
     rows = tagging_examples(tokenizer, words, max_seq_length=8)
     expected = [[""] * len(sentence) for sentence in words]

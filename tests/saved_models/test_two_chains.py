@@ -1,4 +1,4 @@
-"""Two chains of operations compute what the encoder does, however a block can be halved."""
+"""Two chains of operations equal the encoder for all variants of blocks."""
 
 import dataclasses
 
@@ -25,10 +25,10 @@ CONFIGS = {
 def encoder(request):
     keras.utils.set_random_seed(3)
     encoder = BertEncoder(dataclasses.replace(CONFIG, **CONFIGS[request.param]))
-    numbers = np.random.default_rng(3)
-    for weight in encoder.weights:  # biases, too, are no zeros
+    rng = np.random.default_rng(3)
+    for weight in encoder.weights:  # including biases, which are otherwise 0
         if weight.dtype == "float32":
-            weight.assign(numbers.normal(0.2, 0.3, weight.shape))
+            weight.assign(rng.normal(0.2, 0.3, weight.shape))
     return encoder
 
 
@@ -38,34 +38,34 @@ def inputs(mask):
     return {name: tf.constant(values, tf.int32) for name, values in tensors.items()}
 
 
-def halved(encoder, given, unpadded):
+def encode_in_chains(encoder, features, unpadded):
     plan = TwoChains(lambda one, columns: columns.select(one.value))
-    return encode(encoder, plan, unpadded, given)
+    return encode(encoder, plan, unpadded, features)
 
 
-def same(got, expected, places=...):
-    got, expected = tf.nest.flatten(got), tf.nest.flatten(expected)
-    for one, other in zip(got, expected, strict=True):
+def assert_close(outputs, expected, selected=...):
+    outputs, expected = tf.nest.flatten(outputs), tf.nest.flatten(expected)
+    for one, other in zip(outputs, expected, strict=True):
         one, other = one.numpy(), other.numpy()
         if one.ndim == 3:
-            one, other = one[places], other[places]
+            one, other = one[selected], other[selected]
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
-def test_rows_with_padding(encoder):
+def test_padded_rows_equal_the_encoder(encoder):
     mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]])
-    given = inputs(mask)
-    got = halved(encoder, given, unpadded=False)
-    same(got, encoder(given), places=mask == 1)
-    assert not got["sequence_output"].numpy()[mask == 0].any()
+    features = inputs(mask)
+    outputs = encode_in_chains(encoder, features, unpadded=False)
+    assert_close(outputs, encoder(features), selected=mask == 1)
+    assert not outputs["sequence_output"].numpy()[mask == 0].any()
 
 
-def test_rows_of_one_length(encoder):
-    given = inputs(np.ones((2, 5)))
-    same(halved(encoder, given, unpadded=True), encoder(given))
+def test_rows_of_equal_length_equal_the_encoder(encoder):
+    features = inputs(np.ones((2, 5)))
+    assert_close(encode_in_chains(encoder, features, unpadded=True), encoder(features))
 
 
-def test_columns_are_those_of_each_group():
+def test_columns_are_selected_per_group():
     values = tf.constant([[0, 1, 2, 3, 4, 5, 6, 7, 8]])
     assert Columns(3, 1, 3).select(values).numpy().tolist() == [[1, 2, 4, 5, 7, 8]]
     assert Columns(1, 0, 2).select(values[0]).numpy().tolist() == [0, 1]

@@ -1,4 +1,4 @@
-"""Verification of a small export, sound and damaged, by a process without this library."""
+"""Verification of valid and damaged exports in a process without bert_tf."""
 
 import json
 import shutil
@@ -12,23 +12,23 @@ import tensorflow as tf
 
 from bert_tf.saved_models import replay, verification
 
-# By hand: a text's characters are counted, and multiplied by 0.5 and by -2.
-COUNTED = {
+# Expected answers: the number of characters, times 0.5 and -2.
+OUTPUTS = {
     "lower": ["ä b", ""],
     "sizes": [3, 0],
     "scores": [[1.5, -6.0], [0.0, 0.0]],
     "empty": [False, True],
 }
-ASKED = {
-    "serving_default.0": ({"text": ["Ä b", {"b64": "/w=="}]}, COUNTED),
-    "serving_default.1": ({"text": []}, {key: [] for key in COUNTED}),
+SAMPLES = {
+    "serving_default.0": ({"text": ["Ä b", {"b64": "/w=="}]}, OUTPUTS),
+    "serving_default.1": ({"text": []}, {key: [] for key in OUTPUTS}),
     "tokens.0": ({"ids": [[1, 2, 3], [0, 0, 1]]}, [6, 1]),
     "tokens.1": ({"ids": []}, []),
 }
 
 
 class Small(tf.Module):
-    """As little as has every kind of output, a weight, and an operation of tensorflow_text."""
+    """A minimal module with all types of outputs, a weight and an operation of tensorflow_text."""
 
     def __init__(self):
         self.weight = tf.Variable([0.5, -2.0])
@@ -53,14 +53,14 @@ class Small(tf.Module):
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory):
+def valid_export(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sound") / "1"
     module = Small()
     signatures = {"serving_default": module.serving_default, "tokens": module.tokens}
     tf.saved_model.save(module, str(folder), signatures=signatures)
     samples = folder / "assets.extra" / "samples"
     samples.mkdir(parents=True)
-    for name, (inputs, outputs) in ASKED.items():
+    for name, (inputs, outputs) in SAMPLES.items():
         named = {"signature_name": name.split(".")[0]}
         request = {**named, "inputs": inputs}
         content = {**named, "request": request, "response": {"outputs": outputs}}
@@ -69,9 +69,9 @@ def sound(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(sound, tmp_path):
-    """A copy to damage."""
-    return shutil.copytree(sound, tmp_path / "1")
+def folder(valid_export, tmp_path):
+    """A copy that tests may damage."""
+    return shutil.copytree(valid_export, tmp_path / "1")
 
 
 def change(folder, name, edit):
@@ -86,9 +86,9 @@ def change_outputs(folder, **outputs):
 
 
 @pytest.mark.slow
-def test_a_process_without_this_library(sound):
-    found = verification.verify(str(sound))
-    assert (found.tensorflow, found.directory) == (tf.__version__, str(sound))
+def test_verification_in_a_process_without_bert_tf(valid_export):
+    found = verification.verify(str(valid_export))
+    assert (found.tensorflow, found.directory) == (tf.__version__, str(valid_export))
     assert found.tensorflow_text.split(".")[:2] == tf.__version__.split(".")[:2]
     rows = [(row.name, row.samples, row.problems) for row in found.signatures]
     assert rows == [("serving_default", 2, ()), ("tokens", 2, ())]
@@ -106,14 +106,14 @@ def test_a_process_without_this_library(sound):
         ("scores", [["", ""], ["", ""]], "the recorded values are not numbers"),
     ],
 )
-def test_one_answer_changed(folder, output, value, problem):
+def test_different_answer_is_reported(folder, output, value, problem):
     change_outputs(folder, **{output: value})
     first, second = replay.replay(str(folder))
     assert first["problems"] == [f"serving_default.0.json: output {output}: {problem}"]
     assert second["problems"] == []
 
 
-def test_other_outputs_another_signature_and_another_input(folder):
+def test_unknown_outputs_signatures_and_inputs_are_reported(folder):
     change_outputs(folder, more=[1])
     change(folder, "tokens.0", lambda sample: sample["request"].update(inputs={"text": [1]}))
     change(folder, "tokens.1", lambda sample: sample.update(signature_name="embed"))
@@ -130,14 +130,14 @@ def test_other_outputs_another_signature_and_another_input(folder):
     assert replay.replay(str(folder))[2]["problems"] == ["no sample"]
 
 
-def test_floats_within_the_tolerance(folder):
+def test_tolerance_of_floats(folder):
     change_outputs(folder, scores=[[1.53125, -6.0], [0.0, 0.0]])
     assert replay.replay(str(folder), 0.03)[0]["problems"]
     row = replay.replay(str(folder), 0.04)[0]
     assert (row["problems"], row["largest_difference"]) == ([], 0.03125)
 
 
-def test_answers_that_are_not_numbers():
+def test_nan_and_invalid_utf8_answers():
     difference, problems = replay.compare([1.0], {"x": np.array([np.nan], np.float32)}, 1.0)
     assert difference == np.inf
     assert problems == ["output x: expected 1.0 at [0], got nan"]
@@ -189,7 +189,7 @@ def write_sample(content):
         (lambda folder: (folder / "saved_model.pb").write_bytes(b"no graph"), UNLOADABLE),
     ],
 )
-def test_what_cannot_be_asked(folder, damage, message):
+def test_damaged_export_raises_error(folder, damage, message):
     damage(folder)
     with pytest.raises(ValueError, match=message):
         replay.replay(str(folder))
@@ -197,7 +197,7 @@ def test_what_cannot_be_asked(folder, damage, message):
 
 @pytest.fixture
 def interpreter(tmp_path):
-    """Makes a program that stands for another environment's Python, and does what it is told."""
+    """Creates programs in place of another environment's Python interpreter."""
 
     def make(body):
         path = tmp_path / "python"
@@ -218,7 +218,7 @@ def reporting(**more):
 ROW = {"name": "tokens", "samples": 3, "largest_difference": 0.25, "problems": ["x.json: bad"]}
 
 
-def test_another_interpreter(interpreter):
+def test_verification_with_another_interpreter(interpreter):
     python = interpreter(
         f"""
         print("a word before the report")
@@ -252,28 +252,28 @@ def test_another_interpreter(interpreter):
         (None, "python=.*/python: expected a Python interpreter, got No such file or directory"),
     ],
 )
-def test_an_interpreter_that_cannot(interpreter, tmp_path, body, message):
+def test_failing_interpreter_raises_error(interpreter, tmp_path, body, message):
     python = interpreter(body) if body else str(tmp_path / "python")
     with pytest.raises(ValueError, match=message):
         verification.verify("exports/1", python=python)
 
 
-def test_what_an_export_says_obeys_no_terminal(interpreter):
+def test_control_characters_in_reports_are_escaped(interpreter):
     row = {**ROW, "name": "a\x1b[2J", "problems": ["\x9b" * 10**5]}
     found = verification.verify("exports/1", python=interpreter(reporting(signatures=[row])))
     assert found.signatures[0].name == "a\\x1b[2J" and len(found.signatures[0].problems[0]) <= 500
     assert "\x9b" not in found.problems[0]
 
 
-def test_a_library_that_loading_loads_is_reported(sound, monkeypatch):
+def test_libraries_imported_by_loading_are_reported(valid_export, monkeypatch):
     def load_more(directory, tolerance):
         for name in ("bert_tf", "keras"):
             monkeypatch.setitem(sys.modules, f"{name}.one_more", types.ModuleType("one_more"))
         return []
 
-    assert replay.report(str(sound), 1.0)["foreign"] == []
+    assert replay.report(str(valid_export), 1.0)["foreign"] == []
     monkeypatch.setattr(replay, "replay", load_more)
-    assert replay.report(str(sound), 1.0)["foreign"] == ["bert_tf", "keras"]
+    assert replay.report(str(valid_export), 1.0)["foreign"] == ["bert_tf", "keras"]
 
 
 # === Hashes ===
@@ -281,30 +281,35 @@ def test_a_library_that_loading_loads_is_reported(sound, monkeypatch):
 
 @pytest.fixture
 def hashed(folder):
-    """A copy with its verification."""
+    """A copy with hashes."""
     verification.write_hashes(str(folder))
     return folder
 
 
-def test_every_bit_of_every_file_counts(hashed):
+def test_hashes_detect_any_changed_bit(hashed):
     assert verification.check_hashes(str(hashed))
     files = [path for path in hashed.rglob("*") if path.is_file()]
     assert {path.name for path in files} >= {"saved_model.pb", "variables.index", "sha256.json"}
     for path in files:
-        whole = path.read_bytes()
-        places = {0, len(whole) // 2, len(whole) - 1, *range(7, len(whole), 1 + len(whole) // 20)}
-        for place in sorted(places) if whole else ():
-            damaged = bytearray(whole)
-            damaged[place] ^= 1 << place % 8
+        content = path.read_bytes()
+        offsets = {
+            0,
+            len(content) // 2,
+            len(content) - 1,
+            *range(7, len(content), 1 + len(content) // 20),
+        }
+        for offset in sorted(offsets) if content else ():
+            damaged = bytearray(content)
+            damaged[offset] ^= 1 << offset % 8
             path.write_bytes(damaged)
             with pytest.raises(ValueError) as caught:
                 verification.check_hashes(str(hashed))
             assert str(hashed) in str(caught.value)
-        path.write_bytes(whole)
+        path.write_bytes(content)
     assert verification.check_hashes(str(hashed))
 
 
-def test_damage_is_found_before_anything_is_run(hashed, interpreter):
+def test_hashes_are_checked_before_running_the_export(hashed, interpreter):
     path = hashed / "saved_model.pb"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -322,7 +327,7 @@ def test_damage_is_found_before_anything_is_run(hashed, interpreter):
 
 
 @pytest.mark.parametrize("name", ["../a", "a/../../b", "/etc/hosts", "file:///a"])
-def test_hashes_of_files_elsewhere_are_refused(hashed, name):
+def test_hashes_of_files_outside_the_export_are_rejected(hashed, name):
     values = {"format_version": 1, "files": {name: {"bytes": 1, "sha256": "0"}}}
     path = hashed / "assets.extra" / "sha256.json"
     path.write_text(json.dumps(values, indent=2) + "\n")
@@ -330,11 +335,11 @@ def test_hashes_of_files_elsewhere_are_refused(hashed, name):
         verification.check_hashes(str(hashed))
 
 
-def test_an_export_without_hashes(folder, interpreter):
+def test_export_without_hashes(folder, interpreter):
     (folder / "saved_model.pb").unlink()
     python = interpreter(reporting(signatures=[ROW]))
     assert not verification.verify(str(folder), python=python).has_hashes
     (folder / "saved_model.pb").write_bytes(b"")
     verification.write_hashes(str(folder))
-    (folder / "notes.txt").write_text("A file more is no damage.")
+    (folder / "notes.txt").write_text("Further files are not damage.")
     assert verification.check_hashes(str(folder))
