@@ -1,11 +1,11 @@
-// TensorFlow Serving's engine without its server: loads an export as it does, and runs requests.
+// TensorFlow Serving's engine without the server: loads an export and runs requests.
 //
 //   engine DIR LIBRARIES OUTPUT REQUEST...
 //
-// DIR is a version's directory; LIBRARIES are tensorflow_text's libraries of operations, with commas
-// between; a REQUEST is a file with a PredictRequest. The answer to each request is written to
-// OUTPUT/NAME.answer, a RunStepResponse, which as bytes is a PredictResponse without its model_spec.
-// The warm-up requests are replayed first; one line of JSON is printed when the first answer is there.
+// DIR is the directory of a version. LIBRARIES are the libraries of tensorflow_text's operations,
+// separated by commas. Each REQUEST is a file with a PredictRequest. The answer is written to
+// OUTPUT/NAME.answer as a RunStepResponse, whose bytes are a PredictResponse without model_spec.
+// The program replays the warm-up requests first, and prints a line of JSON after the first answer.
 
 #include <chrono>
 #include <cstdio>
@@ -45,9 +45,9 @@ void Check(const Status& status, const std::string& what) {
   if (!status.ok()) Fail(what + ": " + status.ToString());
 }
 
-// === Messages of TensorFlow Serving, whose definitions TensorFlow does not have ===
+// === Messages of TensorFlow Serving, which TensorFlow does not define ===
 
-// The fields of a message that are strings, bytes or messages: (number, content), in order.
+// The (number, content) of fields that are strings, bytes or messages, in order.
 using Fields = std::vector<std::pair<int, std::string>>;
 
 uint64_t ReadVarint(const std::string& message, size_t* at) {
@@ -90,7 +90,7 @@ Fields ReadFields(const std::string& message) {
 }
 
 struct Request {
-  std::string name;  // of its file, without the folder
+  std::string name;  // name of the file
   std::string signature = "serving_default";
   std::vector<std::pair<std::string, tensorflow::Tensor>> inputs;
 };
@@ -133,7 +133,7 @@ class Engine {
           directory);
   }
 
-  // As TensorFlow Serving's Predict: tensors by the signature's names, all outputs fetched.
+  // Like TensorFlow Serving's Predict: tensors by the signature's names, and all outputs.
   absl::Status Run(const Request& request, tensorflow::RunStepResponse* answer) const {
     const auto& signatures = bundle_.meta_graph_def.signature_def();
     const auto signature = signatures.find(request.signature);
@@ -166,7 +166,7 @@ class Engine {
     return status;
   }
 
-  // Replays what TensorFlow Serving replays before it answers; returns the number of requests.
+  // Replays the warm-up requests as TensorFlow Serving does, and returns their number.
   int WarmUp(const std::string& directory) const {
     const std::string path = directory + "/assets.extra/tf_serving_warmup_requests";
     if (!tensorflow::Env::Default()->FileExists(path).ok()) return 0;
@@ -234,6 +234,6 @@ int main(int argc, char** argv) {
       loading, warm_up, warm_up_requests, SecondsSince(sent));
   std::fflush(stdout);
   Answer(engine, requests, argv[3]);
-  // The wheel's libraries are not made to be torn down by a program's end.
+  // The libraries of the wheel do not support destruction at exit.
   std::_Exit(0);
 }
