@@ -41,7 +41,7 @@ def related_tests(path: str) -> list[str]:
     package, module = _test_folder(path), pathlib.Path(path).stem
     found = {f"{package}/test_{module}.py", f"tests/test_{module}.py"}
     # Tests of all modules of a package.
-    found |= {f"{package}/test_{kind}.py" for kind in ("contract", "refused")}
+    found |= {f"{package}/test_{kind}.py" for kind in ("contract", "errors")}
     found |= _importing(path, "tests")
     found = {name for name in found if (ROOT / name).is_file() and "/test_" in name}
     if ">>> " in (ROOT / path).read_text():

@@ -9,8 +9,6 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, ModelSpec, describe, pars
 from bert_tf.modeling import BertClassifier
 from tests.checkpoints import small_checkpoints as small
 
-EVERY = {**small.MODELS, **small.BERT_TF_ONLY}
-
 
 def test_fingerprint_depends_on_model_vocabulary_and_weights():
     checkpoint = small.make_checkpoint(
