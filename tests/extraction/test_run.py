@@ -37,7 +37,7 @@ def states(loaded):
     found = []
     for line in TOKENS:
         tokens = line.split()
-        types = [int("[SEP]" in tokens[:place]) for place in range(len(tokens))]
+        types = [int("[SEP]" in tokens[:position]) for position in range(len(tokens))]
         ids = [vocab.index(token) for token in tokens]
         all_states, _ = encode(weights, CONFIG, ids, [1] * len(ids), types)
         found.append(np.array(all_states))
@@ -53,15 +53,15 @@ def test_jsonl_equals_googles_script(extract, text, states, tmp_path):
     done = extract(text)
     lines = read_lines(tmp_path)
     assert [line["linex_index"] for line in lines] == list(range(6))
-    for line, tokens, of_line in zip(lines, TOKENS, states, strict=True):
+    for line, tokens, expected_line in zip(lines, TOKENS, states, strict=True):
         assert list(line) == ["linex_index", "features"]
         assert [feature["token"] for feature in line["features"]] == tokens.split()
-        for place, feature in enumerate(line["features"]):
+        for position, feature in enumerate(line["features"]):
             assert list(feature) == ["token", "layers"]
             assert [layer["index"] for layer in feature["layers"]] == [-1, -2, -3, -4]
             for layer in feature["layers"]:
                 assert list(layer) == ["index", "values"]
-                expected = [float(value) for value in of_line[layer["index"], place]]
+                expected = [float(value) for value in expected_line[layer["index"], position]]
                 np.testing.assert_allclose(layer["values"], expected, atol=2e-5)
                 assert layer["values"] == [round(value, 6) for value in layer["values"]]
     assert (done.lines, done.tokens, done.lines_cut, done.complete) == (6, 44, 1, True)
@@ -77,10 +77,10 @@ def test_jsonl_equals_googles_script(extract, text, states, tmp_path):
 )
 def test_pooled_vectors_equal_plain_loops(extract, text, states, tmp_path, flags, blocks):
     assert extract(text, **flags).layers == tuple(blocks)
-    for line, of_line in zip(read_lines(tmp_path), states, strict=True):
+    for line, expected_line in zip(read_lines(tmp_path), states, strict=True):
         assert list(line) == ["linex_index", "layers"]
         for layer, (name, block) in zip(line["layers"], blocks.items(), strict=True):
-            vectors = of_line[block]
+            vectors = expected_line[block]
             vector = vectors[0] if flags["pooling"] == "cls" else vectors.max(0)
             length = np.linalg.norm(vector) if "normalize" in flags else 1.0
             assert layer["index"] == name
@@ -89,16 +89,16 @@ def test_pooled_vectors_equal_plain_loops(extract, text, states, tmp_path, flags
 
 def test_vectors_do_not_depend_on_batches(extract, tmp_path, monkeypatch):
     text = write_many(tmp_path / "many.txt", count=12)
-    extract(text, "alone", format="numpy", batch_size=1, lines_per_file=5)
+    extract(text, "single", format="numpy", batch_size=1, lines_per_file=5)
     monkeypatch.setattr(extraction, "_VALUES_CHUNK_SIZE", 1500)  # a few lines per block
-    extract(text, "together", format="numpy", batch_size=7, lines_per_file=8)
-    alone, together = (
+    extract(text, "batched", format="numpy", batch_size=7, lines_per_file=8)
+    single, batched = (
         [np.load(path) for path in sorted((tmp_path / name).glob("*.npz"))]
-        for name in ("alone", "together")
+        for name in ("single", "batched")
     )
-    assert (len(alone), len(together)) == (3, 2)
+    assert (len(single), len(batched)) == (3, 2)
     for key in ("line_index", "lengths", "token_ids", "values"):
-        one, other = (np.concatenate([file[key] for file in files]) for files in (alone, together))
+        one, other = (np.concatenate([file[key] for file in files]) for files in (single, batched))
         np.testing.assert_allclose(one, other, atol=1e-5 if key == "values" else 0)
 
 
@@ -137,8 +137,8 @@ def test_cls_pooling_of_causal_model_is_rejected(text, tmp_path):
     (tmp_path / "causal").mkdir()
     checkpoint = make_checkpoint(spec, causal, tokenization=UNCASED)
     model_directory.write(checkpoint, str(tmp_path / "causal"))
-    said = "--pooling=cls: .*causal is causal .*. Use --pooling=last or mean"
-    with pytest.raises(ValueError, match=said):
+    message = "--pooling=cls: .*causal is causal .*. Use --pooling=last or mean"
+    with pytest.raises(ValueError, match=message):
         run(str(tmp_path / "causal"), tmp_path, text, pooling="cls")
 
 

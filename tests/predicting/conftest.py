@@ -1,4 +1,4 @@
-"""What tests of this folder share: a classifier, and texts for it."""
+"""Fixtures: a classifier and texts."""
 
 import pytest
 
@@ -14,12 +14,12 @@ def loaded_once():
 
 @pytest.fixture(scope="session")
 def classifier(tmp_path_factory):
-    """The directory of a classifier of random weights, and the model."""
+    """Returns the directory of a classifier with random weights, and the model."""
     folder = tmp_path_factory.mktemp("classifier")
     return folder, write_classifier(folder)
 
 
 @pytest.fixture
 def table(tmp_path):
-    """A table of texts to predict."""
+    """Returns the path of a table of texts to predict."""
     return write_texts(tmp_path)

@@ -1,4 +1,4 @@
-"""Fine-tuned models of random weights, and predictions of files by them."""
+"""Models with random weights, and predictions with them."""
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ _built = {}
 
 
 def _build_once(config, spec):
-    """A model of random weights, built once and then reset."""
+    """Builds a model with random weights once; later calls reset the weights."""
     key = (config, spec.model_class, *sorted(spec.arguments.items()))
     if key not in _built:
         model = build_model(config, spec)
@@ -51,13 +51,13 @@ def text_task(kind):
 
 
 def write_classifier(folder):
-    """A classifier of the three labels; gives the model, too."""
+    """Writes a classifier with three labels; returns the model."""
     task = text_task("classification")
     return write_model(folder, "BertClassifier", CLASSES, task, labels=LABELS)
 
 
 def write_texts(folder):
-    """A table of all texts, their ids counted down from 7."""
+    """Writes a table of all texts, with decreasing ids from 7."""
     path = folder / "texts.tsv"
     path.write_text("n\ttext\n" + "".join(f"{7 - n}\t{text}\n" for n, text in enumerate(TEXTS)))
     return path
@@ -68,7 +68,7 @@ _loaded = {}
 
 
 def _load_once(checkpoint):
-    """The model of a directory, loaded and traced once for all tasks."""
+    """Loads and traces the model of a directory once for all tasks."""
     key = checkpoint.path
     if os.path.isdir(key):
         paths = (path for path in sorted(pathlib.Path(key).rglob("*")) if path.is_file())
@@ -80,7 +80,7 @@ def _load_once(checkpoint):
 
 
 def loaded(folder):
-    """The model that predictors of a directory share."""
+    """Returns the model that all predictors of a directory share."""
     return _load_once(open_checkpoint(str(folder)))
 
 
@@ -89,7 +89,7 @@ def models_loaded_once():
 
 
 def predict(folder, source, output=None, **options):
-    """Predicts as the command does, and loads each model once."""
+    """Predicts like the command, but loads each model only once."""
     given = PredictionSettings(str(folder), str(source), output and str(output), **options)
     with models_loaded_once():
         return run.predict_file(given, run.open_predictor(str(folder), given))
@@ -105,14 +105,14 @@ def read_lines(path):
 
 
 def probabilities_of(model, texts, length):
-    """Row by row, padded to the whole length."""
+    """Computes probabilities one text at a time, padded to ``length``."""
     preprocessor = preprocessor_of(length)
     rows = [tf.nn.softmax(model(preprocessor([text]), training=False))[0] for text in texts]
     return np.array(rows)
 
 
 def about(value):
-    """What is equal to a value whose numbers have six digits in all."""
+    """Returns a value that compares equal up to six digits per float."""
     if isinstance(value, float):
         return pytest.approx(value, rel=1e-5, abs=1e-6)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""``bert_tf.BatchPredictor``: an export's own answers, by columns, and rows that cannot be read."""
+"""``bert_tf.BatchPredictor``: columns of answers, invalid rows and threads."""
 
 import pickle
 import threading
@@ -18,7 +18,7 @@ SECOND = ["a dog", "the dog sat", None, "\ud800"]
 
 @pytest.fixture
 def choices(tmp_path):
-    """A predictor whose export says how many choices there are, and what they are."""
+    """Returns a predictor whose export counts and joins the choices."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.string, "choices")])
     def count(choices):
@@ -29,12 +29,12 @@ def choices(tmp_path):
     return BatchPredictor(str(tmp_path / "1"))
 
 
-def test_answers_are_the_exports_and_rows_that_cannot_be_read_keep_their_places(tmp_path_factory):
+def test_answers_equal_the_export_and_invalid_rows_have_errors(tmp_path_factory):
     export = exported("classifier", tmp_path_factory)
     predictor = pickle.loads(pickle.dumps(BatchPredictor(export)))
     answers = predictor({"text": np.array(TEXTS, object), "text_pair": SECOND, "id": range(4)})
-    asked = {"text": tf.constant(TEXTS[:2]), "text_pair": tf.constant(SECOND[:2])}
-    expected = tf.saved_model.load(export).signatures["serving_default"](**asked)
+    request = {"text": tf.constant(TEXTS[:2]), "text_pair": tf.constant(SECOND[:2])}
+    expected = tf.saved_model.load(export).signatures["serving_default"](**request)
     assert answers.keys() == expected.keys() | {"error"}
     assert answers["label"].tolist() == [
         *(label.decode() for label in expected["label"].numpy()),
@@ -48,18 +48,18 @@ def test_answers_are_the_exports_and_rows_that_cannot_be_read_keep_their_places(
         "expected a string in column 'text_pair', got None.",
         "expected Unicode in column 'text_pair', got half a surrogate pair at character 0.",
     ]
-    # Engines have batches of no row, and of none that can be read.
-    some = BatchPredictor(export, outputs=["label"])
-    assert [*some({"text": [], "text_pair": []})] == ["label", "error"]
-    nothing = {"text": [" ", float("nan"), b"\xff"], "text_pair": ["", "a", "a"]}
-    assert some(nothing)["error"].tolist() == [
+    # Data engines pass empty batches and batches without a valid row.
+    label_predictor = BatchPredictor(export, outputs=["label"])
+    assert [*label_predictor({"text": [], "text_pair": []})] == ["label", "error"]
+    invalid_rows = {"text": [" ", float("nan"), b"\xff"], "text_pair": ["", "a", "a"]}
+    assert label_predictor(invalid_rows)["error"].tolist() == [
         "expected non-empty text in column 'text', got ' '.",
         "expected a string in column 'text', got None.",
         "expected UTF-8 text, got b'\\xff'.",
     ]
 
 
-def test_lists_of_texts_are_padded(choices):
+def test_lists_of_strings_are_padded(choices):
     answers = choices({"choices": [["a", "b"], np.array(["c"], object), None, ["d", 7]]})
     assert answers["count"].tolist() == [2, 1, 0, 0]
     assert answers["joined"].tolist() == ["a|b", "c|", None, None]
@@ -70,7 +70,7 @@ def test_lists_of_texts_are_padded(choices):
     ]
 
 
-def test_threads_share_one_load(choices, monkeypatch):
+def test_threads_load_the_export_once(choices, monkeypatch):
     loads, load = [], replay.load
     monkeypatch.setattr(replay, "load", lambda path: loads.append(path) or load(path))
     barrier = threading.Barrier(4)
@@ -88,7 +88,7 @@ def test_threads_share_one_load(choices, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "columns", "sentence"),
+    ("arguments", "columns", "message"),
     [
         ({}, {"text": ["a"]}, "expected choices among the columns, got text"),
         ({"signature": "x"}, {},
@@ -97,17 +97,17 @@ def test_threads_share_one_load(choices, monkeypatch):
          "expected label among the outputs, got count, joined"),
     ],
 )  # fmt: skip
-def test_what_an_export_does_not_have_is_told(choices, arguments, columns, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_unknown_columns_and_outputs_raise_errors(choices, arguments, columns, message):
+    with pytest.raises(ValueError, match=message):
         BatchPredictor(choices.export, **arguments)(columns)
 
 
-def test_the_path_of_another_file_system_stays():
+def test_local_paths_become_absolute_and_urls_are_kept():
     assert BatchPredictor("gs://bucket/1").export == "gs://bucket/1"
     assert BatchPredictor("1").export.startswith("/")
 
 
-def test_a_driver_that_sends_it_to_workers_loads_no_tensorflow():
+def test_constructor_does_not_import_tensorflow():
     code = """import sys, bert_tf
 before = {name.split(".")[0] for name in sys.modules}
 bert_tf.BatchPredictor("exports/1", threads=1)

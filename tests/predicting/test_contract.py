@@ -1,4 +1,4 @@
-"""Of every kind: files, calls and functions predict what the loaded model says in a plain loop."""
+"""Predictions of all task types equal the outputs of the loaded model, one example at a time."""
 
 import json
 import types
@@ -27,22 +27,24 @@ from .prediction_models import (
     write_model,
 )
 
-LENGTH = 8  # neither the default's 128 nor the positions' number
+LENGTH = 8  # differs from the default and from max_position_embeddings
 LONG = [*TEXTS, " ".join(TEXTS), " ".join(TEXTS[::-1])]
 TAGS = ("O", "B-X", "I-X")
 
 
 def probabilities(model, outputs, record):
-    """The likeliest class, and the probabilities in the order of the labels."""
-    shares = tf.nn.softmax(outputs).numpy()
-    assert record["prediction"] == model.labels[shares.argmax()]
-    return [record["probabilities"][label] for label in model.labels], shares
+    """Checks the most likely class; returns its probabilities and the expected ones."""
+    expected_values = tf.nn.softmax(outputs).numpy()
+    assert record["prediction"] == model.labels[expected_values.argmax()]
+    return [record["probabilities"][label] for label in model.labels], expected_values
 
 
 def several(model, outputs, record):
-    shares = tf.sigmoid(outputs).numpy()
-    assert record["prediction"] == [model.labels[at] for at in np.flatnonzero(shares >= 0.5)]
-    return [record["probabilities"][label] for label in model.labels], shares
+    expected_values = tf.sigmoid(outputs).numpy()
+    assert record["prediction"] == [
+        model.labels[index] for index in np.flatnonzero(expected_values >= 0.5)
+    ]
+    return [record["probabilities"][label] for label in model.labels], expected_values
 
 
 def number(model, outputs, record):
@@ -50,25 +52,25 @@ def number(model, outputs, record):
 
 
 def tags(model, outputs, record):
-    shares = tf.nn.softmax(outputs)[1 : 1 + len(record["words"])].numpy()
-    assert [*record["tags"]] == [model.labels[at] for at in shares.argmax(-1)]
-    return record["scores"], shares.max(-1)
+    expected_values = tf.nn.softmax(outputs)[1 : 1 + len(record["words"])].numpy()
+    assert [*record["tags"]] == [model.labels[index] for index in expected_values.argmax(-1)]
+    return record["scores"], expected_values.max(-1)
 
 
 def choice(model, outputs, record):
-    shares = tf.nn.softmax(outputs).numpy()
-    assert record["prediction"] == shares.argmax()
-    return [*record["probabilities"].values()], shares
+    expected_values = tf.nn.softmax(outputs).numpy()
+    assert record["prediction"] == expected_values.argmax()
+    return [*record["probabilities"].values()], expected_values
 
 
 TEXT = [{"text": text} for text in LONG]
 PAIRS = [{"one": one, "other": other} for one, other in zip(LONG, LONG[::-1], strict=True)]
 WORDS = [{"words": ["so", "good"]}, {"words": ["the", "film"]}]
 CHOICES = [{"context": "the plot", "choices": ["was bad", "is fine"]}]
-ASKED = [{"question": "what film", "context": "a good film"}] * 2
+QUESTIONS = [{"question": "what film", "context": "a good film"}] * 2
 SPANS = {"max_query_length": 8, "doc_stride": 8}
 HEAD_TAIL = {"long_text": "head_tail"}
-# By name: the kind, its model's class, its options, examples, and what they are compared by.
+# Name to task type, model class, options, examples and function that returns the values to compare.
 ROWS = {
     "classes": ("classification", "BertClassifier", {}, TEXT, probabilities),
     "pairs": ("classification", "BertClassifier", {}, PAIRS, probabilities),
@@ -76,7 +78,7 @@ ROWS = {
     "numbers": ("regression", "BertRegressor", HEAD_TAIL, TEXT, number),
     "tags": ("tagging", "BertTokenClassifier", {}, WORDS, tags),
     "choices": ("multiple_choice", "BertMultipleChoice", {}, CHOICES, choice),
-    "questions": ("squad", "BertSpanPredictor", SPANS, ASKED, None),  # test_objective compares
+    "questions": ("squad", "BertSpanPredictor", SPANS, QUESTIONS, None),  # test_objective compares
 }
 
 
@@ -91,7 +93,7 @@ def write(folder, kind, class_name, options, columns, length=LENGTH):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_predictions_are_the_models(name, tmp_path, capsys):
+def test_predictions_equal_the_model(name, tmp_path, capsys):
     kind, class_name, options, examples, compare = ROWS[name]
     folder, table = tmp_path / "model", tmp_path / "in.jsonl"
     columns, length = [*examples[0]], LENGTH if kind in ("classification", "regression") else 16
@@ -107,7 +109,7 @@ def test_predictions_are_the_models(name, tmp_path, capsys):
     for found, row in zip([*records, one], [*written, written[0]], strict=True):
         assert found.keys() == row.keys()
         assert json.loads(json.dumps(found)) == about(row)
-    if name in ("classes", "questions"):  # a predictor's records, whatever the kind
+    if name in ("classes", "questions"):  # the other task types use the same code
         assert about(api.predict(folder, examples)) == json.loads(json.dumps(records))
     model = bert_tf.load(folder)
     assert model.preprocessor.max_seq_length == length
@@ -122,16 +124,16 @@ def test_predictions_are_the_models(name, tmp_path, capsys):
         rows = model.preprocessor(tuple(texts) if texts[1:] else texts[0])
         if kind == "multiple_choice":
             rows = {key: value[None] for key, value in rows.items()}
-        outputs = tf.nest.map_structure(lambda of_rows: of_rows[0], model(rows, training=False))
+        outputs = tf.nest.map_structure(lambda values: values[0], model(rows, training=False))
         np.testing.assert_allclose(*compare(model, outputs, record), atol=1e-5)
 
 
-def as_exported(folder, tmp_path):
+def exported_signatures(folder, tmp_path):
     return tf.saved_model.load(api.export(folder, tmp_path / "1", verbose=False).path).signatures
 
 
-def by_its_signatures(folder, tmp_path):
-    """What the command would export, without tracing it."""
+def untraced_signatures(folder, tmp_path):
+    """Returns the signatures of the export without tracing them."""
     options = export.options_of(open_checkpoint(str(folder)), {})
     model = loaded(folder)
     served = untraced(model, model.preprocessor.tokenizer, options)
@@ -139,11 +141,11 @@ def by_its_signatures(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "signatures", [by_its_signatures, pytest.param(as_exported, marks=pytest.mark.slow)]
+    "signatures", [untraced_signatures, pytest.param(exported_signatures, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("name", ROWS)
-def test_an_export_answers_as_they_do(name, signatures, tmp_path):
-    """The answers of its signature make the records of ``predict``."""
+def test_export_outputs_equal_predictions(name, signatures, tmp_path):
+    """The outputs of the signature are converted to the records of ``predict``."""
     kind, class_name, options, examples, _ = ROWS[name]
     columns, length = [*examples[0]], LENGTH if kind in ("classification", "regression") else 16
     write(tmp_path / "model", kind, class_name, options, columns, length)
@@ -160,20 +162,20 @@ def test_an_export_answers_as_they_do(name, signatures, tmp_path):
     task = KINDS[kind](
         "own", None, {}, {}, labels=model.labels, options=KINDS[kind].restore_options(options, {})
     )
-    rows = [_as_task(name, row) for row in _examples(answers)]
+    rows = [_to_task_outputs(name, row) for row in _split_examples(answers)]
     for record, found in zip(records, task.records(items, iter(rows)), strict=True):
         assert json.loads(json.dumps(found)) == about({k: record[k] for k in found})
         assert {*record} - {*found} == {"id"}
 
 
-def _examples(answers):
-    """The answers of a signature, of each example by itself."""
+def _split_examples(answers):
+    """Splits the outputs of a signature into examples."""
     columns = {key: as_text(np.asarray(value).tolist()) for key, value in answers.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _as_task(name, answer):
-    """An answer of a signature as the task's: without padding, and with a probability."""
+def _to_task_outputs(name, answer):
+    """Removes padding and adds the keys that the task expects."""
     if name == "tags":
         return {key: answer[key][: answer["counts"]] for key in ("tags", "scores")}
     if name == "questions":
@@ -181,26 +183,26 @@ def _as_task(name, answer):
     return answer
 
 
-@pytest.mark.parametrize("form", ["head", "head_tail", "windows"])
-def test_an_export_says_which_texts_are_cut(form, tmp_path):
+@pytest.mark.parametrize("truncation", ["head", "head_tail", "windows"])
+def test_export_reports_truncated_texts(truncation, tmp_path):
     folder = tmp_path / "model"
-    write(folder, "regression", "BertRegressor", {"long_text": form}, ["text"])
+    write(folder, "regression", "BertRegressor", {"long_text": truncation}, ["text"])
     expected = [record["prediction"] for record in api.predict(folder, LONG)]
-    answers = by_its_signatures(folder, tmp_path)["serving_default"](text=tf.constant(LONG))
+    answers = untraced_signatures(folder, tmp_path)["serving_default"](text=tf.constant(LONG))
     np.testing.assert_allclose(answers["value"], expected, atol=1e-5)
     lengths = np.array([len(text.split()) for text in LONG])
-    is_cut = (lengths > LENGTH - 2) & (form != "windows")
+    is_cut = (lengths > LENGTH - 2) & (truncation != "windows")
     assert answers["truncated"].numpy().tolist() == is_cut.tolist()
 
 
-def test_another_model_of_its_weights_has_the_usual_length(tmp_path):
-    """And so has the model itself, where its task's length is none."""
+def test_encoder_from_checkpoint_has_the_default_length(tmp_path):
+    """This also applies to the model itself if the length in its task file is invalid."""
     write(tmp_path, "classification", "BertClassifier", {}, ["text"])
     encoder = bert_tf.BertEncoder.from_checkpoint(str(tmp_path))
-    usual = encoder.config.max_position_embeddings
-    assert encoder.preprocessor.max_seq_length == usual
+    default_length = encoder.config.max_position_embeddings
+    assert encoder.preprocessor.max_seq_length == default_length
     assert bert_tf.load(tmp_path, max_seq_length=9).preprocessor.max_seq_length == 9
     task = json.loads((tmp_path / "task.json").read_text())
     for length in ("8", 8.0, True, None):
         (tmp_path / "task.json").write_text(json.dumps({**task, "max_seq_length": length}))
-        assert bert_tf.load(tmp_path).preprocessor.max_seq_length == usual
+        assert bert_tf.load(tmp_path).preprocessor.max_seq_length == default_length

@@ -1,4 +1,4 @@
-"""docs/guides/predicting.md as it stands: each engine answers what ``predict`` does."""
+"""Programs in docs/guides/predicting.md give the same predictions as ``predict``."""
 
 import json
 import os
@@ -13,18 +13,16 @@ from tests.documents import ROOT, blocks
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not (ROOT / "docs").is_dir(), reason="the checkout is missing, whose docs/ this reads"
-    ),
+    pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="needs docs/ of a checkout"),
 ]
 PAGE = ROOT / "docs" / "guides" / "predicting.md"
-# None of these is a text.
+# Row to invalid value.
 BAD = {3: None, 40: "  ", 77: "\u200b"}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A folder with what the page's programs read, and what ``predict`` says of the same rows."""
+    """Returns a folder with the input of the programs and the predictions of ``predict``."""
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     folder = tmp_path_factory.mktemp("world")
@@ -55,7 +53,7 @@ def _run(folder, *command):
 
 
 @pytest.mark.parametrize("engine", ["apache_beam", "ray", "pyspark"])
-def test_the_pages_program_answers_as_predict_does(engine, world, tmp_path):
+def test_predictions_equal_those_of_predict(engine, world, tmp_path):
     pytest.importorskip(engine)
     if engine == "pyspark" and shutil.which("java") is None:
         pytest.skip("needs Java")
@@ -66,7 +64,7 @@ def test_the_pages_program_answers_as_predict_does(engine, world, tmp_path):
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "RAY_USAGE_STATS_ENABLED": "0"}
     process = run_python(program, cwd=folder, env=environment)
     assert process.returncode == 0, process.stderr
-    # Spark's folder has files that are no tables, by names that a dataset leaves out.
+    # Spark also writes other files, which pyarrow.dataset ignores by name.
     rows = dataset.dataset(folder / "answered", format="parquet").to_table().to_pylist()
     answered = {row["id"]: row for row in rows}
     lines = pathlib.Path(world, "predicted.jsonl").read_text().splitlines()
@@ -77,7 +75,7 @@ def test_the_pages_program_answers_as_predict_does(engine, world, tmp_path):
         row = answered[number]
         assert row["label"] == record["prediction"]
         if number in BAD:
-            # The page's programs call the column as the export does.
+            # The programs rename the column to the input of the export.
             assert record["error"].endswith(row["error"].replace("'text'", "'review'"))
         else:
             best = max(record["probabilities"].values())

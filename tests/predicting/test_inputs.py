@@ -1,4 +1,4 @@
-"""Files to predict are read in chunks, the whole checked before."""
+"""Input files are validated first and then read in chunks."""
 
 import json
 
@@ -23,7 +23,7 @@ def write(tmp_path, name, lines):
     return str(path)
 
 
-def test_texts_come_in_chunks_and_again(tmp_path, small_chunks):
+def test_chunks_can_be_read_repeatedly(tmp_path, small_chunks):
     path = write(tmp_path, "a.tsv", ["n\ttext\tlabel", *(f"i{n}\ttext {n}\t?" for n in range(7))])
     found = read_inputs(TEXTS, path)
     assert (found.count, found.skipped) == (7, [])
@@ -34,12 +34,12 @@ def test_texts_come_in_chunks_and_again(tmp_path, small_chunks):
         assert items == [TextExample(f"i{n}", f"text {n}", None, None) for n in range(7)]
 
 
-def test_ids_are_the_files_though_its_first_row_is_bad(tmp_path):
+def test_ids_are_read_if_the_first_row_is_invalid(tmp_path):
     tsv = write(tmp_path, "a.tsv", ["n\ttext", "i0\tone\ttoo many", "i1\tgood"])
     jsonl = write(tmp_path, "a.jsonl", ["no JSON", '{"n": "i1", "text": "good"}'])
     for path in (tsv, jsonl):
         (items,) = read_inputs(TEXTS, path, skip_bad_rows=True).chunks()
-        # The first column of a row of too many is the id still.
+        # The id is read even if the row has too many columns.
         assert [item.id for item in items] == ["i0" if path == tsv else "", "i1"]
         assert isinstance(items[0], BadRow)
     for name, lines in (("b.tsv", ["text", "good"]), ("b.jsonl", ['{"text": "good"}'])):
@@ -47,22 +47,22 @@ def test_ids_are_the_files_though_its_first_row_is_bad(tmp_path):
         assert [item.id for item in items] == ["0"]
 
 
-def test_no_more_than_a_chunk_is_held(tmp_path, small_chunks, monkeypatch):
-    made = []
+def test_only_one_chunk_is_read_at_a_time(tmp_path, small_chunks, monkeypatch):
+    parsed_rows = []
 
     def count(row, names):
-        made.append(row.number)
+        parsed_rows.append(row.number)
         return TextExample(str(row.number), "", None, None)
 
     monkeypatch.setattr(inputs, "text_example", count)
     path = write(tmp_path, "a.tsv", ["n\ttext", *(f"{n}\tx" for n in range(9))])
     chunks = read_inputs(TEXTS, path).chunks()
-    made.clear()
+    parsed_rows.clear()
     next(chunks)
-    assert made == [0, 1, 2]
+    assert parsed_rows == [0, 1, 2]
 
 
-def test_the_second_text_may_be_empty_and_not_both(tmp_path):
+def test_one_text_of_a_pair_may_be_empty(tmp_path):
     pairs = TaskFile("regression", "own", 16, {"text_columns": ["a", "b"]})
     path = write(tmp_path, "a.csv", ["b,a", "x,y", ",y", "x,"])
     items = next(read_inputs(pairs, path).chunks())
@@ -75,14 +75,14 @@ def test_the_second_text_may_be_empty_and_not_both(tmp_path):
 
 
 @pytest.mark.parametrize(("with_context", "sizes"), [(False, [3, 1]), (True, [4])])
-def test_a_documents_sentences_stay_together(tmp_path, small_chunks, with_context, sizes):
+def test_documents_are_not_split(tmp_path, small_chunks, with_context, sizes):
     task = TaskFile("tagging", "ner", 16, {}, {"document_context": with_context})
     path = write(tmp_path, "a.conll", ["a O", "", "b O", "c O", "", "d O", "", "e O"])
     found = read_inputs(task, path)
     assert found.count == 4 and [len(chunk) for chunk in found.chunks()] == sizes
 
 
-def test_choices_are_of_swags_form_or_of_named_columns(tmp_path):
+def test_choices_are_read_from_swag_or_named_columns(tmp_path):
     swag = TaskFile("multiple_choice", "swag", 16)
     lines = ["sent1,sent2,ending0,ending1,ending2,ending3", "It is,,w,x,y,z"]
     (items,) = read_inputs(swag, write(tmp_path, "a.csv", lines)).chunks()
@@ -94,7 +94,7 @@ def test_choices_are_of_swags_form_or_of_named_columns(tmp_path):
         read_inputs(swag, write(tmp_path, "a.csv", ["c,o", "x,y"]))
 
 
-def test_what_is_no_table(tmp_path):
+def test_unknown_suffix_raises_error(tmp_path):
     path = write(tmp_path, "a.txt", ["text", "x"])
     message = r"a\.txt does not have the suffix of a table \(\.tsv, .*lines for one text per line"
     with pytest.raises(ValueError, match=message):

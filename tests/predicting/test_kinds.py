@@ -1,4 +1,4 @@
-"""Predictions of tags, choices and answers, from and to every form of file."""
+"""Predictions of tags, choices and answers from and to all file formats."""
 
 import json
 import re
@@ -21,7 +21,7 @@ TAGS = ("O", "B-LOC", "I-LOC")
 
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory):
-    """The directory of a tagger of random weights."""
+    """Returns the directory of a tagger with random weights."""
     folder = tmp_path_factory.mktemp("tagger")
     columns = {"text_columns": ["words"], "label_column": "tags", "id_column": None}
     task = TaskFile("tagging", "ner", 16, columns, {"document_context": True})
@@ -29,7 +29,7 @@ def tagger(tmp_path_factory):
     return folder
 
 
-def test_sentences_without_words_keep_their_places(tagger, tmp_path):
+def test_empty_sentences_have_records(tagger, tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps({"words": words}) + "\n" for words in ([], ["good"], "")))
     predict(tagger, source, tmp_path / "out.jsonl")
@@ -44,19 +44,22 @@ def test_sentences_without_words_keep_their_places(tagger, tmp_path):
     assert lines[0].startswith(b"good ") and lines[1:] == [b"", b"bad _", b"\0 _", b"", b""]
 
 
-def test_words_that_the_output_cannot_hold(tagger, tmp_path, monkeypatch):
+def test_words_with_spaces_are_rejected_for_conll_and_tsv(tagger, tmp_path, monkeypatch):
     source = tmp_path / "in.jsonl"
     source.write_text('{"words": ["so"]}\n{"words": ["good film", "is"]}\n')
-    # Refused before the model is loaded.
+    # The error is raised before the model is loaded.
     monkeypatch.setattr(prediction_models, "_load_once", None)
-    for output, where in ((tmp_path / "a.conll", "--output="), (None, "The tab-separated output")):
-        message = f"^{where}.*, row 1: 'good film' would not be read back .* ends in .jsonl.$"
+    for output, subject in (
+        (tmp_path / "a.conll", "--output="),
+        (None, "The tab-separated output"),
+    ):
+        message = f"^{subject}.*, row 1: 'good film' would not be read back .* ends in .jsonl.$"
         with pytest.raises(ValueError, match=message):
             predict(tagger, source, output)
     assert not (tmp_path / "a.conll").exists()
 
 
-def test_entities_are_told_by_their_characters(tmp_path):
+def test_entities_have_character_offsets(tmp_path):
     columns = {"text_columns": ["text"], "label_column": "e", "id_column": None}
     task = TaskFile("tagging", "own", 16, {**columns, "character_spans": True})
     folder = tmp_path / "model"
@@ -91,7 +94,7 @@ def test_entities_are_told_by_their_characters(tmp_path):
 # === Multiple choice ===
 
 
-def test_choices_without_text_keep_their_places_and_rows_may_have_other_numbers(tmp_path):
+def test_empty_choices_have_records_and_rows_differ_in_number_of_choices(tmp_path):
     columns = {"text_columns": ["c", "o"], "label_column": "l"}
     task = TaskFile("multiple_choice", "own", 16, columns)
     write_model(tmp_path / "model", "BertMultipleChoice", task=task)
@@ -100,10 +103,10 @@ def test_choices_without_text_keep_their_places_and_rows_may_have_other_numbers(
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     predict(tmp_path / "model", source, output)
     header, *lines = (line.split("\t") for line in output.read_text().splitlines())
-    shares = [f"probability_{number}" for number in range(3)]
-    assert header == ["id", "prediction", *shares, "error"]
-    filled = [[bool(cell) for cell in line[1:5]] for line in lines]
-    assert filled == [[False] * 4, [True] * 3 + [False], [True] * 4]
+    probability_columns = [f"probability_{number}" for number in range(3)]
+    assert header == ["id", "prediction", *probability_columns, "error"]
+    has_value = [[bool(cell) for cell in line[1:5]] for line in lines]
+    assert has_value == [[False] * 4, [True] * 3 + [False], [True] * 4]
     (tmp_path / "none.tsv").write_text("c\to\n")
     predict(tmp_path / "model", tmp_path / "none.tsv", output)
     assert output.read_text() == "id\tprediction\tprobability_0\n"
@@ -129,7 +132,7 @@ def write_answerer(folder, thresholds=None, **options):
     return write_model(folder, "BertSpanPredictor", task=task, thresholds=thresholds or {})
 
 
-def test_questions(questions, tmp_path):
+def test_answers_and_null_threshold(questions, tmp_path):
     write_answerer(tmp_path / "model", n_best_size=20, max_answer_length=4, with_null=True)
     table = tmp_path / "questions.tsv"
     table.write_text("q\tc\n" + "".join(f"the film\t{text}\n" for text in TEXTS))
@@ -142,20 +145,20 @@ def test_questions(questions, tmp_path):
     assert all(answer in text for text, answer in zip(TEXTS, answers.values(), strict=True))
     assert list(rows[0]) == ["id", "prediction", "score", "start", "end", "null_odds"]
     odds = {f"q{row['id']}": row["null_odds"] for row in rows}
-    least = sorted(odds.values())[3]
-    predict(tmp_path / "model", questions, tmp_path / "out.json", threshold=least - 1e-3)
+    threshold = sorted(odds.values())[3]
+    predict(tmp_path / "model", questions, tmp_path / "out.json", threshold=threshold - 1e-3)
     answers = json.loads((tmp_path / "out.json").read_text())
     assert {name for name, answer in answers.items() if not answer} == {
-        name for name, value in odds.items() if value >= least
+        name for name, value in odds.items() if value >= threshold
     }
 
 
-def test_questions_without_text_keep_their_places(questions, tmp_path):
+def test_empty_questions_have_records(questions, tmp_path):
     write_answerer(tmp_path / "model", with_null=True)
     document = json.loads(questions.read_text())
     paragraphs = document["data"][0]["paragraphs"]
     paragraphs[1]["qas"][0]["question"] = " "
-    paragraphs[2]["qas"][0]["id"] = "q0"  # again
+    paragraphs[2]["qas"][0]["id"] = "q0"  # a duplicate
     questions.write_text(json.dumps(document))
     with pytest.raises(ValueError, match="expected a unique id per row, got 'q0' again"):
         predict(tmp_path / "model", questions, tmp_path / "out.json")
@@ -169,7 +172,7 @@ def test_questions_without_text_keep_their_places(questions, tmp_path):
     assert [bool(row[6]) for row in rows] == [False, True, True, False, False, False]
 
 
-def test_an_answer_is_told_by_its_characters(tmp_path):
+def test_answers_have_character_offsets(tmp_path):
     write_answerer(tmp_path / "model", with_null=True)
     source = tmp_path / "in.jsonl"
     contexts = ["\U0001f600 the pl\u00f6t was g\u00f6\u00f6d", "so \u00e9 fine"]
@@ -187,7 +190,7 @@ def test_an_answer_is_told_by_its_characters(tmp_path):
             assert answered or start is end is None
 
 
-def test_a_model_with_a_threshold_was_trained_with_null(questions, tmp_path):
+def test_null_odds_require_training_with_unanswerable_questions(questions, tmp_path):
     for name, thresholds in (("with", {"null": 0.5}), ("without", {})):
         write_answerer(tmp_path / name, thresholds)
         predictor = Predictor(tmp_path / name)
@@ -199,7 +202,7 @@ def test_a_model_with_a_threshold_was_trained_with_null(questions, tmp_path):
         predict(tmp_path / "answered", questions, tmp_path / "out.json", threshold=1.0)
 
 
-def test_columns_of_another_number(tagger, table, tmp_path):
+def test_wrong_number_of_text_columns_raises_error(tagger, table, tmp_path):
     with pytest.raises(ValueError, match="--text_columns=a,b: expected WORDS for tagging."):
         predict(tagger, table, tmp_path / "out.tsv", text_columns=["a", "b"])
     for class_name, kind in (

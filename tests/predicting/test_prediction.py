@@ -1,4 +1,4 @@
-"""Predictions of texts, from and to every form of file; and what is refused."""
+"""Predictions of texts from and to all file formats, and errors."""
 
 import csv
 import functools
@@ -37,7 +37,7 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_is_sent_no_codes(classifier, tmp_path, monkeypatch):
+def test_control_characters_are_escaped_on_terminals(classifier, tmp_path, monkeypatch):
     table = tmp_path / "a.jsonl"
     table.write_text(json.dumps({"id": "a\x1b[2J\x9bb", "text": TEXTS[0]}) + "\n")
     screen = _Terminal()
@@ -48,7 +48,7 @@ def test_a_terminal_is_sent_no_codes(classifier, tmp_path, monkeypatch):
     assert row.startswith("a\\x1b[2J\\x9bb\t")
 
 
-def test_json_lines_in_the_files_order(classifier, table, tmp_path, monkeypatch, capsys):
+def test_jsonl_output_keeps_the_order(classifier, table, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(inputs, "_CHUNK", 4)
     output = tmp_path / "new" / "predictions.jsonl"
     predict(classifier[0], table, output)
@@ -58,37 +58,41 @@ def test_json_lines_in_the_files_order(classifier, table, tmp_path, monkeypatch,
     assert printed[1:] == [f"Predictions: {output}"]
 
 
-def test_the_likeliest_classes(classifier, table, tmp_path):
+def test_top_k_classes(classifier, table, tmp_path):
     folder, model = classifier
-    shares = probabilities_of(model, TEXTS, length=6)
+    probabilities = probabilities_of(model, TEXTS, length=6)
     predict(folder, table, tmp_path / "out.tsv", top_k=2, max_seq_length=6)
     header, *lines = (tmp_path / "out.tsv").read_text().splitlines()
     assert header.split("\t") == [
         *("id", "prediction", "probability", "prediction_2", "probability_2")
     ]
-    for line, row in zip(lines, shares, strict=True):
-        _, first, share, second, other = line.split("\t")
+    for line, row in zip(lines, probabilities, strict=True):
+        _, first, first_probability, second, second_probability = line.split("\t")
         ranked = np.argsort(-row)
-        assert (float(share), float(other)) == pytest.approx(tuple(row[ranked[:2]]), abs=1e-5)
-        assert [first, second] == [LABELS[at] for at in ranked[:2]]
+        assert (float(first_probability), float(second_probability)) == pytest.approx(
+            tuple(row[ranked[:2]]), abs=1e-5
+        )
+        assert [first, second] == [LABELS[index] for index in ranked[:2]]
 
 
-# === Several classes, numbers ===
+# === Multi-label classification ===
 
 
-def test_several_classes_by_a_threshold_of_calibrated_probabilities(table, tmp_path):
+def test_multilabel_threshold_applies_to_calibrated_probabilities(table, tmp_path):
     folder, output = tmp_path / "model", tmp_path / "out.jsonl"
-    more = {"multi_label": True, "thresholds": {"probability": 0.6, "temperature": 2.0}}
+    settings = {"multi_label": True, "thresholds": {"probability": 0.6, "temperature": 2.0}}
     task = text_task("multilabel")
-    model = write_model(folder, "BertClassifier", CLASSES, task, labels=LABELS, **more)
+    model = write_model(folder, "BertClassifier", CLASSES, task, labels=LABELS, **settings)
     logits = [model(preprocessor_of(16)([text]), training=False)[0] for text in TEXTS]
-    shares = 1 / (1 + np.exp(-np.array(logits) / 2))
-    assert len({(shares >= threshold).sum() for threshold in (0.1, 0.5, 0.6, 1.0)}) == 4
+    probabilities = 1 / (1 + np.exp(-np.array(logits) / 2))
+    assert len({(probabilities >= threshold).sum() for threshold in (0.1, 0.5, 0.6, 1.0)}) == 4
     for options, threshold in (({}, 0.6), ({"threshold": 0.1}, 0.1), ({"threshold": 1.0}, 1.0)):
         predict(folder, table, output, **options)
-        for row, own in zip(read_lines(output), shares, strict=True):
-            assert row["prediction"] == [LABELS[at] for at in np.flatnonzero(own >= threshold)]
-            assert [*row["probabilities"].values()] == pytest.approx(own.tolist(), abs=2e-6)
+        for row, expected in zip(read_lines(output), probabilities, strict=True):
+            assert row["prediction"] == [
+                LABELS[index] for index in np.flatnonzero(expected >= threshold)
+            ]
+            assert [*row["probabilities"].values()] == pytest.approx(expected.tolist(), abs=2e-6)
     with pytest.raises(ValueError, match="--threshold=2: expected a probability from 0 to 1"):
         predict(folder, table, output, threshold=2)
 
@@ -96,12 +100,12 @@ def test_several_classes_by_a_threshold_of_calibrated_probabilities(table, tmp_p
 # === Bad input ===
 
 
-def test_bad_rows_have_a_record_that_says_why(classifier, tmp_path, capsys):
+def test_invalid_rows_have_records_with_errors(classifier, tmp_path, capsys):
     source, output = tmp_path / "texts.tsv", tmp_path / "out.jsonl"
     source.write_text("n\ttext\n1\tgood\n2\n3\t \n4\tbad\n")
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         predict(classifier[0], source, output)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"{source}, line 3: expected 2 columns, got 1. Correct the row, or skip bad rows with "
         "--skip_bad_rows (in Python skip_bad_rows=True)."
     )
@@ -125,7 +129,7 @@ def test_bad_rows_have_a_record_that_says_why(classifier, tmp_path, capsys):
     predict(classifier[0], source, output, skip_bad_rows=True)
     assert "  and 2 more" in capsys.readouterr().out
     output = tmp_path / "out.tsv"
-    # A row without text has a record of its own, but not where an id is missing, too.
+    # A row without text has a record, unless its id is also missing.
     source = tmp_path / "texts.jsonl"
     source.write_text('{"text": null}\n{"text": "bad"}\n')
     predict(classifier[0], source, output)
@@ -142,7 +146,7 @@ def test_bad_rows_have_a_record_that_says_why(classifier, tmp_path, capsys):
         predict(classifier[0], source, output)
 
 
-def test_a_table_without_rows(classifier, tmp_path, capsys):
+def test_empty_table_gives_only_a_header(classifier, tmp_path, capsys):
     source, output = tmp_path / "texts.csv", tmp_path / "out.tsv"
     source.write_text("n,text\n")
     predict(classifier[0], source, output)
@@ -151,7 +155,7 @@ def test_a_table_without_rows(classifier, tmp_path, capsys):
     assert output.read_text() == header
 
 
-def test_a_run_that_has_not_ended_is_told(classifier, table, tmp_path, capsys):
+def test_unfinished_run_is_reported(classifier, table, tmp_path, capsys):
     folder = shutil.copytree(classifier[0], tmp_path / "run")
     (folder / "flags.json").write_text("{}")
     predict(folder, table, tmp_path / "out.tsv")
@@ -161,7 +165,7 @@ def test_a_run_that_has_not_ended_is_told(classifier, table, tmp_path, capsys):
     assert "unfinished" not in capsys.readouterr().out
 
 
-def test_flags_that_do_not_fit_are_refused(classifier, table, tmp_path):
+def test_invalid_flags_are_rejected(classifier, table, tmp_path):
     folder, output = classifier[0], tmp_path / "out.tsv"
     positions = f"expected 5 to 32, the number of positions of {folder}."
     endings = "expected the suffix .tsv or .csv or .jsonl for classification."
@@ -179,14 +183,14 @@ def test_flags_that_do_not_fit_are_refused(classifier, table, tmp_path):
         ({"output": str(table)}, f"--output={table} is also the --input. Use another path."),
         *(({"output": name}, f"--output={name}: {endings}") for name in ("a.txt", "a.conll")),
     ):  # fmt: skip
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(ValueError) as error:
             predict(folder, table, **{"output": str(output), **options})
-        assert str(caught.value).startswith(message)
+        assert str(error.value).startswith(message)
 
 
-def test_models_that_do_not_predict(table, tmp_path):
+def test_unsupported_models_are_rejected(table, tmp_path):
     pairs = TaskFile("regression", "own", 16, {"text_columns": ["first", "second"]})
-    for name, class_name, task, sentence in (
+    for name, class_name, task, message in (
         ("encoder", "BertEncoder", None, "encoder contains a BertEncoder, which has no task head"),
         ("odd", "BertRegressor", TaskFile("squad", "own", 16),
          "odd was trained for squad but contains a BertRegressor"),
@@ -198,7 +202,7 @@ def test_models_that_do_not_predict(table, tmp_path):
         write_model(tmp_path / name, class_name, {"pooler": True} if task is None else {}, task)
         if name == "bare":
             (tmp_path / name / "vocab.txt").unlink()
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=message):
             predict(tmp_path / name, table, tmp_path / "out.tsv", text_columns=["text"])
 
 
@@ -207,7 +211,7 @@ def read_table(path, suffix=".csv"):
         return list(csv.DictReader(file, delimiter=",\t"[suffix == ".tsv"]))
 
 
-def test_the_inputs_columns_are_kept_as_they_are(classifier, tmp_path):
+def test_keep_columns_copies_input_columns(classifier, tmp_path):
     folder, source, output = classifier[0], tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text('text,n,prediction\n"good, ""film""",7,old\n,8,old\nso,9,old\n')
     predict(folder, source, output, keep_columns=True)
@@ -223,7 +227,7 @@ def test_the_inputs_columns_are_kept_as_they_are(classifier, tmp_path):
     predict(folder, source, tmp_path / "out.jsonl", keep_columns=True)
     for row, record in zip(values, read_lines(tmp_path / "out.jsonl"), strict=True):
         assert {name: record[name] for name in row} == row and record["prediction"] in LABELS
-    # The first row has not all columns, or is a bad one.
+    # The first row lacks columns or is invalid.
     predict(folder, source, output, keep_columns=True)
     assert [row["note"] for row in read_table(output)] == ["", "x"]
     source = tmp_path / "bad.csv"
@@ -233,7 +237,7 @@ def test_the_inputs_columns_are_kept_as_they_are(classifier, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
-def test_a_column_that_cannot_be_kept_is_named_before_the_first_prediction(
+def test_unwritable_columns_are_rejected_before_predicting(
     classifier, tmp_path, suffix, monkeypatch, capsys
 ):
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -248,7 +252,9 @@ def test_a_column_that_cannot_be_kept_is_named_before_the_first_prediction(
         (image, "row 1: expected a value .* in column 'image'", r"b'\\xff'"),
     ):
         with monkeypatch.context() as context:
-            context.setattr(Predictor, "records", lambda *of: pytest.fail("it predicts"))
+            context.setattr(
+                Predictor, "records", lambda *args: pytest.fail("a prediction was made")
+            )
             message = f"{source.name}, {where}, got {got}.*Correct the row"
             with pytest.raises(ValueError, match=message):
                 predict(folder, source, output, keep_columns=True)
@@ -261,7 +267,7 @@ def test_a_column_that_cannot_be_kept_is_named_before_the_first_prediction(
         assert bad["text"] and not bad["prediction"] and re.search(got, bad["error"])
 
 
-def test_standard_input_is_answered_line_by_line(classifier, tmp_path, monkeypatch):
+def test_lines_of_standard_input_are_predicted(classifier, tmp_path, monkeypatch):
     folder = classifier[0]
     content = io.BytesIO(b"good film\n\nthe plot was so bad\n")
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=content))
@@ -275,17 +281,17 @@ def test_standard_input_is_answered_line_by_line(classifier, tmp_path, monkeypat
         predict(folder, "-", tmp_path / "out.tsv")
 
 
-def test_another_delimiter_and_encoding_are_read(classifier, tmp_path):
+def test_delimiter_and_encoding_are_configurable(classifier, tmp_path):
     (tmp_path / "in.csv").write_text("n;text\n5;so\u00e9\n", encoding="latin-1")
-    how = {"delimiter": ";", "encoding": "latin-1"}
-    predict(classifier[0], tmp_path / "in.csv", tmp_path / "out.jsonl", **how)
+    options = {"delimiter": ";", "encoding": "latin-1"}
+    predict(classifier[0], tmp_path / "in.csv", tmp_path / "out.jsonl", **options)
     assert [record["id"] for record in read_lines(tmp_path / "out.jsonl")] == ["5"]
     message = "--delimiter=;;: expected 'tab' or one character, such as ';', except quotes"
     with pytest.raises(ValueError, match=message):
         predict(classifier[0], tmp_path / "in.csv", tmp_path / "out.jsonl", delimiter=";;")
 
 
-def test_columns_are_kept_of_tables_alone(tmp_path):
+def test_keep_columns_requires_tables(tmp_path):
     labels = {"labels": ("O", "B-X"), "task": TaskFile("tagging", "ner", 16)}
     write_model(tmp_path, "BertTokenClassifier", {"num_classes": 2}, **labels)
     (tmp_path / "a.conll").write_text("good O\n")
@@ -299,7 +305,7 @@ def test_columns_are_kept_of_tables_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_predictions_are_alone_on_standard_output(classifier, table, tmp_path):
+def test_standard_output_contains_only_predictions(classifier, table, tmp_path):
     predict(classifier[0], table, tmp_path / "out.tsv")
     done = run_anew("predict", f"--model={classifier[0]}", f"--input={table}")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""``bert_tf.Predictor``: what a call gives is what ``predict`` writes of the same rows."""
+"""``bert_tf.Predictor``: inputs, copies, threads and errors."""
 
 import copy
 import pickle
@@ -17,7 +17,7 @@ from bert_tf.predicting import predictor as predictor_module
 from .prediction_models import CLASSES, LABELS, TEXTS, VOCAB, about, text_task, write_model
 
 
-def test_texts_of_every_form_are_answered_alike(classifier):
+def test_input_types_give_equal_predictions(classifier):
     predictor = bert_tf.Predictor(classifier[0])
     expected = predictor(TEXTS)
     assert [record["id"] for record in expected] == list("012345")
@@ -30,11 +30,11 @@ def test_texts_of_every_form_are_answered_alike(classifier):
         "<data>, row 1: expected non-empty text in column 'text', got ''"
     )
     assert predictor([TEXTS[0], None, 3], skip_bad_rows=True) == [
-        about(expected[0]),  # a batch of another size: other bits on some processors
+        about(expected[0]),  # the batch size can change the last bits
         *(
             {**bad, "id": str(row), "error": f"<data>, row {row}: expected a string, a tuple of "
-             f"texts, or a mapping, got {what}."}
-            for row, what in ((1, None), (2, 3))
+             f"texts, or a mapping, got {value}."}
+            for row, value in ((1, None), (2, 3))
         ),
     ]  # fmt: skip
     (none,) = predictor([None])
@@ -43,7 +43,7 @@ def test_texts_of_every_form_are_answered_alike(classifier):
     assert predictor([{"said": "so"}], text_columns="said") == predictor(["so"])
 
 
-def test_a_model_without_a_task_reads_all_its_positions():
+def test_default_length_without_a_task_file():
     config = bert_tf.BertConfig.from_preset("bert-tiny", vocab_size=7)
     model = bert_tf.BertClassifier(config, num_classes=2)
     model.preprocessor = bert_tf.BertPreprocessor(VOCAB[:7])
@@ -54,17 +54,17 @@ def test_a_model_without_a_task_reads_all_its_positions():
     assert bert_tf.Predictor(encoder).task.max_seq_length == 32
 
 
-def test_a_regressors_activation_is_applied():
+def test_activation_of_regressor_is_applied():
     config = bert_tf.BertConfig.from_preset("bert-tiny", vocab_size=len(VOCAB))
     model = bert_tf.BertRegressor(config)
     model.preprocessor = bert_tf.BertPreprocessor(VOCAB, max_seq_length=16)
     number = float(model(model.preprocessor([TEXTS[0]]))[0])
-    model.activation = "sigmoid"  # before the first answer, which is traced
+    model.activation = "sigmoid"  # before the first call, which traces the model
     answer = bert_tf.Predictor(model)(TEXTS[0])["prediction"]
     assert answer == pytest.approx(1 / (1 + np.exp(-number)), abs=1e-6) != number
 
 
-def test_it_is_traced_once(classifier):
+def test_model_is_traced_once(classifier):
     predictor = bert_tf.Predictor(bert_tf.load(classifier[0]), top_k=np.int64(2))
     for data in (TEXTS[0], TEXTS, TEXTS[:3], "so " * 9):
         predictor(data)
@@ -78,7 +78,7 @@ def _pickled(value):
 
 
 @pytest.mark.parametrize("copied", [_pickled, copy.deepcopy])
-def test_a_copy_has_what_the_original_has(classifier, copied):
+def test_copies_give_equal_predictions(classifier, copied):
     predictor = bert_tf.Predictor(classifier[0], top_k=2)
     model = copied(predictor._loaded())
     assert (model.labels, model.task) == (LABELS, predictor._loaded().task)
@@ -87,7 +87,7 @@ def test_a_copy_has_what_the_original_has(classifier, copied):
     assert copied(predictor).path == predictor.path
 
 
-def test_the_first_calls_of_several_threads_load_and_trace_once(classifier, monkeypatch):
+def test_concurrent_first_calls_load_and_trace_once(classifier, monkeypatch):
     counts = {"loaded": 0, "traced": 0}
     load, compute = predictor_module.load, evaluation._rows_and_outputs
     start = threading.Barrier(4)
@@ -116,7 +116,7 @@ def test_the_first_calls_of_several_threads_load_and_trace_once(classifier, monk
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "sentence"),
+    ("model", "given", "message"),
     [
         ("tiny", {"batch_size": 0}, "batch_size=0 is invalid: 0 is not a positive integer"),
         ("tiny", {"batch_size": "x"}, "batch_size='x' is invalid: invalid literal for int"),
@@ -126,15 +126,15 @@ def test_the_first_calls_of_several_threads_load_and_trace_once(classifier, monk
         (None, {}, "model: expected a path, hf://OWNER/NAME or a bert_tf model, got a NoneType"),
     ],
 )  # fmt: skip
-def test_arguments_are_within_the_bounds_of_flags(model, given, sentence):
-    with pytest.raises(ValueError, match=f"^{sentence}"):
+def test_invalid_arguments_raise_errors(model, given, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
         bert_tf.Predictor(model, **given)
 
 
-def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
+def test_invalid_data_raise_errors(classifier, tmp_path):
     predictor = bert_tf.Predictor(classifier[0])
     remedy = "Correct the row, or skip bad rows with --skip_bad_rows .in Python skip_bad_rows=True."
-    for data, sentence in (
+    for data, message in (
         ([], "data is empty: expected at least one example"),
         ([{"other": "so"}], "data has no text column: expected text, got other"),
         (7, "data has the type int: expected a path, a list of examples or a data frame"),
@@ -143,10 +143,10 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
          rf"<data>, row 0: expected \(text\), got \('good', 'film'\). {remedy}"),
         ({"text": 3}, r"data\['text'\] is 3: expected a list of values"),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=message):
             predictor(data)
     write_model(tmp_path, "BertClassifier", CLASSES, text_task("multilabel"), labels=LABELS,
                 multi_label=True)  # fmt: skip
-    sentence = "--top_k requires a single-label model, got .* for multilabel"
-    with pytest.raises(ValueError, match=sentence):
+    message = "--top_k requires a single-label model, got .* for multilabel"
+    with pytest.raises(ValueError, match=message):
         bert_tf.Predictor(tmp_path, top_k=1)
