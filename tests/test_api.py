@@ -1,4 +1,4 @@
-"""The commands as functions of Python: what they take, and that they do what the commands do."""
+"""Python API: arguments, types of data, and results equal to those of the commands."""
 
 import contextlib
 import inspect
@@ -60,7 +60,7 @@ def inputs(tmp_path_factory):
 
 
 class Recorder(keras.callbacks.Callback):
-    """Keeps every call, and does what loggers do with the model."""
+    """Records all calls, and reads the model as logging callbacks do."""
 
     def __init__(self, stop_at=None):
         super().__init__()
@@ -91,13 +91,13 @@ class Recorder(keras.callbacks.Callback):
         self.calls.append("end")
 
 
-# === What the functions take ===
+# === Arguments and data ===
 
 
 @pytest.mark.parametrize(
     ("function", "table", "others"), FUNCTIONS, ids=lambda found: getattr(found, "__name__", "")
 )
-def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, others):
+def test_flags_are_keywords_with_default_and_help(function, table, others):
     parameters = inspect.signature(function).parameters
     for field in flag_fields.flags_of(table):
         name = others.get(field.name, field.name)
@@ -106,13 +106,13 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         assert name in parameters, name
         if name == field.name and name not in ("model", "model_dir", "output", "input"):
             assert parameters[name].default == field.default, name
-            shown = re.sub("--(?=[a-z])", "", field.metadata["help"])
-            assert f"        {name}: {shown}\n" in function.__doc__ + "\n"
+            help_text = re.sub("--(?=[a-z])", "", field.metadata["help"])
+            assert f"        {name}: {help_text}\n" in function.__doc__ + "\n"
     assert "**given" not in function.__doc__ and "given" not in parameters
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "sentence"),
+    ("given", "error", "message"),
     [
         ({"learnin_rate": 1e-4}, TypeError, "Unknown keyword argument learnin_rate .did "
          r"you mean learning_rate\?\)"),
@@ -169,27 +169,27 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
             "objects, got"),
     ],
 )  # fmt: skip
-def test_wrong_uses_get_one_sentence(inputs, given, error, sentence):
-    with pytest.raises(error, match=sentence):
+def test_invalid_arguments_of_fine_tune_raise_errors(inputs, given, error, message):
+    with pytest.raises(error, match=message):
         api.fine_tune(**{"train": sentences(8), "init": inputs / "tiny", **SMALL, **given})
 
 
 @pytest.mark.parity
-def test_data_of_every_form_are_the_same_rows():
+def test_types_of_data_give_equal_rows():
     kind = KINDS["classification"]
     pairs = [("good film", 1), ("bad film", 0)]
     rows = [{"text": text, "label": label} for text, label in pairs]
     texts, labels = [list(column) for column in zip(*pairs, strict=True)]
     dataset = tf.data.Dataset.from_tensor_slices((texts, labels))
     named = tf.data.Dataset.from_tensor_slices(({"text": texts}, labels))
-    forms = [
+    inputs = [
         *(pairs, [list(pair) for pair in pairs], rows, iter(rows)),
         *(dataset, named, {"text": np.array(texts), "label": np.array(labels)}),
         *(np.array(pairs, object), {"text": tf.constant(texts), "label": tf.constant(labels)}),
     ]
-    forms += [getattr(module, make)(rows) for module, make in _frames()]
-    for form in forms:
-        assert parse_rows(form, kind, None, None, "train") == (rows, ["text"])
+    inputs += [getattr(module, make)(rows) for module, make in _frames()]
+    for data in inputs:
+        assert parse_rows(data, kind, None, None, "train") == (rows, ["text"])
     assert parse_rows([("a", "b", "x")], kind, None, None, "train") == (
         [{"text_a": "a", "text_b": "b", "label": "x"}], ["text_a", "text_b"],
     )  # fmt: skip
@@ -206,10 +206,10 @@ def _frames():
     return found
 
 
-def test_data_that_only_look_like_rows_are_refused_with_what_to_pass():
+def test_ambiguous_data_raise_errors_with_a_remedy():
     two, three = ["a", "b"], ["a", "b", "c"]
     words = tf.ragged.constant([["so", "it"], ["is"]])
-    sentences = {
+    cases = {
         "train consists of 2 lists, such as (X, y). Pass rows, list(zip(X, y)), or columns, "
         '{"text": X, "label": y}': [
             (two, two), (three, [1, 2, 3]), [[*"abcd"], [*"xyzw"]],
@@ -225,31 +225,31 @@ def test_data_that_only_look_like_rows_are_refused_with_what_to_pass():
             dict.fromkeys("ab", types.SimpleNamespace(columns=two)),
         ],
     }  # fmt: skip
-    for sentence, wrong in sentences.items():
-        for data in wrong:
-            with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+    for message, invalid in cases.items():
+        for data in invalid:
+            with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
                 parse_rows(data, KINDS["classification"], None, None, "train")
     batches = tf.data.Dataset.from_tensor_slices((words, words)).batch(2)
     with pytest.raises(ValueError, match="^train is batched"):
         parse_rows(batches, KINDS["tagging"], None, None, "train")
-    for good in ([two, two], (("a", "b"), ("c", "d"))):
-        assert len(parse_rows(good, KINDS["classification"], None, None, "train")[0]) == 2
+    for valid in ([two, two], (("a", "b"), ("c", "d"))):
+        assert len(parse_rows(valid, KINDS["classification"], None, None, "train")[0]) == 2
     expected = [{"words": two}, {"words": two}]
     ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([two, two]))
-    in_bytes = np.array([b"a", b"b"], object)
-    for good in ((two, two), [np.array(two), two], ragged, [in_bytes, in_bytes]):
-        found = parse_rows(good, KINDS["tagging"], None, None, "x", is_label=str.isdigit)
+    words_in_bytes = np.array([b"a", b"b"], object)
+    for valid in ((two, two), [np.array(two), two], ragged, [words_in_bytes, words_in_bytes]):
+        found = parse_rows(valid, KINDS["tagging"], None, None, "x", is_label=str.isdigit)
         assert found[0] == expected
     given = KINDS["classification"], None, None, "data"
     pairs = [{"text_a": "a", "text_b": "b"}, {"text_a": "c", "text_b": "d"}]
-    in_pairs = [["a", "b"], ["c", "d"]]
-    for good in (in_pairs, tuple(in_pairs), tf.data.Dataset.from_tensor_slices(in_pairs)):
-        assert parse_rows(good, *given, is_label=str.isdigit)[0] == pairs
+    pair_lists = [["a", "b"], ["c", "d"]]
+    for valid in (pair_lists, tuple(pair_lists), tf.data.Dataset.from_tensor_slices(pair_lists)):
+        assert parse_rows(valid, *given, is_label=str.isdigit)[0] == pairs
     with pytest.raises(ValueError, match="^data is batched"):
         parse_rows(tf.data.Dataset.from_tensor_slices([[*"abc"]]), *given, is_label=str.isdigit)
 
 
-def test_datasets_of_any_format_are_the_same_rows():
+def test_hugging_face_datasets_give_equal_rows():
     datasets = pytest.importorskip("datasets", exc_type=ImportError)
     names = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["n", "p"])}
@@ -264,7 +264,7 @@ def test_datasets_of_any_format_are_the_same_rows():
 
 
 @pytest.mark.parity
-def test_data_of_words_and_choices_and_what_is_missing():
+def test_words_choices_and_missing_values():
     words = tf.data.Dataset.from_generator(
         lambda: iter([(["in", "Paris"], ["O", "B-LOC"])]),
         output_signature=(tf.TensorSpec([None], tf.string),) * 2,
@@ -275,7 +275,7 @@ def test_data_of_words_and_choices_and_what_is_missing():
     assert parse_rows(choices, KINDS["multiple_choice"], None, None, "train")[0] == [
         {"context": "It is", "choices": ["cold", "hot"], "label": 1}
     ]
-    # A list of words is a sentence; a tuple is the words, and their tags.
+    # A list contains the words of a sentence; a tuple contains words and tags.
     tagging, words = KINDS["tagging"], ["in", "Paris"]
     expected = ([{"words": words}], ["words"])
     assert parse_rows([words], tagging, None, None, "data", is_label=str.isdigit) == expected
@@ -305,38 +305,38 @@ def test_data_of_words_and_choices_and_what_is_missing():
         ("squad", None, ("a", "b", "c"), {"question": "a", "context": "b", "answers": "c"}),
     ],
 )  # fmt: skip
-def test_a_text_too_many_to_predict_is_no_label(kind, columns, item, expected):
+def test_unlabeled_tuples_are_parsed(kind, columns, item, expected):
     given = [item], KINDS[kind], columns, None, "data"
     ((row,), _) = parse_rows(*given, is_label=lambda text: text in ("yes", "no"))
     assert str(row).startswith(expected) if isinstance(expected, str) else row == expected
 
 
-# === That they do what the commands do ===
+# === Results ===
 
 
 @pytest.fixture(scope="module")
 def tuned(inputs, tmp_path_factory):
-    """A run on lists in no directory, with a callback; and what was as before."""
-    place = tmp_path_factory.mktemp("temporary")
+    """Fine-tunes on lists without a directory; checks that the global state is unchanged."""
+    temporary = tmp_path_factory.mktemp("temporary")
     keras.config.set_dtype_policy("float32")
     random.seed(3), np.random.seed(3)
     recorder = Recorder()
     stopping = keras.callbacks.EarlyStopping(monitor="val_accuracy", patience=9)
-    with mock.patch.object(tempfile, "tempdir", str(place)):
+    with mock.patch.object(tempfile, "tempdir", str(temporary)):
         found = api.fine_tune(
             sentences(46), sentences(20, seed=1), [text for text, _ in sentences(9, seed=2)],
             init=inputs / "tiny", callbacks=[recorder, stopping], precision="bfloat16", **SMALL,
         )  # fmt: skip
-    assert stopping.best is not None  # without a mode
-    assert list(place.iterdir()) == []
+    assert stopping.best is not None  # the mode of EarlyStopping was inferred
+    assert list(temporary.iterdir()) == []
     assert keras.config.dtype_policy().name == "float32"
-    drawn = random.random(), np.random.random()
+    numbers_after = random.random(), np.random.random()
     random.seed(3), np.random.seed(3)
-    assert drawn == (random.random(), np.random.random())
+    assert numbers_after == (random.random(), np.random.random())
     return found, recorder.calls
 
 
-def test_a_pickled_result_predicts(tuned):
+def test_pickled_result_predicts(tuned):
     found, *_ = tuned
     copy = pickle.loads(pickle.dumps(found))
     texts = [text for text, _ in sentences(5, seed=4)]
@@ -344,20 +344,20 @@ def test_a_pickled_result_predicts(tuned):
     assert copy.predict(texts) == found.predict(texts)
 
 
-def test_rows_train_as_files_do(inputs, tmp_path, tuned):
+def test_training_on_rows_equals_training_on_files(inputs, tmp_path, tuned):
     found, _ = tuned
     flags = {"test_file": inputs / "test.tsv", "precision": "bfloat16"}
-    with preserved_arithmetic():  # which a command does not preserve
+    with preserved_arithmetic():  # the command does not restore it
         run(settings(inputs, tmp_path / "run", **flags))
     results = results_of(tmp_path / "run")
     assert found.scores == results["scores"] and found.directory is None
     assert {name: found.results[name] for name in results if name != "export"} == {
         name: value for name, value in results.items() if name != "export"
     }
-    for ours, theirs in zip(
+    for actual, expected in zip(
         found.model.weights, bert_tf.load(tmp_path / "run").weights, strict=True
     ):
-        np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(actual, expected)
     table = (tmp_path / "run" / "test" / "test.tsv").read_text().splitlines()[1:]
     assert [record["prediction"] for record in found.predictions["test"]] == [
         line.split("\t")[1] for line in table
@@ -367,7 +367,7 @@ def test_rows_train_as_files_do(inputs, tmp_path, tuned):
     assert repr(found) == f"FineTuned(classification, dev accuracy {accuracy:.4g})"
 
 
-def test_callbacks_are_called_as_fit_calls_them(tuned):
+def test_callbacks_are_called_as_in_keras_fit(tuned):
     found, calls = tuned
     assert calls[0] == "begin" and calls[-1] == "end"
     epochs = [call for call in calls if call[0] == "end"]
@@ -380,12 +380,12 @@ def test_callbacks_are_called_as_fit_calls_them(tuned):
         assert logs == {"loss": pytest.approx(mean), **{f"val_{k}": v for k, v in scores.items()}}
     tests = [scores for name, scores in (c for c in calls if c[0] == "test")]
     assert tests == [evaluation["scores"] for evaluation in found.results["evaluations"]]
-    # Of the next step: warmed up after the first of 18, and 0 after the last.
-    rates = [1e-3 * (18 - made) / 18 for made in range(1, 19)]
+    # The learning rate is that of the next step; it is 0 after the last step.
+    rates = [1e-3 * (18 - step) / 18 for step in range(1, 19)]
     assert [rate for *_, rate in steps] == pytest.approx(rates, abs=1e-9)
 
 
-def test_no_data_and_no_model_are_refused(tmp_path):
+def test_missing_model_and_data_raise_errors(tmp_path):
     with pytest.raises(ValueError, match="^model is missing: export needs model and output"):
         api.export(None, tmp_path / "1")
     message = "data=None: expected a path, or rows such as a list of texts"
@@ -393,16 +393,16 @@ def test_no_data_and_no_model_are_refused(tmp_path):
         api.predict(str(tmp_path), None)
 
 
-@pytest.mark.parametrize("by", ["the model", "a directory", "a file"])
-def test_a_model_and_its_directory_predict_the_same_also_into_a_file(tuned, tmp_path, by):
+@pytest.mark.parametrize("source", ["model", "directory", "file"])
+def test_model_directory_and_file_predictions_are_equal(tuned, tmp_path, source):
     found, _ = tuned
     texts = [text for text, _ in sentences(9, seed=2)]
     expected = [record["prediction"] for record in found.predictions["test"]]
     model = found
-    if by != "the model":
+    if source != "model":
         found.save(tmp_path / "saved")
         model = tmp_path / "saved"
-    if by == "a file":
+    if source == "file":
         output = tmp_path / "out.csv"
         given = [*texts[:2], ""]
         assert api.predict(model, given, output, precision="bfloat16") == str(output)
@@ -416,7 +416,7 @@ def test_a_model_and_its_directory_predict_the_same_also_into_a_file(tuned, tmp_
     assert records[-1]["error"] == message
 
 
-def test_a_callback_ends_the_training_and_the_run_stays_ended(inputs, tmp_path, monkeypatch):
+def test_callback_stops_training_permanently(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(FineTuningDirectory, "delete_state", lambda self: None)
     recorder = Recorder(stop_at=4)
     given = {"init": inputs / "tiny", "model_dir": tmp_path / "run", "export": False, **SMALL}
@@ -434,7 +434,7 @@ def test_a_callback_ends_the_training_and_the_run_stays_ended(inputs, tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_model_in_memory_is_started_from_and_exported(tuned, tmp_path):
+def test_model_in_memory_is_fine_tuned_and_exported(tuned, tmp_path):
     found, _ = tuned
     more = api.fine_tune(sentences(16), init=found.model, **{**SMALL, "num_train_epochs": 1})
     assert more.model.labels == found.model.labels
@@ -447,7 +447,7 @@ def test_a_model_in_memory_is_started_from_and_exported(tuned, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_pretraining_in_no_directory_gives_its_model(tmp_path):
+def test_pretraining_without_a_directory_returns_the_model(tmp_path):
     corpus = write_corpus(tmp_path / "corpus.txt").read_text().split("\n\n")
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     given = {
@@ -460,7 +460,7 @@ def test_a_pretraining_in_no_directory_gives_its_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "sentence"),
+    ("given", "error", "message"),
     [
         ({"dry_run": True}, ValueError,
          "^api.pretrain does not support dry_run. Run python -m bert_tf.pretrain"),
@@ -471,13 +471,13 @@ def test_a_pretraining_in_no_directory_gives_its_model(tmp_path):
         ({"num_steps": 4}, TypeError, "Unknown keyword argument num_steps"),
     ],
 )  # fmt: skip
-def test_wrong_uses_of_pretrain_get_one_sentence(tmp_path, given, error, sentence):
-    with pytest.raises(error, match=sentence):
+def test_invalid_arguments_of_pretrain_raise_errors(tmp_path, given, error, message):
+    with pytest.raises(error, match=message):
         api.pretrain(**{"texts": ["A text."], "model_dir": tmp_path / "run", **given})
     assert not (tmp_path / "run").exists()
 
 
-def test_a_directory_may_have_googles_name(tmp_path):
+def test_output_dir_is_an_alias_of_model_dir(tmp_path):
     stack, given = contextlib.ExitStack(), {"output_dir": tmp_path / "run"}
     assert api._set_model_dir(given, None, stack) and given == {"model_dir": tmp_path / "run"}
     with stack:
@@ -485,7 +485,7 @@ def test_a_directory_may_have_googles_name(tmp_path):
 
 
 def pretrain_with(folder, name, callbacks=()):
-    """10 steps with a checkpoint after every 4."""
+    """Trains 10 steps and saves a checkpoint every 4 steps."""
     corpus = write_corpus(folder / "corpus.txt")
     (folder / "config.json").write_text(json.dumps(TINY))
     return api.pretrain(
@@ -497,15 +497,15 @@ def pretrain_with(folder, name, callbacks=()):
 
 
 @pytest.mark.slow
-def test_callbacks_hear_of_a_pretraining_and_may_end_it(tmp_path, monkeypatch):
+def test_callbacks_are_called_in_pretraining_and_can_stop_it(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "_CALL_SECONDS", 0.0)  # each step is reported
-    recorder, there = Recorder(stop_at=6), []
+    recorder, written_files = Recorder(stop_at=6), []
     last = keras.callbacks.LambdaCallback(
-        on_train_end=lambda logs: there.extend(os.listdir(tmp_path / "run"))
+        on_train_end=lambda logs: written_files.extend(os.listdir(tmp_path / "run"))
     )
     found = pretrain_with(tmp_path, "run", [recorder, last])
-    # Other weights than those of the results, as EarlyStopping sets, come too late.
-    assert "results.json" in there
+    # The results are written before on_train_end, in which EarlyStopping restores weights.
+    assert "results.json" in written_files
     calls = [call if isinstance(call, str) else call[0] for call in recorder.calls]
     assert calls == [
         "begin", "epoch 0", 0, 1, 2, 3, "test", "end",
@@ -521,10 +521,10 @@ def test_callbacks_hear_of_a_pretraining_and_may_end_it(tmp_path, monkeypatch):
     for scores in tests:
         assert scores["loss"] == scores["masked_lm_loss"] + scores["next_sentence_loss"]
     assert {**found.results["evaluation"], "loss": tests[-1]["loss"]} == tests[-1]
-    # The run is finished.
+    # A finished run does not train.
     again = Recorder()
     assert pretrain_with(tmp_path, "run", [again]).results["step"] == 6 and again.calls == []
-    # Stopped by the callback, and killed in the last evaluation: it trains no further.
+    # A run that was stopped by a callback and then killed in its last evaluation does not train.
     numbers = itertools.count(1)
 
     def kill(logs):

@@ -1,4 +1,4 @@
-"""``python -m bert_tf.convert``: what it prints, writes and refuses."""
+"""``python -m bert_tf.convert``: output and flags."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ def source(tmp_path):
 run = functools.partial(run_main, convert)
 
 
-def test_what_is_said(source, tmp_path, capsys):
+def test_printed_output(source, tmp_path, capsys):
     target = str(tmp_path / "target")
     run(f"--model={source}", f"--output={target}", "--format=google_tf1")
     size = sum(os.path.getsize(os.path.join(target, name)) for name in os.listdir(target))
@@ -38,7 +38,7 @@ def test_what_is_said(source, tmp_path, capsys):
     ]
 
 
-def test_what_is_left_out_and_unused(tmp_path, capsys, monkeypatch):
+def test_omitted_and_unused_tensors_are_printed(tmp_path, capsys, monkeypatch):
     checkpoint = make_checkpoint(ModelSpec(BertSpanPredictor, {"pooler": True}))
     checkpoint = dataclasses.replace(checkpoint, unused=tuple("abcdefghijk"))
     done = conversion.Conversion(
@@ -61,7 +61,7 @@ def test_what_is_left_out_and_unused(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_the_flag_for_pickles_reaches_the_reader(tmp_path, monkeypatch, allowed):
+def test_allow_pickle_is_passed_to_the_reader(tmp_path, monkeypatch, allowed):
     def open_checkpoint(path, allow_pickle):
         raise ZeroDivisionError(path, allow_pickle)
 

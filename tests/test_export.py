@@ -1,4 +1,4 @@
-"""``python -m bert_tf.export``: what it prints, writes and refuses."""
+"""``python -m bert_tf.export``: output, options and errors."""
 
 import functools
 import json
@@ -49,29 +49,29 @@ def encoder(tmp_path_factory):
 
 
 @pytest.fixture
-def asked(monkeypatch, tmp_path):
-    """The model and the keywords with which the command calls ``export``."""
+def export_arguments(monkeypatch, tmp_path):
+    """Returns a function that runs the command and returns the arguments of ``export``."""
 
-    def ask(checkpoint, *arguments):
-        seen = []
+    def run_command(checkpoint, *arguments):
+        calls = []
 
         def export(model, output, **keywords):
-            seen.append((model, keywords))
+            calls.append((model, keywords))
             raise ZeroDivisionError
 
         monkeypatch.setattr(exporting, "export", export)
         with pytest.raises(ZeroDivisionError):
             run(f"--model={checkpoint}", f"--output={tmp_path}/1", *arguments)
-        return seen[0]
+        return calls[0]
 
-    return ask
+    return run_command
 
 
-def test_what_is_printed(classifier, tmp_path, monkeypatch, capsys):
+def test_printed_output(classifier, tmp_path, monkeypatch, capsys):
     output = tmp_path / "mine" / "1"
 
-    def export(model, where, *, name, **keywords):
-        assert (where.rstrip("/"), model.labels) == (str(output), ("no", "yes"))
+    def export(model, path, *, name, **keywords):
+        assert (path.rstrip("/"), model.labels) == (str(output), ("no", "yes"))
         output.mkdir(parents=True)
         (output / "saved_model.pb").write_bytes(b"x" * 1_230_000)
         signature = Signature(None, {"text": None, "text_pair": None}, (), "It does.")
@@ -99,58 +99,60 @@ def test_what_is_printed(classifier, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "ids"), [([], [5, 1, 1, 1]), (["--special_tokens_in_texts"], [5, 3])]
 )
-def test_special_tokens_in_texts(encoder, asked, flags, ids):
-    """As the model was trained, or as asked."""
-    tokenizer = asked(encoder, *flags)[0].preprocessor.tokenizer
+def test_special_tokens_in_texts_flag(encoder, export_arguments, flags, ids):
+    """The flag overrides the setting of the model."""
+    tokenizer = export_arguments(encoder, *flags)[0].preprocessor.tokenizer
     assert tokenizer.tokenize(["good [SEP]"]).to_list() == [ids]
 
 
-def test_flags_come_first(classifier, span_predictor, encoder, asked):
-    options = asked(classifier, "--nopair", "--max_seq_length=8")[1]["options"]
+def test_flags_override_settings_of_the_model(
+    classifier, span_predictor, encoder, export_arguments
+):
+    options = export_arguments(classifier, "--nopair", "--max_seq_length=8")[1]["options"]
     assert options == ExportOptions(max_seq_length=8)
-    options = asked(span_predictor, "--precision=bfloat16")[1]["options"]
+    options = export_arguments(span_predictor, "--precision=bfloat16")[1]["options"]
     assert (options.n_best_size, options.doc_stride, options.precision) == (4, 7, "bfloat16")
-    # Without a word from the directory, all positions.
-    assert asked(encoder)[1] == {"options": ExportOptions(), "name": "bert", "notes": ""}
-    options = asked(encoder, "--normalize", "--max_seq_length=8")[1]["options"]
+    # Without a task file, the length is max_position_embeddings.
+    assert export_arguments(encoder)[1] == {"options": ExportOptions(), "name": "bert", "notes": ""}
+    options = export_arguments(encoder, "--normalize", "--max_seq_length=8")[1]["options"]
     assert options == ExportOptions(max_seq_length=8, normalize=True)
 
 
-def test_a_cross_encoder_reads_pairs(tmp_path, asked):
+def test_cross_encoder_is_exported_for_pairs(tmp_path, export_arguments):
     checkpoint = make_checkpoint(MODELS["regressor"], tokenization=UNCASED)
     sentence_transformers.write(checkpoint, str(tmp_path))
-    assert asked(str(tmp_path))[1]["options"] == ExportOptions()
+    assert export_arguments(str(tmp_path))[1]["options"] == ExportOptions()
     modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.Transformer"}]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    assert asked(str(tmp_path))[1]["options"] == ExportOptions(pair=True)
-    assert asked(str(tmp_path), "--nopair")[1]["options"] == ExportOptions()
+    assert export_arguments(str(tmp_path))[1]["options"] == ExportOptions(pair=True)
+    assert export_arguments(str(tmp_path), "--nopair")[1]["options"] == ExportOptions()
 
 
-def test_what_is_told_of_a_model_stands_in_the_card_of_its_export(tmp_path, asked):
+def test_warnings_are_written_to_the_card(tmp_path, export_arguments):
     checkpoint = make_checkpoint(MODELS["classifier"], tokenization=UNCASED)
     source = str(tmp_path)
     sentence_transformers.write(checkpoint, source)
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "feed_forward_type": "geglu"}))
-    sentence = "config.json: unknown keys are ignored: 'feed_forward_type'."
-    with pytest.warns(DifferenceWarning) as found:
-        notes = asked(source)[1]["notes"]
-    assert [str(each.message) for each in found] == [f"{source}/{sentence}"]
-    assert notes == f"## Differences from the source\n\n- {sentence}"
+    message = "config.json: unknown keys are ignored: 'feed_forward_type'."
+    with pytest.warns(DifferenceWarning) as warnings:
+        notes = export_arguments(source)[1]["notes"]
+    assert [str(each.message) for each in warnings] == [f"{source}/{message}"]
+    assert notes == f"## Differences from the source\n\n- {message}"
 
 
 @pytest.mark.parametrize(
     "output", ["exports/mine", "exports/v1", "exports/1.5", "exports/²", "exports/٣"]
 )
-def test_a_version_is_a_number(output):
-    sentence = (
+def test_output_must_end_in_a_version_number(output):
+    message = (
         f"^--output={output}: expected a directory named by a version number.* Pass {output}/1"
     )
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         run("--model=c", f"--output={output}")
 
 
-def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
+def test_flags_are_validated_before_reading_the_model(tmp_path):
     with pytest.raises(ValueError, match="name='my model': "):
         run("--model=nowhere", f"--output={tmp_path}/1", "--name=my model")
     (tmp_path / "1" / "theirs").mkdir(parents=True)
@@ -159,51 +161,51 @@ def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pieces", "sentence"),
+    ("pieces", "message"),
     [
         (None, r"m has no tokenizer: .*m has no vocabulary\. Add its vocab\.txt"),
         ((*small_runs.VOCAB, "more", "pieces"),
          "m has no tokenizer: .*m has 19 pieces, more than the model's vocab_size=17"),
     ],
 )  # fmt: skip
-def test_a_vocabulary_is_needed_that_fits(tmp_path, pieces, sentence):
+def test_missing_or_too_large_vocabulary_is_rejected(tmp_path, pieces, message):
     folder = write_model(tmp_path / "m", "BertEncoder", vocabulary=pieces)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         run(f"--model={folder}", f"--output={tmp_path}/1")
 
 
 @pytest.mark.parametrize(
-    ("model", "flag", "meant_for"),
+    ("model", "flag", "supported"),
     [
         ("encoder", "--pair", "BertClassifier and BertRegressor"),
         ("encoder", "--nopair", "BertClassifier and BertRegressor"),
         ("classifier", "--normalize", "BertEncoder and BertPretrainer"),
     ],
 )
-def test_what_means_nothing_to_a_model(request, tmp_path, model, flag, meant_for):
+def test_flags_for_other_models_are_rejected(request, tmp_path, model, flag, supported):
     checkpoint = request.getfixturevalue(model)
     name = flag.split("=")[0].replace("--no", "--", flag == "--nopair")
-    sentence = rf"^{name} does not apply to .*, a Bert\w+\. Remove it; it is for {meant_for}\.$"
-    with pytest.raises(ValueError, match=sentence):
+    message = rf"^{name} does not apply to .*, a Bert\w+\. Remove it; it is for {supported}\.$"
+    with pytest.raises(ValueError, match=message):
         run(f"--model={checkpoint}", f"--output={tmp_path}/1", flag)
 
 
-def test_batch_sizes_are_numbers(encoder, tmp_path):
-    sentence = "^--allowed_batch_sizes=8,x: expected integers such as 8,16,32"
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_batch_sizes_are_rejected(encoder, tmp_path):
+    message = "^--allowed_batch_sizes=8,x: expected integers such as 8,16,32"
+    with pytest.raises(ValueError, match=message):
         run(f"--model={encoder}", f"--output={tmp_path}/1", "--allowed_batch_sizes=8,x")
 
 
-# === As a person runs it ===
+# === In a new process ===
 
 
 @pytest.mark.end_to_end
 @pytest.mark.slow
-def test_the_command_and_what_comes_next(encoder, tmp_path):
+def test_exported_model_is_verified_by_the_printed_command(encoder, tmp_path):
     done = run_anew("export", f"--model={encoder}", f"--output={tmp_path}/1")
     assert done.returncode == 0, done.stderr
-    (following,) = (
+    (arguments,) = (
         line.split()[1:] for line in done.stdout.splitlines() if "bert_tf.verify" in line
     )
-    verified = subprocess.run([sys.executable, *following], capture_output=True, text=True)
+    verified = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
     assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -31,14 +31,14 @@ def written(tmp_path_factory, request):
     return folder, json.loads((folder / "answers.json").read_text())
 
 
-def about(actual, expected):
+def is_close(actual, expected):
     """Returns whether JSON values are equal, with a tolerance of 1e-6 for floats."""
     if isinstance(expected, dict):
         return actual.keys() == expected.keys() and all(
-            about(actual[k], expected[k]) for k in actual
+            is_close(actual[k], expected[k]) for k in actual
         )
     if isinstance(expected, list):
-        return len(actual) == len(expected) and all(map(about, actual, expected))
+        return len(actual) == len(expected) and all(map(is_close, actual, expected))
     if isinstance(expected, float):
         return actual == pytest.approx(expected, abs=1e-6, rel=1e-6)
     return actual == expected
@@ -73,7 +73,7 @@ def test_finished_run_predicts_as_before(written, name):
     before = [path.stat().st_mtime_ns for path in files]
     assert results(relics.train(folder, name, run)) == results(recorded["results"][name])
     assert [path.stat().st_mtime_ns for path in files] == before
-    assert about(relics.answers(run, name), recorded["answers"][name])
+    assert is_close(relics.answers(run, name), recorded["answers"][name])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,13 +96,13 @@ def test_old_and_new_exports_predict_as_before(written, name, tmp_path):
     shutil.copytree(export / samples, tmp_path / "1" / samples)
     for path in (export, new):
         # A new export adds in another order: in two chains, and without a mask for equal lengths.
-        # The regressor predicts about 80, where adjacent float32 numbers differ by 8e-6.
+        # The regressor predicts is_close 80, where adjacent float32 numbers differ by 8e-6.
         for row in replay.replay(str(path), 1e-5 if name == "regression" else 5e-6):
             assert row["samples"] and not row["problems"], (path, row)
-    assert about(relics.answers(export, name), recorded["answers"][name])
+    assert is_close(relics.answers(export, name), recorded["answers"][name])
 
 
 @pytest.mark.parametrize("file_format", relics.FORMS)
 def test_model_files_give_the_same_logits(written, file_format):
     folder, recorded = written
-    assert about(relics.logits(folder / "models" / file_format), recorded["logits"][file_format])
+    assert is_close(relics.logits(folder / "models" / file_format), recorded["logits"][file_format])
