@@ -80,9 +80,8 @@ def run_in_forks(folder, *lines):
 
         def read(number, name):
             path = pathlib.Path(results, f"{number}.{name}")
-            return (
-                path.read_text() if path.exists() else ""
-            )  # an aborted process does not write all files
+            # An aborted process does not write all files.
+            return path.read_text() if path.exists() else ""
 
         return [
             CompletedCommand(

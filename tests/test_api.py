@@ -38,7 +38,7 @@ from tests.pretraining.commands import TINY, write_corpus
 FUNCTIONS = [
     (api.fine_tune, FineTuningSettings,
      {"init_checkpoint": "init", "train_file": "train", "dev_file": "dev", "test_file": "test"}),
-    *((api.fine_tune, kind.Options, {}) for kind in KINDS.values()),
+    *((api.fine_tune, task_class.Options, {}) for task_class in KINDS.values()),
     (api.predict, PredictionSettings, {"input": "data"}),
     (api.export, ExportSettings, {}),
     (api.export, ExportOptions, {}),
@@ -176,7 +176,7 @@ def test_invalid_arguments_of_fine_tune_raise_errors(inputs, given, error, messa
 
 @pytest.mark.parity
 def test_types_of_data_give_equal_rows():
-    kind = KINDS["classification"]
+    task_class = KINDS["classification"]
     pairs = [("good film", 1), ("bad film", 0)]
     rows = [{"text": text, "label": label} for text, label in pairs]
     texts, labels = [list(column) for column in zip(*pairs, strict=True)]
@@ -189,11 +189,11 @@ def test_types_of_data_give_equal_rows():
     ]
     inputs += [getattr(module, make)(rows) for module, make in _frames()]
     for data in inputs:
-        assert parse_rows(data, kind, None, None, "train") == (rows, ["text"])
-    assert parse_rows([("a", "b", "x")], kind, None, None, "train") == (
+        assert parse_rows(data, task_class, None, None, "train") == (rows, ["text"])
+    assert parse_rows([("a", "b", "x")], task_class, None, None, "train") == (
         [{"text_a": "a", "text_b": "b", "label": "x"}], ["text_a", "text_b"],
     )  # fmt: skip
-    assert parse_rows([("a", 3.5)], kind, ["review"], "stars", "train") == (
+    assert parse_rows([("a", 3.5)], task_class, ["review"], "stars", "train") == (
         [{"review": "a", "stars": 3.5}], ["review"],
     )  # fmt: skip
 
@@ -291,7 +291,7 @@ def test_words_choices_and_missing_values():
 
 
 @pytest.mark.parametrize(
-    ("kind", "columns", "item", "expected"),
+    ("task_type", "columns", "item", "expected"),
     [
         ("classification", ["t"], ("a", "yes"), {"t": "a", "label": "yes"}),
         ("classification", ["t"], ("a", 1), {"t": "a", "label": 1}),
@@ -305,8 +305,8 @@ def test_words_choices_and_missing_values():
         ("squad", None, ("a", "b", "c"), {"question": "a", "context": "b", "answers": "c"}),
     ],
 )  # fmt: skip
-def test_unlabeled_tuples_are_parsed(kind, columns, item, expected):
-    given = [item], KINDS[kind], columns, None, "data"
+def test_unlabeled_tuples_are_parsed(task_type, columns, item, expected):
+    given = [item], KINDS[task_type], columns, None, "data"
     ((row,), _) = parse_rows(*given, is_label=lambda text: text in ("yes", "no"))
     assert str(row).startswith(expected) if isinstance(expected, str) else row == expected
 

@@ -96,7 +96,7 @@ def test_old_and_new_exports_predict_as_before(written, name, tmp_path):
     shutil.copytree(export / samples, tmp_path / "1" / samples)
     for path in (export, new):
         # A new export adds in another order: in two chains, and without a mask for equal lengths.
-        # The regressor predicts is_close 80, where adjacent float32 numbers differ by 8e-6.
+        # The regressor predicts about 80, where adjacent float32 numbers differ by 8e-6.
         for row in replay.replay(str(path), 1e-5 if name == "regression" else 5e-6):
             assert row["samples"] and not row["problems"], (path, row)
     assert is_close(relics.answers(export, name), recorded["answers"][name])

@@ -139,7 +139,7 @@ def write_foreign(folder):
 
 
 # Functions that create something at the output path; ``elsewhere`` contains files of the user.
-KINDS = {
+EXISTING_OUTPUTS = {
     "directory": lambda output, world, elsewhere: write_foreign(output),
     "link to a directory": lambda output, world, elsewhere: output.symlink_to(elsewhere),
     "link to a file": lambda output, world, elsewhere: output.symlink_to(elsewhere / "mine.txt"),
@@ -177,14 +177,14 @@ def assert_kept(before, folder, may_change=None):
     assert not new, new
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("existing", EXISTING_OUTPUTS)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_existing_output_is_rejected_and_unchanged(world, tmp_path, name, kind, capsys):
+def test_existing_output_is_rejected_and_unchanged(world, tmp_path, name, existing, capsys):
     command, output = COMMANDS[name], tmp_path / f"out{SUFFIXES.get(name, '')}"
     (tmp_path / "beside.txt").write_text("beside")
-    KINDS[kind](output, world, write_foreign(tmp_path / "elsewhere"))
+    EXISTING_OUTPUTS[existing](output, world, write_foreign(tmp_path / "elsewhere"))
     before = snapshot(tmp_path)
-    if kind == "file" and name == "predict":  # predict may replace an existing output file
+    if existing == "file" and name == "predict":  # predict may replace an existing output file
         command(world, output)
         assert output.read_bytes() != before[str(output)]
         assert_kept(before, tmp_path, output)

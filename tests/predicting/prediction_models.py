@@ -45,9 +45,9 @@ def write_model(*given, **more):
         return small_runs.write_model(*given, config=CONFIG, **more)
 
 
-def text_task(kind):
+def text_task(task_type):
     columns = {"text_columns": ["text"], "label_column": "label", "id_column": "n"}
-    return TaskFile(kind, "own", 16, columns)
+    return TaskFile(task_type, "own", 16, columns)
 
 
 def write_classifier(folder):
@@ -111,10 +111,10 @@ def probabilities_of(model, texts, length):
     return np.array(rows)
 
 
-def about(value):
+def approx(value):
     """Returns a value that compares equal up to six digits per float."""
     if isinstance(value, float):
         return pytest.approx(value, rel=1e-5, abs=1e-6)
     if isinstance(value, dict):
-        return {key: about(item) for key, item in value.items()}
-    return [about(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: approx(item) for key, item in value.items()}
+    return [approx(item) for item in value] if isinstance(value, list | tuple) else value

@@ -20,7 +20,7 @@ from .prediction_models import (
     CLASSES,
     LABELS,
     TEXTS,
-    about,
+    approx,
     loaded,
     predict,
     read_lines,
@@ -82,47 +82,50 @@ ROWS = {
 }
 
 
-def write(folder, kind, class_name, options, columns, length=LENGTH):
+def write(folder, task_type, class_name, options, columns, length=LENGTH):
     named = {"text_columns": columns, "label_column": "label", "id_column": None}
     own = named if "text" in columns or "one" in columns else {}
     labels = {"BertClassifier": LABELS, "BertTokenClassifier": TAGS}.get(class_name, ())
     write_model(
-        folder, class_name, CLASSES if labels else {}, TaskFile(kind, "own", length, own, options),
-        labels=labels, multi_label=kind == "multilabel",
+        folder, class_name, CLASSES if labels else {},
+        TaskFile(task_type, "own", length, own, options),
+        labels=labels, multi_label=task_type == "multilabel",
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_predictions_equal_the_model(name, tmp_path, capsys):
-    kind, class_name, options, examples, compare = ROWS[name]
+    task_type, class_name, options, examples, compare = ROWS[name]
     folder, table = tmp_path / "model", tmp_path / "in.jsonl"
-    columns, length = [*examples[0]], LENGTH if kind in ("classification", "regression") else 16
-    write(folder, kind, class_name, options, columns, length)
+    columns = [*examples[0]]
+    length = LENGTH if task_type in ("classification", "regression") else 16
+    write(folder, task_type, class_name, options, columns, length)
     table.write_text("".join(f"{json.dumps(example)}\n" for example in examples))
     predict(folder, table, tmp_path / "out.jsonl", text_columns=columns)
     written = read_lines(tmp_path / "out.jsonl")
     capsys.readouterr()
     predictor = bert_tf.Predictor(folder)
-    records, one = predictor(examples), predictor("so good" if kind == "tagging" else examples[0])
+    records = predictor(examples)
+    one = predictor("so good" if task_type == "tagging" else examples[0])
     assert capsys.readouterr() == ("", "")
     assert len(records) == len(examples) and one["id"] == "0"
     for found, row in zip([*records, one], [*written, written[0]], strict=True):
         assert found.keys() == row.keys()
-        assert json.loads(json.dumps(found)) == about(row)
+        assert json.loads(json.dumps(found)) == approx(row)
     if name in ("classes", "questions"):  # the other task types use the same code
-        assert about(api.predict(folder, examples)) == json.loads(json.dumps(records))
+        assert approx(api.predict(folder, examples)) == json.loads(json.dumps(records))
     model = bert_tf.load(folder)
     assert model.preprocessor.max_seq_length == length
     if compare is None:
         return
     for example, record in zip(examples, records, strict=True):
-        texts = [" ".join(example["words"])] if kind == "tagging" else [*example.values()]
-        if kind == "multiple_choice":
+        texts = [" ".join(example["words"])] if task_type == "tagging" else [*example.values()]
+        if task_type == "multiple_choice":
             texts = [[texts[0]] * len(texts[1]), texts[1]]
         else:
             texts = [[text] for text in texts]
         rows = model.preprocessor(tuple(texts) if texts[1:] else texts[0])
-        if kind == "multiple_choice":
+        if task_type == "multiple_choice":
             rows = {key: value[None] for key, value in rows.items()}
         outputs = tf.nest.map_structure(lambda values: values[0], model(rows, training=False))
         np.testing.assert_allclose(*compare(model, outputs, record), atol=1e-5)
@@ -146,9 +149,10 @@ def untraced_signatures(folder, tmp_path):
 @pytest.mark.parametrize("name", ROWS)
 def test_export_outputs_equal_predictions(name, signatures, tmp_path):
     """The outputs of the signature are converted to the records of ``predict``."""
-    kind, class_name, options, examples, _ = ROWS[name]
-    columns, length = [*examples[0]], LENGTH if kind in ("classification", "regression") else 16
-    write(tmp_path / "model", kind, class_name, options, columns, length)
+    task_type, class_name, options, examples, _ = ROWS[name]
+    columns = [*examples[0]]
+    length = LENGTH if task_type in ("classification", "regression") else 16
+    write(tmp_path / "model", task_type, class_name, options, columns, length)
     records = api.predict(tmp_path / "model", examples)
     model = bert_tf.load(tmp_path / "model")
     items = [types.SimpleNamespace(**example, offsets=()) for example in examples]
@@ -159,12 +163,11 @@ def test_export_outputs_equal_predictions(name, signatures, tmp_path):
     answers = signatures(tmp_path / "model", tmp_path)[signature](
         **{key: tf.constant(values) for key, values in request.items()}
     )
-    task = KINDS[kind](
-        "own", None, {}, {}, labels=model.labels, options=KINDS[kind].restore_options(options, {})
-    )
+    restored = KINDS[task_type].restore_options(options, {})
+    task = KINDS[task_type]("own", None, {}, {}, labels=model.labels, options=restored)
     rows = [_to_task_outputs(name, row) for row in _split_examples(answers)]
     for record, found in zip(records, task.records(items, iter(rows)), strict=True):
-        assert json.loads(json.dumps(found)) == about({k: record[k] for k in found})
+        assert json.loads(json.dumps(found)) == approx({k: record[k] for k in found})
         assert {*record} - {*found} == {"id"}
 
 

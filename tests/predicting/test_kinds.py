@@ -75,11 +75,11 @@ def test_entities_have_character_offsets(tmp_path):
     for text, row in zip(texts, rows, strict=True):
         words = text.split()
         expected = [
-            (kind, " +".join(words[start:end]), np.mean(row["scores"][start:end]))
-            for kind, start, end in find_all([row["tags"]])[0]
+            (label, " +".join(words[start:end]), np.mean(row["scores"][start:end]))
+            for label, start, end in find_all([row["tags"]])[0]
         ]
-        for entity, (kind, pattern, score) in zip(row["entities"], expected, strict=True):
-            assert entity["label"] == kind and re.fullmatch(pattern, entity["text"])
+        for entity, (label, pattern, score) in zip(row["entities"], expected, strict=True):
+            assert entity["label"] == label and re.fullmatch(pattern, entity["text"])
             assert text[entity["start"] : entity["end"]] == entity["text"]
             assert entity["score"] == pytest.approx(score, abs=2e-6)
         found += row["entities"]
@@ -205,12 +205,12 @@ def test_null_odds_require_training_with_unanswerable_questions(questions, tmp_p
 def test_wrong_number_of_text_columns_raises_error(tagger, table, tmp_path):
     with pytest.raises(ValueError, match="--text_columns=a,b: expected WORDS for tagging."):
         predict(tagger, table, tmp_path / "out.tsv", text_columns=["a", "b"])
-    for class_name, kind in (
+    for class_name, expected in (
         ("BertMultipleChoice", "CONTEXT,CHOICE,... for multiple_choice"),
         ("BertSpanPredictor", "QUESTION,CONTEXT for squad"),
     ):
         write_model(tmp_path / class_name, class_name)
-        with pytest.raises(ValueError, match=f"--text_columns=a: expected {kind}."):
+        with pytest.raises(ValueError, match=f"--text_columns=a: expected {expected}."):
             predict(tmp_path / class_name, table, tmp_path / "out.tsv", text_columns=["a"])
     message = "does not define the columns of .* Pass the names of the columns QUESTION,CONTEXT"
     with pytest.raises(ValueError, match=message):

@@ -14,7 +14,7 @@ from bert_tf.evaluation import evaluation
 from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.predicting import predictor as predictor_module
 
-from .prediction_models import CLASSES, LABELS, TEXTS, VOCAB, about, text_task, write_model
+from .prediction_models import CLASSES, LABELS, TEXTS, VOCAB, approx, text_task, write_model
 
 
 def test_input_types_give_equal_predictions(classifier):
@@ -30,7 +30,7 @@ def test_input_types_give_equal_predictions(classifier):
         "<data>, row 1: expected non-empty text in column 'text', got ''"
     )
     assert predictor([TEXTS[0], None, 3], skip_bad_rows=True) == [
-        about(expected[0]),  # the batch size can change the last bits
+        approx(expected[0]),  # the batch size can change the last bits
         *(
             {**bad, "id": str(row), "error": f"<data>, row {row}: expected a string, a tuple of "
              f"texts, or a mapping, got {value}."}
@@ -83,7 +83,7 @@ def test_copies_give_equal_predictions(classifier, copied):
     model = copied(predictor._loaded())
     assert (model.labels, model.task) == (LABELS, predictor._loaded().task)
     for answers in (copied(predictor), bert_tf.Predictor(model, top_k=2)):
-        assert answers(TEXTS) == [about(record) for record in predictor(TEXTS)]
+        assert answers(TEXTS) == [approx(record) for record in predictor(TEXTS)]
     assert copied(predictor).path == predictor.path
 
 
