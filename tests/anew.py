@@ -24,7 +24,7 @@ def split_cpu(count):
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
 
 
-def run_anew(command, *arguments, options=(), cwd=None):
+def run_bert_tf(command, *arguments, options=(), cwd=None):
     """Runs ``python OPTIONS -m bert_tf.COMMAND ARGUMENTS``."""
     line = [sys.executable, *options, "-m", f"bert_tf.{command}", *map(str, arguments)]
     return subprocess.run(line, capture_output=True, text=True, cwd=cwd)

@@ -11,7 +11,7 @@ import signal
 
 import pytest
 
-from tests.anew import run_anew, run_python
+from tests.anew import run_bert_tf, run_python
 from tests.documents import NOTEBOOK, PAGES, ROOT, blocks, commands, curl_requests, printed
 from tests.served import Served
 
@@ -96,7 +96,7 @@ def _run(folder, name, arguments):
             elif flag == "--output":
                 (folder / value).unlink(missing_ok=True)
     small = () if "--dry_run" in arguments else SMALL.get(name, ())
-    process = run_anew(name, *arguments, *small, cwd=folder)
+    process = run_bert_tf(name, *arguments, *small, cwd=folder)
     assert process.returncode == 0, f"{name} {arguments}: {process.stdout}{process.stderr}"
     return process.stdout
 

@@ -14,7 +14,7 @@ from bert_tf.io.messages import DifferenceWarning
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.exporting import Exported
 from bert_tf.tasks.task_file import TaskFile
-from tests.anew import run_anew, run_main
+from tests.anew import run_bert_tf, run_main
 from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.finetuning import small_runs
 
@@ -202,7 +202,7 @@ def test_invalid_batch_sizes_are_rejected(encoder, tmp_path):
 @pytest.mark.end_to_end
 @pytest.mark.slow
 def test_exported_model_is_verified_by_the_printed_command(encoder, tmp_path):
-    done = run_anew("export", f"--model={encoder}", f"--output={tmp_path}/1")
+    done = run_bert_tf("export", f"--model={encoder}", f"--output={tmp_path}/1")
     assert done.returncode == 0, done.stderr
     (arguments,) = (
         line.split()[1:] for line in done.stdout.splitlines() if "bert_tf.verify" in line

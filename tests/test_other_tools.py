@@ -15,7 +15,7 @@ import urllib.request
 import numpy as np
 import pytest
 
-from tests.anew import run_anew, run_python
+from tests.anew import run_bert_tf, run_python
 from tests.documents import ROOT, blocks, commands
 
 pytestmark = [
@@ -62,7 +62,7 @@ def _shell(program):
 
 def _run_commands(program):
     for name, arguments in commands(program):
-        process = run_anew(name, *arguments)
+        process = run_bert_tf(name, *arguments)
         assert process.returncode == 0, process.stderr
 
 

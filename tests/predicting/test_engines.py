@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.anew import run_anew, run_python
+from tests.anew import run_bert_tf, run_python
 from tests.documents import ROOT, blocks
 
 pytestmark = [
@@ -48,7 +48,7 @@ def world(tmp_path_factory):
 
 
 def _run(folder, *command):
-    process = run_anew(*command, cwd=folder)
+    process = run_bert_tf(*command, cwd=folder)
     assert process.returncode == 0, process.stderr
 
 

@@ -15,7 +15,7 @@ import pytest
 from bert_tf.predicting import inputs
 from bert_tf.predicting.predictor import Predictor
 from bert_tf.tasks.task_file import TaskFile
-from tests.anew import run_anew
+from tests.anew import run_bert_tf
 
 from .prediction_models import (
     CLASSES,
@@ -307,7 +307,7 @@ def test_keep_columns_requires_tables(tmp_path):
 @pytest.mark.slow
 def test_standard_output_contains_only_predictions(classifier, table, tmp_path):
     predict(classifier[0], table, tmp_path / "out.tsv")
-    done = run_anew("predict", f"--model={classifier[0]}", f"--input={table}")
+    done = run_bert_tf("predict", f"--model={classifier[0]}", f"--input={table}")
     assert done.returncode == 0, done.stderr
     assert done.stdout == (tmp_path / "out.tsv").read_text()
     assert "Predicting: 6 examples in " in done.stderr

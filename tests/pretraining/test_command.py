@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from tests.anew import run_anew
+from tests.anew import run_bert_tf
 
 from .commands import pretrain, refusal_of
 
@@ -47,7 +47,7 @@ def test_a_finished_command_prints_its_results_again(finished, inputs):
 
 def test_tfrecords_written_and_read(finished, inputs, tmp_path):
     model_dir, _ = finished
-    written = run_anew(
+    written = run_bert_tf(
         "create_pretraining_data",
         f"--input={inputs}/corpus.txt",
         f"--output_file={tmp_path}/ex-1.tfrecord,{tmp_path}/ex-2.tfrecord",

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf import create_pretraining_data as command
 from bert_tf.pipelines.pretraining import record_shards, tfrecords
 from bert_tf.pipelines.pretraining.dataset import RowOptions
-from tests.anew import run_anew, run_main
+from tests.anew import run_bert_tf, run_main
 from tests.conftest import needs_beam
 from tests.killing import Started
 from tests.pretraining import commands
@@ -139,7 +139,9 @@ def arguments(data_folder, output, *more):
     ids=["processes", "Beam"],
 )
 def test_command_writes_equal_bytes(data_folder, shards, tmp_path, flags):
-    done = run_anew("create_pretraining_data", *arguments(data_folder, tmp_path / "out@2", *flags))
+    done = run_bert_tf(
+        "create_pretraining_data", *arguments(data_folder, tmp_path / "out@2", *flags)
+    )
     assert done.returncode == 0, done.stderr
     assert f"python -m bert_tf.pretrain '--input={tmp_path}/out-?????-of-00002'" in done.stdout
     assert flags or not done.stderr
