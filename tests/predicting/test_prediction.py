@@ -155,7 +155,7 @@ def test_empty_table_gives_only_a_header(classifier, tmp_path, capsys):
     assert output.read_text() == header
 
 
-def test_unfinished_run_is_reported(classifier, table, tmp_path, capsys):
+def test_incomplete_run_is_reported(classifier, table, tmp_path, capsys):
     folder = shutil.copytree(classifier[0], tmp_path / "run")
     (folder / "flags.json").write_text("{}")
     predict(folder, table, tmp_path / "out.tsv")
