@@ -34,7 +34,7 @@ def _tensors(*draws):
     return PairDraws(*(tf.constant(v, dtype) for v, dtype in zip(draws, dtypes, strict=True)))
 
 
-LAST = 2**32 - 1  # draw of the last choice; 0 is that of the first
+LAST = 2**32 - 1  # draws the last choice; 0 draws the first
 
 
 def test_pairs_of_hand_computed_example():
