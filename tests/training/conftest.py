@@ -16,7 +16,7 @@ VOCABULARY, HIDDEN, SEQUENCE, PREDICTIONS = 11, 8, 6, 3
 
 
 def small_model(dropout: float = 0.0, *, nsp: bool = True) -> keras.Model:
-    """Embeddings, dropout, a dense layer, LayerNorm and two heads: a BERT without attention."""
+    """A BERT without attention: embeddings, dropout, a dense layer, LayerNorm and two heads."""
     layers, normal = keras.layers, keras.initializers.RandomNormal(stddev=0.5, seed=0)
     sizes = dict.fromkeys(features.ENCODER_FEATURES, SEQUENCE)
     sizes[features.MASKED_LM_POSITIONS] = PREDICTIONS
@@ -33,7 +33,7 @@ def small_model(dropout: float = 0.0, *, nsp: bool = True) -> keras.Model:
     hidden = layers.LayerNormalization(name="norm")(hidden)
     mask = keras.ops.cast(keras.ops.expand_dims(inputs[features.INPUT_MASK], -1), "float32")
     pooled = keras.ops.sum(hidden * mask, axis=1)
-    # A masked token sees the sentence through the pooled state, as attention would let it.
+    # Through the pooled state, a masked token has access to the rest of the text.
     positions = keras.ops.expand_dims(inputs[features.MASKED_LM_POSITIONS], -1)
     predicted = keras.ops.take_along_axis(hidden, positions, axis=1)
     predicted = predicted + keras.ops.expand_dims(pooled, 1)
@@ -49,7 +49,7 @@ def small_model(dropout: float = 0.0, *, nsp: bool = True) -> keras.Model:
 def bert(
     vocabulary: int = VOCABULARY, dropout: float = 0.0, layers: int = 1, causal: bool = False
 ) -> keras.Model:
-    """A small BERT, the same weights every time."""
+    """Returns a small BERT with the same weights on every call."""
     keras.utils.set_random_seed(3)
     config = BertConfig(
         vocab_size=vocabulary, hidden_size=8, num_hidden_layers=layers, num_attention_heads=2,
@@ -60,7 +60,7 @@ def bert(
 
 
 def random_batch(seed: int, rows: int = 8) -> dict[str, np.ndarray]:
-    """A batch whose rows hold different numbers of tokens and of predictions."""
+    """Returns a batch whose examples differ in their numbers of tokens and predictions."""
     random = np.random.default_rng(seed)
     lengths = random.integers(3, SEQUENCE + 1, rows)
     mask = (np.arange(SEQUENCE) < lengths[:, None]).astype(np.int32)
@@ -82,31 +82,31 @@ def random_batch(seed: int, rows: int = 8) -> dict[str, np.ndarray]:
 
 
 def batches_dataset(num_batches: int, rows: int = 8, first: int = 0) -> tf.data.Dataset:
-    """``num_batches`` different batches; batch i is ``random_batch(first + i)``."""
+    """Returns a dataset of ``num_batches`` batches; batch i is ``random_batch(first + i)``."""
     batches = [random_batch(first + index, rows) for index in range(num_batches)]
     stacked = {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
     return tf.data.Dataset.from_tensor_slices(stacked)
 
 
 def make_loop(model, *, peak=1e-2, seed=1, **options) -> PretrainingLoop:
-    """A loop of Adam at a rate that warms up for two of twenty steps."""
+    """Returns a loop of Adam whose learning rate warms up for 2 of 20 steps."""
     schedule = WarmupLinearDecay(peak, warmup_steps=2, total_steps=20)
     optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
     return PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=seed, **options)
 
 
-def starting_over(loop):
-    """Gives what puts a loop back to where it is now: it is traced once for several runs."""
+def state_resetter(loop):
+    """Returns a function that resets a loop to its current state, so that it is traced once."""
     values = {name: v.numpy() for name, v in loop.state().items()}
 
-    def again():
+    def reset():
         for name, variable in loop.state().items():
             variable.assign(values[name])
 
-    return again
+    return reset
 
 
 @pytest.fixture
 def fresh_names():
-    """Keras numbers equal names within a session; a restarted process starts over."""
+    """Clears Keras' session, which numbers equal names, as in a restarted process."""
     keras.utils.clear_session()

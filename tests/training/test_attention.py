@@ -1,4 +1,4 @@
-"""Attention in groups of texts: against attention at once, its derivative, and what it draws."""
+"""Attention in groups of texts, compared with ungrouped attention: outputs, gradients, dropout."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from bert_tf.training import attention
 from bert_tf.training.compilation import Compilation
 
 HEADS, SIZE = 2, 3
-# Whole, short, of one token, with holes, without a first token, of nothing but padding.
+# Lengths: full, short, one token, with gaps, without the first token, padding only.
 MASK = np.array(
     [
         [1, 1, 1, 1, 1, 1, 1],
@@ -25,7 +25,7 @@ MASK = np.array(
 )
 RANDOM = np.random.default_rng(0)
 PROJECTED = RANDOM.normal(size=(*MASK.shape, 3 * HEADS * SIZE))
-# What nobody reads has no gradient.
+# Outputs at padding do not affect the loss.
 WEIGHTS = RANDOM.normal(size=(*MASK.shape, HEADS * SIZE)) * MASK[:, :, None]
 
 
@@ -37,9 +37,9 @@ def texts(request, monkeypatch):
 
 
 def contexts_and_gradient(attend, without_padding, projected=PROJECTED, shape=MASK.shape):
-    """Contexts of real tokens, their weighted sum, and its gradient.
+    """Returns the contexts of real tokens, their weighted sum, and its gradient.
 
-    ``shape`` is what is known of the mask's while a graph is made; of all of it none is made.
+    ``shape`` is the static shape of the mask in a graph; if it is fully known, no graph is built.
     """
 
     def compute(projected, mask):
@@ -57,8 +57,8 @@ def contexts_and_gradient(attend, without_padding, projected=PROJECTED, shape=MA
     return compute(tf.constant(projected), tf.constant(MASK))
 
 
-def in_groups(rate=0.0, seed=0, causal=False):
-    """Attention in groups, which draws the same at each call."""
+def grouped_attention(rate=0.0, seed=0, causal=False):
+    """Returns attention in groups that draws the same dropout mask on each call."""
     dropout = Dropout(rate, keras.random.SeedGenerator(0, name="seed"))
     state = dropout.seed_generator.state
 
@@ -69,15 +69,15 @@ def in_groups(rate=0.0, seed=0, causal=False):
     return attend
 
 
-def at_once(causal):
+def ungrouped_attention(causal):
     return lambda *given: attend_full_batch(*given, HEADS, lambda weights: weights, causal)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("without_padding", [True, False])
-def test_contexts_and_gradients_are_those_of_attention_at_once(texts, without_padding, causal):
-    ours = contexts_and_gradient(in_groups(causal=causal), without_padding)
-    theirs = contexts_and_gradient(at_once(causal), without_padding)
+def test_grouped_attention_equals_ungrouped_attention(texts, without_padding, causal):
+    ours = contexts_and_gradient(grouped_attention(causal=causal), without_padding)
+    theirs = contexts_and_gradient(ungrouped_attention(causal), without_padding)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
@@ -85,17 +85,17 @@ def test_contexts_and_gradients_are_those_of_attention_at_once(texts, without_pa
 @pytest.mark.parametrize(
     ("texts", "shape"), [(1, (None, None)), (4, (len(MASK), None))], indirect=["texts"]
 )
-def test_batches_of_any_shape_are_attended_to_and_drawn_for_alike(texts, shape):
-    """As in fine-tuning, whose texts have other lengths in each batch."""
-    attend = in_groups(rate=0.5, seed=3)
+def test_dynamic_shapes_equal_static_shapes(texts, shape):
+    """In fine-tuning, the texts of each batch have other lengths."""
+    attend = grouped_attention(rate=0.5, seed=3)
     ours = contexts_and_gradient(attend, True, shape=shape)
     theirs = contexts_and_gradient(attend, True)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_loop_is_for_batches_of_many_scores():
-    # Three in four of all are no longer than 400, as the longest of three texts is expected to be.
+def test_loop_is_used_only_for_many_scores():
+    # The longest of three texts is expected to have 400 tokens; a quarter are longer.
     lengths = np.array([500, 100, 400, 300, 200])
     assert 3 * 9 * 400**2 > attention._MAX_SCORES > 3 * 8 * 400**2
     assert attention.choose_attention(lengths, 3, 9) is attention.attend_in_groups
@@ -104,8 +104,8 @@ def test_a_loop_is_for_batches_of_many_scores():
     assert not Compilation("GPU").groups_attention and not Compilation("CPU", True).groups_attention
 
 
-def test_with_dropout_the_gradient_is_the_derivative(texts):
-    attend = in_groups(rate=0.5)
+def test_gradient_with_dropout_equals_derivative(texts):
+    attend = grouped_attention(rate=0.5)
     direction = np.random.default_rng(1).normal(size=PROJECTED.shape) * MASK[:, :, None]
     _, _, gradient = contexts_and_gradient(attend, True)
     ahead, behind = (
@@ -115,36 +115,36 @@ def test_with_dropout_the_gradient_is_the_derivative(texts):
     assert np.sum(gradient * direction) == pytest.approx((ahead - behind) / 2e-5, rel=1e-7)
 
 
-def test_masks_are_each_text_s_own_and_as_frequent_as_the_rate_says(texts, monkeypatch):
-    """Of equal scores and values of 1 a context is the share of the weights kept, times a scale."""
+def test_masks_are_independent_and_match_dropout_rate(texts, monkeypatch):
+    """With equal scores and values of 1, a context is the scaled fraction of kept weights."""
     length = 65  # odd: two elements share a word
     monkeypatch.setattr(attention, "_MAX_SCORES", texts * HEADS * length**2)
     mask = tf.ones((6, length), tf.int32)
     rows = TokenRows(mask, without_padding=True)
     projected = np.concatenate([np.zeros((6 * length, 12)), np.ones((6 * length, 6))], axis=1)
 
-    def kept(seed):
-        contexts = in_groups(0.25, seed)(tf.constant(projected), rows)
+    def kept_counts(seed):
+        contexts = grouped_attention(0.25, seed)(tf.constant(projected), rows)
         shares = contexts.numpy().reshape(6, length, HEADS, SIZE) * length * 0.75
         np.testing.assert_allclose(shares, np.round(shares), atol=1e-9)
         np.testing.assert_allclose(shares, shares[..., :1].repeat(SIZE, axis=-1), atol=1e-9)
         return np.round(shares[..., 0])
 
-    counts = kept(seed=1)
-    # Five standard deviations of all draws, and of the variance of the queries' counts.
+    counts = kept_counts(seed=1)
+    # Within five standard deviations for all draws, and for the variance of the counts per query.
     draws = counts.size * length
     assert abs(counts.sum() / draws - 0.75) < 5 * np.sqrt(0.1875 / draws)
     assert abs(counts.var() / (length * 0.1875) - 1.0) < 5 * np.sqrt(2 / counts.size)
-    for axis in (0, 2):  # between texts, of one group and of others, and between heads
+    for axis in (0, 2):  # between texts of the same and of different groups, and between heads
         pairs = np.corrcoef(np.moveaxis(counts, axis, 0).reshape(counts.shape[axis], -1))
         others = pairs[~np.eye(len(pairs), dtype=bool)]
         assert np.abs(others).max() < 5 / np.sqrt(counts.size / counts.shape[axis])
-    np.testing.assert_array_equal(kept(seed=1), counts)
-    assert (kept(seed=2) != counts).any()
+    np.testing.assert_array_equal(kept_counts(seed=1), counts)
+    assert (kept_counts(seed=2) != counts).any()
 
 
-def test_contexts_in_bfloat16_are_not_biased(texts, monkeypatch):
-    """Of the same masks, a rounded scale makes a difference of 0.16%."""
+def test_bfloat16_contexts_are_unbiased(texts, monkeypatch):
+    """With the same masks, a rounded scale changes the mean by 0.16%."""
     length = 64
     monkeypatch.setattr(attention, "_MAX_SCORES", texts * HEADS * length**2)
     mask = tf.ones((6, length), tf.int32)
@@ -152,7 +152,7 @@ def test_contexts_in_bfloat16_are_not_biased(texts, monkeypatch):
     values = np.random.default_rng(0).uniform(1, 2, size=(6 * length, 6))
     projected = tf.constant(np.concatenate([np.zeros((6 * length, 12)), values], axis=1))
     contexts = [
-        in_groups(0.1, seed)(tf.cast(projected, dtype), rows)
+        grouped_attention(0.1, seed)(tf.cast(projected, dtype), rows)
         for seed in range(4)
         for dtype in ("float64", "bfloat16")
     ]
@@ -160,7 +160,7 @@ def test_contexts_in_bfloat16_are_not_biased(texts, monkeypatch):
     assert np.mean(means[1::2]) == pytest.approx(np.mean(means[::2]), rel=5e-4)
 
 
-def test_few_scores_are_made_at_once():
+def test_few_scores_are_computed_without_groups():
     rows = TokenRows(tf.constant(MASK), without_padding=True)
     projected = rows.from_batch(tf.constant(PROJECTED))
     dropout = Dropout(0.5, keras.random.SeedGenerator(0, name="seed"))

@@ -1,4 +1,4 @@
-"""The gradients of each model's variables in bfloat16, held to those in float32."""
+"""Gradients of each model's variables in bfloat16, compared with float32."""
 
 import dataclasses
 import functools
@@ -43,9 +43,10 @@ CONFIG = BertConfig(
     attention_probs_dropout_prob=0.0,
     initializer_range=0.1,
 )
-# A gradient whose norm in float32 is less than this share of the model's largest is left out: it is
-# exactly 0, and rounding alone. The keys' biases shift all scores of a query alike, and a bias all
-# logits of a softmax over tokens or choices: 1e-7 and less; the least of all others is 1e-3.
+# Gradients whose float32 norm is below this fraction of the model's largest are skipped: exactly
+# they are 0, so only rounding remains. A key bias shifts all scores of a query equally, as does a
+# bias shared by all logits of a softmax over tokens or choices. Such norms are at most 1e-7; all
+# others are at least 1e-3.
 NO_GRADIENT = 1e-5
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
 needs_bfloat16 = pytest.mark.skipif(
@@ -55,9 +56,9 @@ needs_bfloat16 = pytest.mark.skipif(
 
 
 def random_batch(rows=ROWS, choices=(), alike=True, length=LENGTH):
-    """Rows of which 4,096 tokens and more are real; all are ``alike``, as a few ids are most.
+    """Returns examples with at least 4,096 real tokens; if ``alike``, a few ids are most frequent.
 
-    Where texts are compared, what all have cancels, and of texts that are alike rounding is left.
+    Losses that compare texts need ``alike=False``, since common parts cancel and leave rounding.
     """
     rng = np.random.default_rng(0)
     shape = (rows, *choices, length)
@@ -73,13 +74,13 @@ def random_batch(rows=ROWS, choices=(), alike=True, length=LENGTH):
 
 
 def skewed(classes, shape=(ROWS,)):
-    """Labels, most of them 0."""
+    """Returns labels, most of which are 0."""
     rng = np.random.default_rng(1)
     return tf.constant(rng.integers(classes, size=shape) * (rng.random(shape) < 0.4), tf.int32)
 
 
 def pretraining(**config):
-    """A model of pre-training and the loss of a batch."""
+    """Returns a pre-training model and the loss of a batch."""
     model = modeling.BertPretrainer(dataclasses.replace(CONFIG, **config))
     rng = np.random.default_rng(2)
     batch = random_batch()
@@ -100,7 +101,7 @@ def pretrained(predicts_all, **config):
 
 
 def trained(model_class, loss, labels, batch=None, switches=None, config=(), **arguments):
-    """A model of a task, and its loss."""
+    """Returns a model of a task and its loss."""
     model = model_class(dataclasses.replace(CONFIG, **dict(config)), **arguments)
     for name, value in (switches or {}).items():
         setattr(model.encoder, name, value)
@@ -110,7 +111,7 @@ def trained(model_class, loss, labels, batch=None, switches=None, config=(), **a
 
 
 def embedding(loss, labels):
-    """An encoder of pairs of texts, with a dense layer, and a loss of their vectors."""
+    """Returns an encoder of text pairs with a dense layer, and a loss of their embeddings."""
     model = BertEncoder(CONFIG, dense_size=32, pooler=False)
     model.sentence_embedding = SentenceEmbedding("mean", True, LENGTH)
     batch = random_batch(alike=False)
@@ -199,8 +200,8 @@ CASES = {
 }
 
 
-def parts(variable, gradient):
-    """A variable's gradient by name; those of queries, keys and values each for itself."""
+def named_gradients(variable, gradient):
+    """Splits a variable's gradient by name; queries, keys and values are separate."""
     path = variable.path.split("/", 1)[-1]
     if "query_key_value" not in path:
         return {path: gradient}
@@ -208,7 +209,7 @@ def parts(variable, gradient):
     return {f"{path}, {name}": third for name, third in zip("qkv", thirds, strict=True)}
 
 
-# By name, as a training on a CPU has it, and as ``fit`` has it by Keras' policy.
+# By name, as in training on a CPU, and through Keras' policy, as in ``fit``.
 FORMS = {"rewritten": ("bfloat16", None), "mixed": ("float32", "mixed_bfloat16")}
 EXACT = ("float32", None)
 FAST = ("pretraining", "classifier, mean")
@@ -216,7 +217,7 @@ FAST = ("pretraining", "classifier, mean")
 
 @functools.cache
 def gradients(case, precision, policy):
-    """The gradients (float64) of a case's variables by name; the weights are always the same."""
+    """Returns the float64 gradients of a case's variables by name, for fixed weights."""
     rewritten = is_rewritten(precision, "CPU")
     with training_in_process(is_rewritten=rewritten), preserved_arithmetic():
         set_precision(precision, "CPU")
@@ -235,7 +236,7 @@ def gradients(case, precision, policy):
         found = [np.asarray(gradient, np.float64) for gradient in compute()]
     by_name = {}
     for variable, gradient in zip(variables, found, strict=True):
-        by_name |= parts(variable, gradient)
+        by_name |= named_gradients(variable, gradient)
     return by_name
 
 
@@ -244,7 +245,7 @@ def gradients(case, precision, policy):
 @pytest.mark.parametrize(
     "case", [case if case in FAST else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )
-def test_each_gradient_in_bfloat16_is_that_of_float32(case, form):
+def test_bfloat16_gradients_match_float32(case, form):
     exact, found = gradients(case, *EXACT), gradients(case, *FORMS[form])
     least = NO_GRADIENT * max(map(np.linalg.norm, exact.values()))
     compared, wrong = 0, []
@@ -260,8 +261,8 @@ def test_each_gradient_in_bfloat16_is_that_of_float32(case, form):
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_row_of_a_frequent_label_takes_all_of_its_gradients():
-    # In bfloat16 256 - 1 is 255, and -256 - 1 is -256.
+def test_row_of_frequent_label_sums_all_gradients():
+    # In bfloat16, 256 - 1 is 255 and -256 - 1 is -256.
     count, width = 1024, 8
     states, table = tf.ones([count, width]), tf.zeros([16, width])
     labels, weights = tf.zeros([count], tf.int32), tf.ones([count])

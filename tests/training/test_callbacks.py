@@ -1,4 +1,4 @@
-"""Callbacks of Keras that monitor a score, or set the learning rate."""
+"""Keras callbacks that monitor a score or set the learning rate."""
 
 import keras
 import pytest
@@ -8,12 +8,12 @@ from bert_tf.training.trainer import Callbacks
 SCORES = {"accuracy": "max", "loss": "min", "mean_squared_error": "min"}
 
 
-class Adds(keras.callbacks.Callback):
+class AddsValue(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         logs["val_own"] = float(epoch)
 
 
-def callbacks_of(*callbacks, scores=SCORES):
+def make_callbacks(*callbacks, scores=SCORES):
     return Callbacks(callbacks, keras.Sequential(), steps_per_epoch=1, epochs=9, scores=scores)
 
 
@@ -24,14 +24,14 @@ def checkpoint(folder, **options):
 @pytest.mark.parametrize(
     ("monitor", "values", "epochs"),
     [
-        ("val_accuracy", [0.5, 0.7, 0.6, 0.6, 0.9], 4),  # the best is the second
+        ("val_accuracy", [0.5, 0.7, 0.6, 0.6, 0.9], 4),  # the second is the best
         ("val_mean_squared_error", [0.9, 0.5, 0.7, 0.6, 0.1], 4),
         ("loss", [3.0, 2.0, 2.5, 2.5, 1.0], 4),
     ],
 )
-def test_the_direction_of_a_score_is_known(monitor, values, epochs):
+def test_auto_mode_uses_direction_of_score(monitor, values, epochs):
     stopping = keras.callbacks.EarlyStopping(monitor=monitor, patience=2)
-    callbacks = callbacks_of(stopping)
+    callbacks = make_callbacks(stopping)
     callbacks.begin()
     made = 0
     while not callbacks.stops:
@@ -44,7 +44,7 @@ def test_the_direction_of_a_score_is_known(monitor, values, epochs):
 
 
 @pytest.mark.parametrize(
-    ("callback", "sentence"),
+    ("callback", "message"),
     [
         (
             keras.callbacks.EarlyStopping(monitor="val_acc", mode="max"),
@@ -62,20 +62,20 @@ def test_the_direction_of_a_score_is_known(monitor, values, epochs):
         (keras.callbacks.ReduceLROnPlateau(), "^callbacks contains ReduceLROnPlateau"),
     ],
 )
-def test_callbacks_that_cannot_act_are_rejected(callback, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        callbacks_of(callback)
+def test_unusable_callbacks_raise_error(callback, message):
+    with pytest.raises(ValueError, match=message):
+        make_callbacks(callback)
 
 
-def test_without_an_evaluation_only_the_loss_is_known(tmp_path):
-    callbacks_of(checkpoint(tmp_path), keras.callbacks.EarlyStopping("loss"), scores={})
+def test_without_evaluation_only_loss_is_monitored(tmp_path):
+    make_callbacks(checkpoint(tmp_path), keras.callbacks.EarlyStopping("loss"), scores={})
     with pytest.raises(ValueError, match="expected one of loss, got an unknown name"):
-        callbacks_of(keras.callbacks.EarlyStopping(), scores={})
+        make_callbacks(keras.callbacks.EarlyStopping(), scores={})
 
 
-def test_a_value_that_another_callback_adds_needs_a_mode():
-    callbacks_of(Adds(), keras.callbacks.EarlyStopping("val_own", mode="max"))
+def test_value_added_by_callback_needs_mode():
+    make_callbacks(AddsValue(), keras.callbacks.EarlyStopping("val_own", mode="max"))
     with pytest.raises(ValueError, match="^monitor='val_own' of EarlyStopping: its direction is"):
-        callbacks_of(Adds(), keras.callbacks.EarlyStopping("val_own"))
+        make_callbacks(AddsValue(), keras.callbacks.EarlyStopping("val_own"))
     with pytest.raises(ValueError, match="got an unknown name"):
-        callbacks_of(keras.callbacks.EarlyStopping("val_own", mode="max"), Adds())
+        make_callbacks(keras.callbacks.EarlyStopping("val_own", mode="max"), AddsValue())

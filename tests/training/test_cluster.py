@@ -1,4 +1,4 @@
-"""Which workers flags, TF_CONFIG and Slurm name."""
+"""Workers that flags, TF_CONFIG and Slurm define."""
 
 import json
 import re
@@ -17,18 +17,18 @@ def worker(index, **more):
 
 
 @pytest.mark.parametrize(
-    ("jobs", "task", "expected", "told"),
+    ("jobs", "task", "expected", "messages"),
     [
         ({"worker": ["a:1", "b:2"]}, worker(1), (("a:1", "b:2"), 1), []),
         (CHIEF_AND_WORKER, worker(0), (("a:1", "b:2"), 1), []),
         (CHIEF_AND_WORKER, {"type": "chief"}, (("a:1", "b:2"), 0), []),
         ({"worker": ["a:1"]}, None, None, []),
         ({}, None, None, []),
-        # Vertex AI's and Kubeflow's index is a string; without other workers there is none to join.
+        # The index of Vertex AI and Kubeflow is a string; a single worker joins no cluster.
         (CHIEF_AND_WORKER, worker("0", trial="1"), (("a:1", "b:2"), 1), []),
         ({"chief": ["a:1"]}, {"type": "chief", "index": "0", "cloud": "x"}, None, []),
         ({**CHIEF_AND_WORKER, "ps": []}, {"type": "chief", "index": 0}, (("a:1", "b:2"), 0), []),
-        # What TensorFlow reads otherwise.
+        # Variants that TensorFlow reads.
         ({"worker": ["b:2"], "master": ["a:1"]}, {"type": "master", "index": 0},
          (("a:1", "b:2"), 0), ["TF_CONFIG: master is treated as chief."]),
         ({**CHIEF_AND_WORKER, "evaluator": ["e:1"]}, worker(0), (("a:1", "b:2"), 1), [EVALUATOR]),
@@ -36,14 +36,14 @@ def worker(index, **more):
          [EVALUATOR]),
     ],
 )  # fmt: skip
-def test_tf_config(monkeypatch, recwarn, jobs, task, expected, told):
+def test_tf_config_defines_cluster(monkeypatch, recwarn, jobs, task, expected, messages):
     config = {"cluster": jobs, "task": task, "environment": "cloud", "job": {"region": "x"}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     assert cluster.find_cluster() == expected
     assert [(each.category, str(each.message)) for each in recwarn] == [
-        (DifferenceWarning, sentence) for sentence in told
+        (DifferenceWarning, message) for message in messages
     ]
-    # Flags come before it.
+    # Flags take precedence.
     assert cluster.find_cluster(["c:1", "d:1"], 0) == (("c:1", "d:1"), 0)
 
 
@@ -51,7 +51,7 @@ def tf_config(config):
     return {"TF_CONFIG": json.dumps(config)}
 
 
-def of_workers(workers, task):
+def worker_config(workers, task):
     return tf_config({"cluster": {"worker": workers}, "task": worker(task)})
 
 
@@ -74,16 +74,16 @@ WRONG_CONFIGS = [
     (tf_config({"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}), "got the job 'ps'. Remove "
      "parameter servers, which are not supported"),
     (tf_config({"cluster": {"worker": ["a:1", "b:1"]}}), "cluster.s 2 tasks, .*, got None"),
-    (of_workers({"0": "b:1"}, 0), "got {'0': 'b:1'} for worker"),
-    (of_workers(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one', "
+    (worker_config({"0": "b:1"}, 0), "got {'0': 'b:1'} for worker"),
+    (worker_config(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one', "
      r"'type': 'worker'\}"),
     (tf_config({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}),
      "TF_CONFIG: evaluator tasks are not supported, because the chief evaluates. Do not start "
      "this task."),
-    (of_workers(["a:1", "b:1"], 2),
+    (worker_config(["a:1", "b:1"], 2),
      r"TF_CONFIG: expected one of the .* tasks, .* got {.*: 2, 'type': 'worker'\}"),
-    (of_workers(["a:1", "b"], 0), "expected distinct HOST:PORT addresses, got 'b'"),
-    (of_workers(["a:1", "a:1"], 0), "expected distinct HOST:PORT addresses, got 'a:1'"),
+    (worker_config(["a:1", "b"], 0), "expected distinct HOST:PORT addresses, got 'b'"),
+    (worker_config(["a:1", "a:1"], 0), "expected distinct HOST:PORT addresses, got 'a:1'"),
 ]  # fmt: skip
 NO_TASK = (
     r"""expected one of the cluster's 2 tasks, such as \{"type": "worker", "index": 0\}, got """
@@ -92,9 +92,9 @@ NO_TASK = (
 
 
 @pytest.mark.parametrize(
-    ("environment", "hosts", "task", "sentence"),
+    ("environment", "hosts", "task", "message"),
     [
-        *((environment, [], None, sentence) for environment, sentence in WRONG_CONFIGS),
+        *((environment, [], None, message) for environment, message in WRONG_CONFIGS),
         ({}, ["a:1", "b:1"], None, "--worker_hosts and --task_index require each other"),
         ({}, [], 1, "--worker_hosts and --task_index require each other"),
         ({}, ["a:1", "b:1"], 2, f"--worker_hosts and --task_index: {NO_TASK}"),
@@ -106,9 +106,9 @@ NO_TASK = (
         (slurm("n[1-2]", "2", "2"), ["slurm"], None, NO_TASK),
     ],
 )  # fmt: skip
-def test_what_names_no_cluster(monkeypatch, environment, hosts, task, sentence):
+def test_invalid_cluster_raises_error(monkeypatch, environment, hosts, task, message):
     _set(monkeypatch, environment)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         cluster.find_cluster(hosts, task)
 
 
@@ -116,13 +116,13 @@ def test_what_names_no_cluster(monkeypatch, environment, hosts, task, sentence):
     ("nodes", "hosts"),
     [
         ("n[1-2]", ["n1", "n2"]),
-        ("n[9-11]", ["n9", "n10", "n11"]),  # not by their letters
+        ("n[9-11]", ["n9", "n10", "n11"]),  # not in alphabetical order
         ("n[08-10,12],login,gpu-[7]", ["n08", "n09", "n10", "n12", "login", "gpu-7"]),
         ("a,b", ["a", "b"]),
         ("a", None),
     ],
 )
-def test_slurm_names_the_workers(monkeypatch, nodes, hosts):
+def test_slurm_defines_workers(monkeypatch, nodes, hosts):
     count = len(hosts or "1")
     _set(monkeypatch, slurm(nodes, str(count), str(count - 1)))
     for word, port in (("slurm", 2222), ("slurm:20001", 20001)):
@@ -132,7 +132,7 @@ def test_slurm_names_the_workers(monkeypatch, nodes, hosts):
 
 
 @pytest.mark.parametrize(
-    ("environment", "sentence"),
+    ("environment", "message"),
     [
         ({}, None),
         ({"SLURM_STEP_NUM_TASKS": "1", "OMPI_COMM_WORLD_SIZE": "1"}, None),
@@ -147,13 +147,15 @@ def test_slurm_names_the_workers(monkeypatch, nodes, hosts):
         ),
     ],
 )
-def test_processes_that_know_nothing_of_each_other_are_told(monkeypatch, environment, sentence):
+def test_uncoordinated_processes_cause_warning(monkeypatch, environment, message):
     _set(monkeypatch, environment)
-    told = list(cluster.uncoordinated_processes())
-    assert len(told) == (sentence is not None) and all(re.match(sentence, each) for each in told)
+    messages = list(cluster.uncoordinated_processes())
+    assert len(messages) == (message is not None) and all(
+        re.match(message, each) for each in messages
+    )
 
 
-def test_what_runs_on_one_machine_refuses_a_cluster(monkeypatch):
+def test_single_machine_command_rejects_cluster(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}}')
     with pytest.raises(
         ValueError,

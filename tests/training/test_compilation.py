@@ -1,4 +1,4 @@
-"""The step as XLA compiles it for a GPU or a TPU: its masks, its norm, the shapes of its arrays."""
+"""The step as XLA compiles it for a GPU or a TPU: masks, gradient norm and array shapes."""
 
 import functools
 import os
@@ -33,13 +33,13 @@ from tests.anew import run_python
 from .conftest import batches_dataset, bert, make_loop, random_batch
 
 LARGE = 1_000_000
-LANES = 128  # to which a TPU pads the last dimension of an array
+LANES = 128  # A TPU pads the last dimension of an array to a multiple of this.
 ROWS, LENGTH, PREDICTIONS = 32, 512, 76
 
 
 @functools.cache
 def get_traced_step():
-    """The graphs of a step of one block of 128 units: the shapes are those of larger ones."""
+    """Returns the graph of a step with one block of 128 units and the shapes of larger models."""
     config = BertConfig.from_preset("bert-tiny", num_hidden_layers=1)
     model = BertPretrainer(config, dtype="mixed_bfloat16")
     optimizer = optimizers.create_optimizer("adam", 1e-4, model.trainable_variables)
@@ -54,18 +54,18 @@ def get_traced_step():
     return tf.function(step, autograph=False).get_concrete_function(spec).graph
 
 
-def graphs_of(graph):
+def all_graphs(graph):
     yield graph
     for function in graph._functions.values():
         inner = getattr(function, "graph", None)
         if inner is not None:
-            yield from graphs_of(inner)
+            yield from all_graphs(inner)
 
 
 def padded(graph):
-    """The large tensors that are padded more than twofold, by name, and all tensors' number."""
+    """Returns the large tensors that are padded more than twofold, and the total count."""
     found, count = {}, 0
-    for inner in graphs_of(graph):
+    for inner in all_graphs(graph):
         for operation in inner.get_operations():
             for tensor in operation.outputs:
                 count += 1
@@ -75,20 +75,20 @@ def padded(graph):
     return found, count
 
 
-def test_no_large_array_is_padded_more_than_twofold():
+def test_large_arrays_are_padded_at_most_twofold():
     found, count = padded(get_traced_step())
     assert count > 500
     assert not found
-    # As a CPU draws, words are in rows of one and halves of them in rows of two.
+    # CPU random ops keep words in rows of one and halves of words in rows of two.
     shape, seeds = (ROWS, 2, LENGTH, LENGTH), SeedGenerator(3)
     draw = tf.function(lambda: draw_in_pairs(shape, seeds)(9), autograph=False)
     found, _ = padded(draw.get_concrete_function().graph)
     assert {tuple(shape[1:]) for shape in found.values()} >= {(1,), (2,)}
 
 
-def test_the_step_has_static_shapes_and_nothing_that_a_tpu_lacks():
+def test_step_has_static_shapes_and_tpu_operations():
     kinds = {"NonZero", "Where", "Unique", "UniqueV2", "BooleanMask"}
-    for graph in graphs_of(get_traced_step()):
+    for graph in all_graphs(get_traced_step()):
         for operation in graph.get_operations():
             assert operation.type not in kinds and "String" not in operation.type, operation.name
             assert "Py" not in operation.type and "Scatter" not in operation.type, operation.name
@@ -97,19 +97,19 @@ def test_the_step_has_static_shapes_and_nothing_that_a_tpu_lacks():
                 assert tensor.dtype == tf.resource or tensor.shape.is_fully_defined(), tensor.name
 
 
-# === Masks by a hash ===
+# === Hashed masks ===
 
 
-def scrambled(word):
-    """Wellons' lowbias32, on a Python integer."""
+def lowbias32(word):
+    """Returns Wellons' lowbias32 of a Python integer."""
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         word = (word ^ (word >> shift)) * factor % 2**32
     return word ^ (word >> 16)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_mask_is_the_hash_of_its_places_and_seed(jit_compile):
-    shape, first, second = (3, 2, 5), 2**32 - 7, 123_456_789  # places pass the largest word
+def test_mask_is_hash_of_positions_and_seed(jit_compile):
+    shape, first, second = (3, 2, 5), 2**32 - 7, 123_456_789  # positions exceed the largest word
     seeds = SeedGenerator(3)
 
     @tf.function(jit_compile=jit_compile, autograph=False)
@@ -119,15 +119,15 @@ def test_a_mask_is_the_hash_of_its_places_and_seed(jit_compile):
 
     masks = drawn(tf.constant([first, second], tf.int64))
     for number, mask in enumerate(masks):
-        words = [scrambled(scrambled((first + place) % 2**32) ^ (second + number))
-                 for place in range(30)]  # fmt: skip
+        words = [lowbias32(lowbias32((first + position) % 2**32) ^ (second + number))
+                 for position in range(30)]  # fmt: skip
         expected = np.reshape(np.array(words) >= 20_000 << 16, shape)
         np.testing.assert_array_equal(mask, expected)
     assert (masks[0].numpy() != masks[1].numpy()).any()
 
 
-def test_a_mask_without_xla_is_philoxs_words_from_a_counter_on():
-    """Two elements a word; the last of an odd number of them is half a word."""
+def test_mask_without_xla_uses_philox():
+    """Each word yields two elements; the last of an odd number takes half a word."""
     seeds, shape = SeedGenerator(3), (3, 5)
     generator = tf.random.Generator.from_key_counter(0x9E3779B97F4A7C15, [11, 7], "philox")
     words = generator.uniform_full_int([8], tf.uint32).numpy()
@@ -139,11 +139,11 @@ def test_a_mask_without_xla_is_philoxs_words_from_a_counter_on():
 
 
 @pytest.mark.parametrize(("seeds_of", "draw"), [HASHED[1:], COUNTED[1:]])
-def test_masks_have_their_rate_and_no_pattern(seeds_of, draw):
-    """Rates, neighbours, axes and seeds next to each other, in standard errors of n draws."""
+def test_masks_match_dropout_rate_without_patterns(seeds_of, draw):
+    """Checks rates, neighbors, axes and adjacent seeds, in standard errors of n draws."""
     shape, dropped = (16, 4, 64, 64), 6554
     keys = [seeds_of(7, *numbers, 1)[0] for numbers in ((0, 0, 0), (1, 0, 0), (0, 1, 0))]
-    keys += [keys[0] + tf.constant([0, 1], tf.int64)]  # the next dropout of the same step
+    keys += [keys[0] + tf.constant([0, 1], tf.int64)]  # the next dropout layer of the same step
     masks = []
     for key in keys:
         seeds = SeedGenerator(3)
@@ -172,17 +172,17 @@ def test_masks_have_their_rate_and_no_pattern(seeds_of, draw):
 
 
 @pytest.mark.parametrize("masks", [HASHED, COUNTED, DRAWN])
-def test_the_mean_in_bfloat16_is_not_biased(masks):
+def test_bfloat16_mean_is_unbiased(masks):
     seeds, count = SeedGenerator(3), 1 << 21
     seeds.state.assign(masks.seeds(7, 0, 0, 0, 1)[0])
     layer = Dropout(0.1, seeds, dtype="bfloat16")
     with step_plan_scope(StepPlan(masks.draw)):
         y = tf.cast(layer(tf.ones([count]), training=True), tf.float64)
-    assert abs(np.mean(y) - 1) < 4 * np.sqrt(1 / 9 / count) < 0.00157  # of a rounded scale
+    assert abs(np.mean(y) - 1) < 4 * np.sqrt(1 / 9 / count) < 0.00157  # with a rounded scale
 
 
 @pytest.mark.parametrize("seeds_of", [HASHED.seeds, COUNTED.seeds])
-def test_seeds_follow_every_number(seeds_of):
+def test_seeds_depend_on_every_argument(seeds_of):
     points = [(7, 0, 0, 0), (8, 0, 0, 0), (7 + 2**32, 0, 0, 0), (7, 1, 0, 0), (7, 0, 1, 0),
               (7, 0, 0, 1)]  # fmt: skip
     seeds = [seeds_of(*point, 3).numpy() for point in points]
@@ -195,7 +195,7 @@ def test_seeds_follow_every_number(seeds_of):
     [("CPU", False, draw_in_pairs), ("CPU", True, draw_in_pairs), ("GPU", False, draw_by_counter),
      ("GPU", True, draw_by_hash), ("TPU", False, draw_by_hash)],
 )  # fmt: skip
-def test_masks_are_drawn_as_suits_the_device(device_type, jit_compile, draw):
+def test_device_determines_mask_generator(device_type, jit_compile, draw):
     loop = make_loop(bert(), device_type=device_type, jit_compile=jit_compile)
     assert loop.compilation.plan.draw == draw
     assert loop.compilation == Compilation(device_type, jit_compile)
@@ -204,18 +204,18 @@ def test_masks_are_drawn_as_suits_the_device(device_type, jit_compile, draw):
 # === The step ===
 
 
-def compiled_reduce(loop):
-    """The gradients of a loop's step and what it sums, by XLA where the loop is compiled."""
+def reduced_gradients(loop):
+    """The gradients and sums of a loop's step, computed by XLA if the loop is compiled."""
     uses_xla = loop.compilation.uses_xla
     return tf.function(loop.replica_step.reduce, jit_compile=uses_xla, autograph=False)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_gradients_and_norm_are_those_of_tensorflows_kernels(causal, monkeypatch):
-    """The sums of layer normalisation are kept, and the norm is taken of all gradients at once.
+def test_gradients_and_norm_equal_tensorflow_kernels(causal, monkeypatch):
+    """Layer normalization keeps its sums, and one norm is computed over all gradients.
 
-    On a GPU rows are in another order, and queries, keys and values have products of their own.
-    Without XLA all are clipped at once as well.
+    On a GPU, rows are ordered differently, and queries, keys and values have separate products.
+    Without XLA, all gradients are also clipped together.
     """
     monkeypatch.setattr(compilation, "MIN_ELEMENTS", 1)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
@@ -225,7 +225,7 @@ def test_gradients_and_norm_are_those_of_tensorflows_kernels(causal, monkeypatch
     for options in every:
         loop = make_loop(bert(causal=causal), clip_norm=0.5, **options)
         loop.model.encoder.trains_without_padding = False
-        gradients, (sums, norm, _) = compiled_reduce(loop)(batch)
+        gradients, (sums, norm, _) = reduced_gradients(loop)(batch)
         found.append([*gradients, sums / 100.0, norm])
     for *ours, theirs in zip(*found, strict=True):
         for value in ours:
@@ -234,19 +234,19 @@ def test_gradients_and_norm_are_those_of_tensorflows_kernels(causal, monkeypatch
 
 
 @pytest.mark.parametrize("device_type", ["GPU", "TPU"])
-def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
+def test_operation_counts_of_large_blocks(device_type, monkeypatch):
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
 
-    def counts(least, quantized=None):
-        """Products as wide as queries, keys and values; softmaxes; GELUs."""
-        monkeypatch.setattr(compilation, "MIN_ELEMENTS", least)
+    def counts(min_elements, quantized=None):
+        """Counts products as wide as queries, keys and values together; softmaxes; GELUs."""
+        monkeypatch.setattr(compilation, "MIN_ELEMENTS", min_elements)
         model = bert()
         (block,) = model.encoder.blocks
         if quantized:
             quantized(block).quantize("int8")
         loop = make_loop(model, device_type=device_type, jit_compile=device_type == "GPU")
-        traced = compiled_reduce(loop).get_concrete_function(batch).graph
-        operations = [each for graph in graphs_of(traced) for each in graph.get_operations()]
+        traced = reduced_gradients(loop).get_concrete_function(batch).graph
+        operations = [each for graph in all_graphs(traced) for each in graph.get_operations()]
         wide = [
             each for each in operations if each.type == "MatMul" and each.outputs[0].shape[1] == 24
         ]
@@ -263,8 +263,8 @@ def test_blocks_of_many_numbers_follow_the_plan(device_type, monkeypatch):
 
 @pytest.mark.parametrize("options", [{"device_type": "GPU", "jit_compile": True},
                                      {"device_type": "TPU"}])  # fmt: skip
-def test_what_is_computed_again_is_what_was_computed(options, monkeypatch):
-    """GELU, a TPU's weights of attention, and whole blocks: their masks are those of before."""
+def test_recomputed_values_equal_original(options, monkeypatch):
+    """Covers GELU, attention weights on a TPU, and whole blocks with their original masks."""
     monkeypatch.setattr(compilation, "MIN_ELEMENTS", 1)
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     model = bert(dropout=0.3)
@@ -275,19 +275,19 @@ def test_what_is_computed_again_is_what_was_computed(options, monkeypatch):
         with monkeypatch.context() as patch:
             if not again:
                 patch.setattr(compilation, "_recompute", lambda function, *given: function(*given))
-            found.append(compiled_reduce(loop)(batch)[0])
+            found.append(reduced_gradients(loop)(batch)[0])
     for *ours, theirs in zip(*found, strict=True):
         for value in ours:
             np.testing.assert_allclose(value, theirs, rtol=2e-4, atol=2e-6)
 
 
-def test_no_random_word_passes_the_host_on_a_gpu_without_xla():
-    """A GPU's kernels of Reshape keep int32 numbers, and no others, in the host's memory."""
+def test_random_words_stay_on_gpu_without_xla():
+    """The GPU kernel of Reshape keeps only int32 values in host memory."""
     loop = make_loop(bert(dropout=0.5), device_type="GPU")
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     step = tf.function(loop.replica_step, autograph=False).get_concrete_function(batch)
     random = 0
-    for graph in graphs_of(step.graph):
+    for graph in all_graphs(step.graph):
         for operation in graph.get_operations():
             random += operation.type.startswith("StatelessRandomUniform")
             if operation.type == "Reshape":
@@ -298,7 +298,7 @@ def test_no_random_word_passes_the_host_on_a_gpu_without_xla():
     assert random > 3
 
 
-def test_seeds_are_made_by_the_host_on_a_gpu_without_xla():
+def test_host_computes_seeds_on_gpu_without_xla():
     loop = make_loop(bert(dropout=0.5), device_type="GPU")
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     step = tf.function(loop.replica_step, autograph=False).get_concrete_function(batch)
@@ -307,12 +307,12 @@ def test_seeds_are_made_by_the_host_on_a_gpu_without_xla():
     assert len(on_host) >= 4
 
 
-def test_a_step_on_a_gpu_is_one_program_and_thirteen_operations_round_it():
-    """The batch, times, and what the loop keeps of each step; the host's and the card's."""
+def test_gpu_step_is_one_program_and_thirteen_operations():
+    """Counts the batch, timing and per-step bookkeeping, on the host and on the GPU."""
     loop = make_loop(bert(), device_type="GPU", jit_compile=True)
     iterator = loop.distribute(batches_dataset(1))
     made = loop._make.get_concrete_function(iterator, tf.constant(1)).graph
-    (turn,) = [graph for graph in graphs_of(made) if "while_body" in graph.name]
+    (turn,) = [graph for graph in all_graphs(made) if "while_body" in graph.name]
     each = [one for one in turn.get_operations() if one.type not in host_copies._FREE]
     (step,) = [one for one in each if one.type == "StatefulPartitionedCall"]
     assert step.get_attr("_XlaMustCompile")
@@ -322,19 +322,18 @@ def test_a_step_on_a_gpu_is_one_program_and_thirteen_operations_round_it():
 # === Without XLA, on a GPU ===
 
 
-def test_a_gpus_step_waits_for_its_host_four_times():
-    """For the step's number, the real tokens' number, and twice where the batch ends.
+def test_gpu_step_waits_for_host_four_times():
+    """For the step number, the number of real tokens, and twice at the end of the batch.
 
-    To the card go the seeds, sizes of the real tokens and one of the predictions. None of all these
-    is as long as a batch's words, and their number does not grow with the layers.
+    The host sends the seeds, the number of real tokens and the number of predictions. All are
+    shorter than a batch, and their number is independent of the number of layers.
     """
     loop = make_loop(bert(dropout=0.1, layers=3), device_type="GPU")
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     counts = host_copies.count(
         tf.function(loop.replica_step, autograph=False).get_concrete_function(batch)
     )
-    # 743, of which 20 look whether every id has a row, and 18 more with TensorFlow's gradients of
-    # sums.
+    # 743, including 20 that check whether ids have rows and 18 of TensorFlow's gradients of sums.
     assert 500 < counts.kernels < 750
     allowed = {"Placeholder > StridedSlice", "ReadVariableOp > Cast", "Where > Unpack",
                "Cast > StridedSlice"}  # fmt: skip
@@ -344,15 +343,15 @@ def test_a_gpus_step_waits_for_its_host_four_times():
     assert counts.to_host.total() and counts.to_gpu.total()
 
 
-# === The account of a GPU's step, which no change is to make longer unseen ===
+# === Cost of a GPU's step, which must not grow unnoticed ===
 
 
-# An interpreter with the compiler for NVIDIA's cards: benchmarks/compiled_step.py says which.
+# An interpreter with the compiler for NVIDIA GPUs; see benchmarks/compiled_step.py.
 COMPILER = os.environ.get("BERT_TF_CUDA_COMPILER")
 
 
 def _measured(program, folder, python):
-    """What the benchmark prints of a program, and the program as it was lowered."""
+    """Returns the benchmark's output for a program, and the lowered program."""
     command = [sys.executable, "-m", "benchmarks.compiled_step", "--targets=h100"]
     command += [f"--programs={program}", f"--keep={folder}", f"--python=h100={python}"]
     done = subprocess.run(
@@ -367,11 +366,11 @@ def _measured(program, folder, python):
 
 
 @pytest.mark.slow
-def test_what_xla_is_given_stays_small(tmp_path):
-    """A whole step of bert-tiny; with Philox in place of the hash it is 6,600 operations."""
+def test_lowered_program_stays_small(tmp_path):
+    """A full step of bert-tiny; with Philox instead of the hash it has 6,600 operations."""
     _, lowered = _measured("tiny:32x128", tmp_path, sys.executable)
     operations = re.findall(r"\b(?:stablehlo|chlo|mhlo)\.", lowered)
-    assert 3500 < len(operations) < 4100  # of which some 60 look whether ids have rows
+    assert 3500 < len(operations) < 4100  # about 60 of them check whether ids have rows
     assert "rng_bit_generator" not in lowered
 
 
@@ -380,25 +379,26 @@ def test_what_xla_is_given_stays_small(tmp_path):
     not COMPILER, reason="BERT_TF_CUDA_COMPILER names no interpreter with a compiler"
 )
 @pytest.mark.parametrize(
-    ("program", "most"),
+    ("program", "limits"),
     [("base:256x128", (950, 104.0, 12.0)), ("finetune:32x128", (420, 5.4, 0.6))],
 )
-def test_an_h100_runs_few_kernels(tmp_path, program, most):
-    """Kernels, GB that they move, GB of temporaries."""
-    said, _ = _measured(program, tmp_path, COMPILER)
+def test_h100_step_runs_few_kernels(tmp_path, program, limits):
+    """Checks the number of kernels, the GB that they move, and the GB of temporaries."""
+    output, _ = _measured(program, tmp_path, COMPILER)
     found = re.search(
-        rf"h100 {program}: ([\d,]+) kernels, ([\d.]+) GB moved.* batch, ([\d.]+) temporaries", said
+        rf"h100 {program}: ([\d,]+) kernels, ([\d.]+) GB moved.* batch, ([\d.]+) temporaries",
+        output,
     )
     numbers = [float(each.replace(",", "")) for each in found.groups()]
-    assert all(0.5 * limit < number < limit for number, limit in zip(numbers, most, strict=True))
+    assert all(0.5 * limit < number < limit for number, limit in zip(numbers, limits, strict=True))
 
 
-# === --deterministic: a step of operations that repeat on a GPU ===
+# === --deterministic: a step of repeatable GPU operations ===
 
-# What TensorFlow 2.21 says of itself with ``enable_op_determinism``: a clock and random operations
-# without a seed are refused on every device, the losses, counts and sparse products on a GPU; what
-# scatters runs on the CPU, with a copy of its operand there and back.
-REFUSED = {
+# From the documentation of ``enable_op_determinism`` in TensorFlow 2.21: a clock and random
+# operations without a seed raise an error on every device; losses, counts and sparse products raise
+# one on a GPU. Scatter operations run on the CPU and copy their operand there and back.
+UNSUPPORTED = {
     "Timestamp", "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal",
     "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
     "Bincount", "DenseBincount", "SparseTensorDenseMatMul",
@@ -406,28 +406,28 @@ REFUSED = {
     "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate", "ResourceScatterNdAdd",
 }  # fmt: skip
 
-# Determinism is a process' setting, which cannot be taken back by its public names.
+# Determinism is a setting of the process, and no public function turns it off.
 PROGRAM = """
 import tensorflow as tf
 from tests.training.conftest import batches_dataset, bert, make_loop
-from tests.training.test_compilation import graphs_of
+from tests.training.test_compilation import all_graphs
 
 tf.config.experimental.enable_op_determinism()
 loop = make_loop(bert(), device_type="GPU", gradient_accumulation_steps=2, measures_waits=False)
 iterator = loop.distribute(batches_dataset(3))
 result = loop.make(iterator, 3)
 graph = loop._make.get_concrete_function(iterator, tf.constant(3)).graph
-types = {operation.type for inner in graphs_of(graph) for operation in inner.get_operations()}
+types = {operation.type for inner in all_graphs(graph) for operation in inner.get_operations()}
 print("TYPES", *sorted(types))
 print("WAITED", result.waited is not None)
 """
 
 
 @pytest.mark.slow
-def test_the_steps_operations_repeat_on_a_gpu():
+def test_step_operations_are_deterministic_on_gpu():
     done = run_python(PROGRAM, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     found = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
     assert len(found["TYPES"]) > 30
-    assert not REFUSED & set(found["TYPES"])
+    assert not UNSUPPORTED & set(found["TYPES"])
     assert found["WAITED"] == ["False"]

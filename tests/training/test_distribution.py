@@ -1,4 +1,4 @@
-"""The choice of devices, and what is said where they are not there."""
+"""The choice of devices, and errors and warnings if they are unavailable."""
 
 import re
 import socket
@@ -17,14 +17,14 @@ NO_TPU = (
 CLUSTER = Cluster(("a:1", "b:1"), 0)
 
 
-def test_without_a_gpu_auto_is_the_cpu():
+def test_auto_without_gpu_uses_cpu():
     chosen = distribution.choose_strategy()
     assert chosen.device_type == "CPU"
     assert re.fullmatch(r"one device: the CPU \(\d+ cores\)", chosen.description)
     assert chosen.strategy.num_replicas_in_sync == 1
 
 
-def test_mirrored_takes_every_logical_cpu():
+def test_mirrored_uses_all_logical_cpus():
     chosen = distribution.choose_strategy("mirrored")
     assert distribution.choose_strategy("mirrored").strategy is chosen.strategy
     count = len(tf.config.list_logical_devices("CPU"))
@@ -34,7 +34,7 @@ def test_mirrored_takes_every_logical_cpu():
     assert chosen.description.startswith(f"MirroredStrategy on {where}")
 
 
-def test_mirrored_without_a_gpu_is_told(capsys):
+def test_mirrored_without_gpu_is_reported(capsys):
     distribution.open_devices("mirrored", "float32")
     assert "Devices: MirroredStrategy on " in capsys.readouterr().err
 
@@ -56,16 +56,16 @@ def test_mirrored_without_a_gpu_is_told(capsys):
         ("multi_worker", {}, "'multi_worker' requires at least two workers"),
     ],
 )  # fmt: skip
-def test_contradictions_are_refused(strategy, options, message):
+def test_contradictory_options_raise_error(strategy, options, message):
     with pytest.raises(ValueError, match=message):
         distribution.choose_strategy(strategy, **options)
 
 
-# === A TPU that is not there is told in time; one that is takes its time ===
+# === A TPU that is unavailable or slow to start ===
 
 
 @pytest.mark.parametrize("silent", ["_find_tpu", "_initialize_tpu"])
-def test_what_is_not_answered_is_left_behind(monkeypatch, silent):
+def test_unresponsive_connection_is_abandoned(monkeypatch, silent):
     monkeypatch.setattr(distribution, "_LOOK_UP_SECONDS", 0.05)
     monkeypatch.setattr(distribution, "_TPU_SECONDS", 0.05)
     monkeypatch.setattr(distribution, "_find_tpu", lambda name: (name, ""))
@@ -74,8 +74,8 @@ def test_what_is_not_answered_is_left_behind(monkeypatch, silent):
         distribution.choose_strategy(tpu="my-tpu")
 
 
-def test_a_slice_takes_its_time_and_a_missing_one_does_not(monkeypatch):
-    """Its initialisation would take a minute."""
+def test_slow_slice_is_awaited_and_missing_slice_fails_fast(monkeypatch):
+    """The initialization would take a minute."""
     listening, limits = socket.create_server(("127.0.0.1", 0)), []
     address = f"grpc://127.0.0.1:{listening.getsockname()[1]}"
 
@@ -93,7 +93,7 @@ def test_a_slice_takes_its_time_and_a_missing_one_does_not(monkeypatch):
     assert limits == [10, 600]
     with pytest.raises(ValueError, match=NO_TPU.format(address, "division by zero")):
         distribution.choose_strategy(tpu=address.removeprefix("grpc://"))
-    # Nothing listens there any more: that is told before the initialisation.
+    # Nothing listens there anymore, which is reported before the initialization.
     listening.close()
     with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", r"\[Errno 111\] Connection")):
         distribution.choose_strategy(tpu="my-tpu")

@@ -1,4 +1,4 @@
-"""The training loop on one device: against a plain step, across restarts, and its speed."""
+"""The training loop on one device, compared with a plain step and across restarts; speed."""
 
 import functools
 import itertools
@@ -28,7 +28,7 @@ from .conftest import (
     make_loop,
     random_batch,
     small_model,
-    starting_over,
+    state_resetter,
 )
 
 CLIP_NORM = 0.5  # well below the small model's gradient norms, so clipping always acts
@@ -39,9 +39,9 @@ _loop = functools.partial(make_loop, clip_norm=CLIP_NORM)
 
 @functools.cache
 def _plain_loop(**options):
-    """A loop without dropout that is traced once for several tests, and what puts it back."""
+    """Returns a loop without dropout that several tests share, and a function that resets it."""
     loop = _loop(small_model(), **options)
-    return loop, starting_over(loop)
+    return loop, state_resetter(loop)
 
 
 def _weights(model):
@@ -59,7 +59,7 @@ def _assert_equal(ours, theirs):
 
 
 def _plain_training(model, batches):
-    """The same updates without the loop: one tape, the paper's means, clip, Adam."""
+    """Makes the same updates without the loop: one tape, the paper's means, clipping, Adam."""
     schedule = WarmupLinearDecay(1e-2, warmup_steps=2, total_steps=20)
     optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
     rows = []
@@ -98,13 +98,13 @@ def plain():
     ],
     ids=["plain", "accumulated", "xla", "xla on a GPU"],
 )
-def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
+def test_loop_makes_same_updates_as_plain_step(plain, options):
     weights, rows = plain
-    loop, again = _plain_loop(**options)
-    again()
+    loop, reset = _plain_loop(**options)
+    reset()
     model = loop.model
     iterator, before = loop.distribute(batches_dataset(4)), _weights(model)
-    assert loop.make(iterator, 1).learning_rate == 0.0  # of the first step of a warm-up
+    assert loop.make(iterator, 1).learning_rate == 0.0  # from the first step of the warm-up
     _assert_equal(_weights(model), before)
     result = loop.make(iterator, 3)
     _assert_close(_weights(model), weights)
@@ -125,7 +125,7 @@ def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
     assert min(norm for _, norm in rows) > CLIP_NORM
 
 
-def test_without_a_next_sentence_head_its_measures_are_zero():
+def test_next_sentence_measures_are_zero_without_head():
     loop = _loop(small_model(nsp=False))
     evaluated = loop.evaluate(batches_dataset(1))
     assert evaluated[5:] == (0.0, 0.0, 0.0, 0)
@@ -139,8 +139,8 @@ def test_without_a_next_sentence_head_its_measures_are_zero():
 
 
 @pytest.mark.slow
-def test_gradients_of_a_large_table_are_accumulated_again_and_again():
-    """TensorFlow makes sums in place of large tensors alone, which failed in the second call."""
+def test_large_table_gradients_accumulate_over_calls():
+    """TensorFlow replaces sums only for large tensors, which failed on the second call."""
     config = BertConfig(
         vocab_size=30522, hidden_size=256, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=16, max_position_embeddings=SEQUENCE,
@@ -153,12 +153,12 @@ def test_gradients_of_a_large_table_are_accumulated_again_and_again():
 # === Dropout ===
 
 
-def test_masks_follow_the_step_and_not_the_calls():
+def test_masks_depend_on_step_not_call():
     loop = _loop(small_model(dropout=0.5))
-    again = starting_over(loop)
+    reset = state_resetter(loop)
     loop.make(loop.distribute(batches_dataset(3)), 3)
     uninterrupted = _weights(loop.model)
-    again()
+    reset()
     iterator = loop.distribute(batches_dataset(3))
     loop.make(iterator, 1)
     result = loop.make(iterator, 1)
@@ -168,7 +168,7 @@ def test_masks_follow_the_step_and_not_the_calls():
 
 
 def test_masks_differ_between_micro_batches_steps_and_seeds():
-    """Equal rows in every micro-batch have equal gradients, unless their masks differ."""
+    """Equal examples in every micro-batch have equal gradients, unless their masks differ."""
     model = small_model(dropout=0.5)
     batch = {
         key: tf.constant(np.repeat(value[:1], 4, axis=0))
@@ -194,7 +194,7 @@ _bert = functools.cache(bert)
 
 
 def _gradients(leaves_out, remat=False, micro_batches=1):
-    """Of a batch with padding: all gradients, the sums and the norm; whether it was left out."""
+    """The gradients, sums and norm of a padded batch, and whether padding was removed."""
     batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
     assert (batch[features.INPUT_MASK].numpy() == 0).sum() > 10
     loop = _loop(_bert(), gradient_accumulation_steps=micro_batches)
@@ -215,7 +215,7 @@ def with_padding():
 @pytest.mark.parametrize(
     ("remat", "micro_batches"), [(False, 1), pytest.param(True, 2, marks=pytest.mark.slow)]
 )
-def test_gradients_without_padding_are_those_with_it(
+def test_gradients_without_padding_equal_those_with_padding(
     remat, micro_batches, with_padding, monkeypatch
 ):
     monkeypatch.setattr(attention, "_MAX_SCORES", 1)  # in groups
@@ -226,18 +226,18 @@ def test_gradients_without_padding_are_those_with_it(
 
 
 @pytest.mark.parametrize("options", [{"jit_compile": True}, {"device_type": "TPU"}])
-def test_padding_stays_where_xla_compiles(options):
+def test_padding_is_kept_under_xla(options):
     loop = _loop(_bert(), **options)
     assert not loop.model.encoder.trains_without_padding
-    # A TPU compiles everything that it is given.
+    # A TPU compiles the entire program.
     compiles = isinstance(loop.replica_step.run, tf.types.experimental.PolymorphicFunction)
     assert compiles == options.get("jit_compile", False)
 
 
-# === The state ===
+# === State ===
 
 
-def test_the_state_names_weights_moments_and_the_step(fresh_names):
+def test_state_contains_weights_moments_and_step(fresh_names):
     loop = _loop(small_model(dropout=0.1))
     names = list(loop.state())
     weights = [
@@ -254,7 +254,7 @@ def test_the_state_names_weights_moments_and_the_step(fresh_names):
     assert sorted(names) == sorted(expected)
 
 
-class _TwoOfAName(keras.layers.Layer):
+class _DuplicateNames(keras.layers.Layer):
     def build(self, shape):
         self.first, self.second = (self.add_weight(shape=(), name="w") for _ in range(2))
 
@@ -262,20 +262,20 @@ class _TwoOfAName(keras.layers.Layer):
         return inputs * self.first * self.second
 
 
-def test_two_variables_of_one_name_are_refused():
+def test_duplicate_variable_names_raise_error():
     inputs = keras.Input((2,))
-    loop = _loop(keras.Model(inputs, {"masked_lm_logits": _TwoOfAName(name="same")(inputs)}))
+    loop = _loop(keras.Model(inputs, {"masked_lm_logits": _DuplicateNames(name="same")(inputs)}))
     message = "Two variables have the name 'model/same/w'. Use different names for the layers"
     with pytest.raises(ValueError, match=message):
         loop.state()
 
 
-# === What goes wrong ===
+# === Failures ===
 
 
-def test_data_that_ends_early_and_no_steps_are_told():
-    loop, again = _plain_loop()
-    again()
+def test_short_data_and_zero_steps_raise_error():
+    loop, reset = _plain_loop()
+    reset()
     iterator = loop.distribute(batches_dataset(3))
     with pytest.raises(ValueError, match="num_steps must be at least 1, got 0"):
         loop.make(iterator, 0)
@@ -292,10 +292,10 @@ def _train(loop, batches):
     return loop.make(loop.distribute(dataset), len(batches))
 
 
-def test_a_bad_step_is_named_with_its_data():
-    loop, again = _plain_loop()
-    again()
-    loop.optimizer.iterations.assign(20)  # beyond its twenty steps the rate is 0
+def test_bad_step_error_contains_step_and_data():
+    loop, reset = _plain_loop()
+    reset()
+    loop.optimizer.iterations.assign(20)  # the learning rate is 0 after 20 steps
     batches = [random_batch(seed) for seed in range(5)]
     batches[3][features.MASKED_LM_WEIGHTS][-1] = np.nan
     with pytest.raises(BadStepError) as raised:
@@ -311,10 +311,10 @@ def test_a_bad_step_is_named_with_its_data():
     assert raised.value.bad.cursors == ((0, 3, 7),)
 
 
-def test_weights_beyond_use_are_a_bad_step():
-    """The steps' own losses are numbers: the last update ruined what the next would be made of."""
-    loop, again = _plain_loop()
-    again()
+def test_corrupted_weights_are_a_bad_step():
+    """The losses of the steps are finite, but the last update corrupts the weights."""
+    loop, reset = _plain_loop()
+    reset()
     (moment,) = (v for name, v in loop.state().items() if name.endswith("dense_kernel_momentum"))
     moment.assign(tf.fill(moment.shape, 1e30))
     message = (
@@ -322,7 +322,7 @@ def test_weights_beyond_use_are_a_bad_step():
         r"batch that ends with row 7 of pool 1 in epoch 0"
     )
     with pytest.raises(BadStepError, match=message):
-        _train(loop, [random_batch(0), random_batch(1)])  # the first step's rate is 0
+        _train(loop, [random_batch(0), random_batch(1)])  # the first step's learning rate is 0
 
 
 @pytest.mark.parametrize(
@@ -335,14 +335,14 @@ def test_weights_beyond_use_are_a_bad_step():
         ({}, "The optimizer is not built. Call optimizer.build"),
     ],
 )
-def test_numbers_out_of_range_and_an_optimizer_without_variables_are_refused(options, message):
+def test_invalid_arguments_raise_error(options, message):
     optimizer, strategy = keras.optimizers.SGD(0.1), tf.distribute.get_strategy()
     with pytest.raises(ValueError, match=message):
         PretrainingLoop(small_model(), optimizer, strategy, seed=0, **options)
 
 
 @pytest.mark.slow
-def test_tensorflow_does_not_warn_about_the_traces_of_many_trainings(caplog):
+def test_many_trainings_cause_no_retracing_warning(caplog):
     logger = tf.get_logger()
     logger.addHandler(caplog.handler)
     for _ in range(6):
@@ -356,7 +356,7 @@ def test_tensorflow_does_not_warn_about_the_traces_of_many_trainings(caplog):
 
 
 def _twin(model, rows):
-    """Every measure from the model's logits, row by row in float64."""
+    """Computes every measure from the model's logits, example by example in float64."""
     outputs = model.predict_on_batch(objective.model_inputs(rows))
     logits = outputs[features.MASKED_LM_LOGITS].astype(np.float64)
     weights = rows[features.MASKED_LM_WEIGHTS] > 0
@@ -385,7 +385,7 @@ def evaluated():
     return model, make_loop(model)
 
 
-def test_rows_of_padding_weigh_nothing_and_dropout_is_off(evaluated):
+def test_evaluation_ignores_padding_and_disables_dropout(evaluated):
     model, loop = evaluated
     rows = random_batch(7, rows=15)
     padded = {key: np.concatenate([value, value[:1] * 0]) for key, value in rows.items()}
@@ -394,16 +394,16 @@ def test_rows_of_padding_weigh_nothing_and_dropout_is_off(evaluated):
     assert result._asdict() == pytest.approx(_twin(model, rows), rel=1e-5)
 
 
-def test_max_steps_stops_early(evaluated):
+def test_max_steps_limits_evaluation(evaluated):
     model, loop = evaluated
     result = loop.evaluate(batches_dataset(3), 1)
     assert result._asdict() == pytest.approx(_twin(model, random_batch(0)), rel=1e-5)
-    # What makes the batches is as good as the batches.
+    # A function that creates the dataset is also accepted.
     assert loop.evaluate(lambda context: batches_dataset(3), 1) == result
 
 
 @pytest.mark.parametrize(
-    ("change", "shares", "message"),
+    ("change", "divisors", "message"),
     [
         (lambda batches: batches.map(lambda batch: {k: batch[k] for k in batch if k != "cursor"}),
          (1, 1), "The batch has no key 'cursor'"),
@@ -414,9 +414,9 @@ def test_max_steps_stops_early(evaluated):
          r"times 3 micro-batches\)"),
     ],
 )  # fmt: skip
-def test_batches_that_a_step_cannot_take(change, shares, message):
+def test_invalid_batches_raise_error(change, divisors, message):
     with pytest.raises(ValueError, match=message):
-        check_static_batches(change(batches_dataset(1, rows=8)), *shares)
+        check_static_batches(change(batches_dataset(1, rows=8)), *divisors)
 
 
 def test_every_argument_changes_every_seed():
@@ -428,10 +428,10 @@ def test_every_argument_changes_every_seed():
     assert len(set(rows)) == len(rows) == 24 * 3
 
 
-# === What a training says of its speed ===
+# === Speed ===
 
 
-def test_figures_in_all_and_for_each_device():
+def test_speed_in_total_and_per_device():
     counted = {"tokens": 3000, "examples": 60, "devices": 4}
     made = StepResults(1, None, [], 0.0, 0.0, (), 0.5)
     expected = {
@@ -449,8 +449,8 @@ def test_figures_in_all_and_for_each_device():
     assert list(one) == ["tokens_per_second", "examples_per_second", "input_wait_share"]
 
 
-def test_the_loop_counts_the_time_without_a_batch():
-    """Nothing can hold up a batch longer than this dataset, whose clock is the same."""
+def test_loop_measures_time_without_batch():
+    """The dataset delays batches by a known time and uses the loop's clock."""
     loop, spent = make_loop(small_model()), []
 
     def wait(index):
@@ -464,7 +464,8 @@ def test_the_loop_counts_the_time_without_a_batch():
         with tf.control_dependencies([index]):
             return {key: tf.identity(value) for key, value in batch.items()}
 
-    # Made when asked for: the whole delay is waited for, but for what overlaps the step before.
+    # Batches are produced on demand: the full delay is waited for, minus overlap with the last
+    # step.
     ready = batches_dataset(1, rows=1 << 12).repeat()
     iterator = loop.distribute(ready.enumerate().map(delay))
     began = time.time()
@@ -472,24 +473,24 @@ def test_the_loop_counts_the_time_without_a_batch():
     took = time.time() - began
     assert first.waited >= 0 and 0.2 < then.waited <= took
     assert sum(spent[2:]) >= 1.0
-    # The time of a step itself, behind its loss too, is none that a batch is waited for.
+    # The time of a step itself, including after its loss, does not count as waiting for a batch.
     iterator = loop.distribute(ready)
     loop.make(iterator, 1)
-    shares = []
-    for _ in range(3):  # the least, as other work on the machine may take its time from any
+    waited_fractions = []
+    for _ in range(3):  # the minimum, as other load can slow down any step
         began = time.time()
         waited = loop.make(iterator, 5).waited
-        shares.append(waited / (time.time() - began))
-    assert min(shares) < 0.3
+        waited_fractions.append(waited / (time.time() - began))
+    assert min(waited_fractions) < 0.3
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="os.sched_setaffinity is missing")
-def test_on_one_core_a_step_is_no_time_without_a_batch():
+def test_step_on_one_core_is_not_time_without_batch():
     code = (
         "import os, sys, pytest; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); "
         "sys.exit(pytest.main(['-q', '-n0', sys.argv[1]]))"
     )
-    test = f"{__file__}::{test_the_loop_counts_the_time_without_a_batch.__name__}"
+    test = f"{__file__}::{test_loop_measures_time_without_batch.__name__}"
     run = run_python(code, test)
     assert run.returncode == 0, run.stdout

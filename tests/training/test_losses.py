@@ -1,4 +1,4 @@
-"""The losses, against literals and TensorFlow's kernel in double precision."""
+"""The losses, compared with literals and TensorFlow's kernel in double precision."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from .conftest import random_batch
 
 
 def expected_sums(logits, labels, weights):
-    """Loss, weight and correct sums by TensorFlow's own kernel in float64."""
+    """Returns the loss, weight and correct sums, computed by TensorFlow's kernel in float64."""
     logits, weights = tf.cast(logits, tf.float64), tf.cast(weights, tf.float64)
     nll = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     hits = tf.cast(tf.argmax(logits, -1) == tf.cast(labels, tf.int64), tf.float64)
@@ -21,7 +21,7 @@ def expected_sums(logits, labels, weights):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_sums_are_the_kernels_also_of_large_logits_and_of_few_bits(scale, dtype):
+def test_sums_equal_kernel_for_large_logits_and_low_precision(scale, dtype):
     random = np.random.default_rng(0)
     logits = tf.cast(random.normal(size=(4, 5, 7)) * scale, dtype)
     ids = random.integers(0, 7, (4, 5), np.int32)
@@ -33,7 +33,7 @@ def test_sums_are_the_kernels_also_of_large_logits_and_of_few_bits(scale, dtype)
 
 
 @pytest.mark.parametrize("device_type", ["CPU", "TPU"])
-def test_the_gradient_is_the_library_kernels(device_type):
+def test_gradient_equals_library_kernel(device_type):
     logits = 5.0 * tf.random.stateless_normal((3, 4, 9), (5, 6))
     labels = tf.constant(np.random.default_rng(1).integers(0, 9, (3, 4), np.int32))
     weights = tf.random.stateless_uniform((3, 4), (7, 8))
@@ -50,8 +50,8 @@ def test_the_gradient_is_the_library_kernels(device_type):
 
 @pytest.mark.parametrize("count", [0, 1, 6])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_sums_of_states_are_those_of_their_logits(count, dtype):
-    """Labels that come twice and weights of 0 and 0.5 among them."""
+def test_sums_of_states_equal_sums_of_logits(count, dtype):
+    """Labels include duplicates; weights include 0 and 0.5."""
     states, table = (
         tf.cast(tf.random.stateless_normal(shape, (1, 2)), dtype) for shape in ((count, 4), (9, 4))
     )
@@ -75,12 +75,12 @@ def test_sums_of_states_are_those_of_their_logits(count, dtype):
         )
 
 
-def test_padding_is_no_token_of_a_batch():
+def test_padding_does_not_count_as_token():
     batch = {key: tf.constant(value) for key, value in random_batch(0, rows=6).items()}
     sums = objective.batch_sums({features.MASKED_LM_LOGITS: tf.zeros((6, 3, 11))}, batch)
     assert float(sums.tokens) == batch[features.INPUT_MASK].numpy().sum()
 
 
-def test_means_divide_with_googles_epsilon():
+def test_means_use_epsilon_of_reference():
     sums = objective.PretrainingSums(*[tf.constant(1.0)] * 7)
     assert objective.mean_loss(sums, tf.constant(0.0), tf.constant(0.0)).numpy() == np.float32(1e5)

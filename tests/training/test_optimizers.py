@@ -1,4 +1,4 @@
-"""The optimizers and the rate against NumPy and Keras, and which variables they decay."""
+"""Optimizers and learning rates, compared with NumPy and Keras, and the decayed variables."""
 
 import keras
 import numpy as np
@@ -22,7 +22,7 @@ def _variables():
 
 
 def _gradients(steps):
-    """Some so small that epsilon decides."""
+    """Some gradients are so small that epsilon dominates."""
     random = np.random.default_rng(1)
     scales = (1.0, 1e-6, 1e-8, 1e-3)
     return [
@@ -35,9 +35,9 @@ def _gradients(steps):
 
 
 def _twin(values, gradients, schedule, *, bias_correction, lamb=False):
-    """The update written out in float64; decays the kernel and the embeddings only.
+    """Computes the update in float64; decays only the kernel and the embeddings.
 
-    The betas are float32's nearest, as in the kernel: 1 - 0.999 differs by 1.3e-5 of itself.
+    The betas are rounded to float32, as in the kernel: 1 - 0.999 has a relative error of 1.3e-5.
     """
     beta_1, beta_2 = float(np.float32(0.9)), float(np.float32(0.999))
     values = [v.astype(np.float64) for v in values]
@@ -63,7 +63,7 @@ def _twin(values, gradients, schedule, *, bias_correction, lamb=False):
     ("name", "compiled"),
     [("adam", False), ("adamw", False), ("lamb", False), ("adamw", True), ("lamb", True)],
 )
-def test_updates_equal_the_twin(name, compiled):
+def test_updates_equal_reference(name, compiled):
     variables, gradients = _variables(), _gradients(6)
     schedule = WarmupLinearDecay(0.1, 2, 10)
     expected = _twin(
@@ -84,7 +84,7 @@ def test_updates_equal_the_twin(name, compiled):
     assert int(optimizer.iterations.numpy()) == 6
 
 
-def test_what_variables_share_is_computed_once():
+def test_shared_values_are_computed_once():
     calls = []
 
     class Schedule(WarmupLinearDecay):
@@ -99,16 +99,16 @@ def test_what_variables_share_is_computed_once():
     assert len(calls) == 1 and types.count("ResourceApplyAdam") == 4 and types.count("Pow") == 2
 
 
-def test_lamb_starts_a_variable_of_zeros():
+def test_lamb_updates_zero_variable():
     variable = keras.Variable(np.zeros((2, 1), np.float32), name="kernel")
     optimizer = optimizers.create_optimizer("lamb", 0.1, [variable])
     optimizer.apply([tf.constant([[1.0], [-1.0]])])
     np.testing.assert_allclose(variable.numpy(), [[-0.1], [0.1]], rtol=1e-4)
-    optimizer.apply([tf.zeros((2, 1))])  # an update of moments alone
+    optimizer.apply([tf.zeros((2, 1))])  # an update from the moments only
     assert np.isfinite(variable.numpy()).all()
 
 
-def test_exactly_the_kernels_and_tables_of_bert_are_decayed():
+def test_only_kernels_and_embedding_tables_are_decayed():
     config = BertConfig.from_preset("bert-tiny", vocab_size=30)
     variables = BertPretrainer(config, nsp=True).trainable_variables
     excluded = {v.path for v in optimizers.weight_decay_exclusions(variables)}
@@ -132,8 +132,8 @@ def test_exactly_the_kernels_and_tables_of_bert_are_decayed():
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
-def test_an_optimizer_and_what_it_does_not_decay_survive_serialisation(name):
-    """Of any other variables those of its paths, and those that were excluded besides."""
+def test_serialization_keeps_decay_exclusions(name):
+    """For other variables, the excluded paths and the additional exclusions are kept."""
     kernel, scale, more = (keras.Variable([1.0], name=n) for n in ("kernel", "gamma", "more"))
     rate = WarmupLinearDecay(1e-3, 1, 2)
     optimizer = optimizers.create_optimizer(name, rate, [kernel, scale], weight_decay=0.1)
@@ -148,16 +148,16 @@ def test_an_optimizer_and_what_it_does_not_decay_survive_serialisation(name):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_variables_of_few_bits_are_refused(dtype):
+def test_low_precision_variables_raise_error(dtype):
     weights = [keras.Variable([1.0], name=name, dtype=dtype) for name in ("kernel", "other")]
-    sentence = (
+    message = (
         f"^adamw: expected float32 or float64 variables, got {dtype}, which rounds beta_2 to 1"
     )
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         optimizers.create_optimizer("adamw", 1e-2, weights)
 
 
-def test_variables_of_two_types_follow_one_rule():
+def test_variables_of_two_dtypes_get_same_update():
     weights = [keras.Variable([1.0], name=name, dtype=name) for name in ("float32", "float64")]
     optimizer = optimizers.create_optimizer("adamw", 1e-2, weights)
     for _ in range(3):
@@ -167,7 +167,7 @@ def test_variables_of_two_types_follow_one_rule():
 
 
 @pytest.mark.parametrize(("name", "own"), [("adam", 1e-6), ("adamw", 1e-8), ("lamb", 1e-6)])
-def test_epsilon_and_decay_are_the_callers_and_the_decay_may_be_changed(name, own):
+def test_epsilon_and_weight_decay_are_configurable(name, own):
     weight = keras.Variable([2.0], name="kernel")
     assert optimizers.create_optimizer(name, 1e-3, [weight]).epsilon == own
     optimizer = optimizers.create_optimizer(name, 0.5, [weight], epsilon=1e-3, weight_decay=0.0)
@@ -178,21 +178,21 @@ def test_epsilon_and_decay_are_the_callers_and_the_decay_may_be_changed(name, ow
     assert weight.numpy().tolist() == [2.0]
     optimizer.weight_decay = 0.5
     optimizer.apply([keras.ops.zeros(1)])
-    # LAMB scales the update, of the decay alone here, to the weight's own norm.
+    # LAMB scales the update, here only the decay, to the norm of the weights.
     assert weight.numpy().tolist() == [1.0 if name == "lamb" else 1.5]
 
 
-def test_an_unknown_name_is_refused():
+def test_unknown_optimizer_raises_error():
     with pytest.raises(
         ValueError, match=r"Unknown optimizer 'sgd': expected one of adam, adamw, lamb\."
     ):
         optimizers.create_optimizer("sgd", 1e-3, [])
 
 
-def test_clips_a_sparse_gradient_as_the_dense_one_that_it_stands_for():
+def test_sparse_gradient_is_clipped_like_dense():
     table = keras.Variable(np.ones((4, 2), "float32"), name="embeddings")
     with tf.GradientTape() as tape:
-        # Row 0 three times: the norm of the parts is not the norm of their sum.
+        # Row 0 occurs three times: the norm of the slices differs from the norm of their sum.
         loss = tf.reduce_sum(tf.gather(table.value, [0, 0, 0, 1]) * 3.0)
     gradient = tape.gradient(loss, table.value)
     assert isinstance(gradient, tf.IndexedSlices)
@@ -204,7 +204,7 @@ def test_clips_a_sparse_gradient_as_the_dense_one_that_it_stands_for():
 
 
 def _rate_twin(step, peak, warmup, total):
-    """Google's formula, every operation rounded to float32."""
+    """Google's formula, with every operation rounded to float32."""
     step, peak = np.float32(step), np.float32(peak)
     if step < warmup:
         return peak * (step / np.float32(warmup))
@@ -212,7 +212,7 @@ def _rate_twin(step, peak, warmup, total):
 
 
 @pytest.mark.parametrize("warmup", [0, 7, 23])
-def test_every_step_equals_the_float32_twin_bit_for_bit(warmup):
+def test_learning_rate_equals_float32_reference(warmup):
     schedule = WarmupLinearDecay(3e-4, warmup, 23)
     for step in range(26):
         assert np.float32(schedule(step)) == _rate_twin(step, 3e-4, warmup, 23), step
@@ -226,6 +226,6 @@ def test_every_step_equals_the_float32_twin_bit_for_bit(warmup):
         ((1.0, 5, 4), r"warmup_steps must be between 0 and total_steps \(4\), got 5."),
     ],
 )
-def test_numbers_out_of_range_are_refused(arguments, message):
+def test_out_of_range_arguments_raise_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         WarmupLinearDecay(*arguments)

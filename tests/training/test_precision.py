@@ -1,4 +1,4 @@
-"""The arithmetic of a device, and what is told where it has none of that kind."""
+"""The precision of a device, and the warnings if it is not supported."""
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,7 @@ def test_precision_is_a_policy_or_a_graph_rewrite(
     precision, device, policy, rewrite, restore_precision
 ):
     assert precisions.set_precision(precision, device) == policy
-    # XLA does not see what is rewritten.
+    # XLA does not see the graph rewrite.
     assert precisions.set_precision("bfloat16", device, jit_compile=True) == "mixed_bfloat16"
     assert precisions.set_precision(precision, device) == policy
     assert keras.config.dtype_policy().name == policy
@@ -40,14 +40,14 @@ def test_precision_is_a_policy_or_a_graph_rewrite(
 
 
 def _rounds():
-    """Whether a function that this thread calls multiplies in bfloat16."""
+    """Whether a function called by this thread multiplies in bfloat16."""
     row = tf.constant([[1.0 + 2**-12] * 64])
     multiply = tf.function(lambda x: tf.nn.relu(tf.matmul(x, tf.ones([64, 64]))))
     return float(multiply(row)[0, 0]) == 64.0
 
 
 @needs_bfloat16
-def test_the_precision_is_that_of_one_thread(restore_precision):
+def test_precision_applies_to_one_thread(restore_precision):
     options = tf.config.optimizer.get_experimental_options()
     precisions.set_precision("bfloat16", "CPU")
     with ThreadPoolExecutor(1) as other:
@@ -57,7 +57,7 @@ def test_the_precision_is_that_of_one_thread(restore_precision):
 
 
 @needs_bfloat16
-def test_the_precision_is_that_of_the_threads_of_a_call(restore_precision):
+def test_precision_applies_to_threads_of_call(restore_precision):
     batches = [None] * 3
     for precision, is_rounded in (("bfloat16", True), ("float32", False)):
         precisions.set_precision(precision, "CPU")
@@ -65,21 +65,21 @@ def test_the_precision_is_that_of_the_threads_of_a_call(restore_precision):
         assert found == [is_rounded] * 3
 
 
-def test_what_is_preserved_is_as_before(restore_precision):
+def test_preserved_settings_are_restored(restore_precision):
     precisions.set_precision("bfloat16", "GPU")
     with precisions.preserved_arithmetic():
         precisions.set_precision("bfloat16", "CPU")
     assert keras.config.dtype_policy().name == "mixed_bfloat16" and not _rounds()
 
 
-def test_a_tensorflow_without_the_rewrite_is_told(restore_precision, monkeypatch):
+def test_missing_graph_rewrite_raises_error(restore_precision, monkeypatch):
     monkeypatch.setattr(precisions, "_REWRITE", "auto_mixed_precision_of_another_name")
     with pytest.raises(ImportError, match="no graph rewrite auto_mixed_precision_of_another_name"):
         precisions.set_precision("bfloat16", "CPU")
 
 
-@pytest.mark.parametrize(("capability", "told"), [((7, 5), 1), ((8, 0), 0), (None, 0)])
-def test_a_gpu_that_has_no_bfloat16_is_told(capability, told, restore_precision, monkeypatch):
+@pytest.mark.parametrize(("capability", "expected"), [((7, 5), 1), ((8, 0), 0), (None, 0)])
+def test_gpu_without_bfloat16_causes_warning(capability, expected, restore_precision, monkeypatch):
     details = {"device_name": "Tesla T4", "compute_capability": capability}
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [None])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: details)
@@ -87,13 +87,13 @@ def test_a_gpu_that_has_no_bfloat16_is_told(capability, told, restore_precision,
         warnings.simplefilter("always")
         precisions.set_precision("float32", "GPU")
         precisions.set_precision("bfloat16", "GPU")
-    sentences = [str(each.message) for each in found if each.category is DifferenceWarning]
-    assert len(sentences) == told
+    messages = [str(each.message) for each in found if each.category is DifferenceWarning]
+    assert len(messages) == expected
     start = "--precision=bfloat16: Tesla T4 has compute capability 7.5, but bfloat16 requires 8.0"
-    assert all(sentence.startswith(start) for sentence in sentences)
+    assert all(message.startswith(start) for message in messages)
 
 
-def test_an_unknown_precision_is_refused():
+def test_unknown_precision_raises_error():
     message = r"Unknown precision 'float16': expected one of float32, bfloat16\."
     with pytest.raises(ValueError, match=message):
         precisions.set_precision("float16", "GPU")

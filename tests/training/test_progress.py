@@ -10,7 +10,7 @@ from bert_tf.training.progress import Progress, Summaries
 from bert_tf.training.trainer import Interruption
 
 
-def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch, capsys):
+def test_log_lines_are_periodic_with_remaining_time(monkeypatch, capsys):
     clock = [0.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
     shown = Progress("Training", 100, "steps", start=20)
@@ -19,7 +19,7 @@ def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
     clock[0] = 25.0
     shown.update(61, {"loss": "1.5"})
-    # 40 steps in 20 seconds: the other 39 take as long. The first took 5, most of it tracing.
+    # 40 steps take 20 seconds, so the other 39 take as long. The first took 5, mostly for tracing.
     assert capsys.readouterr().out == "Training: 61/100 steps, 20s left  loss 1.5\n"
     clock[0] = 80.0
     shown.update(100)
@@ -27,7 +27,7 @@ def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch, capsys):
     assert capsys.readouterr().out.endswith("Training: 100 steps in 1m20s.\n")
 
 
-def test_a_sentence_stays_above_the_display(monkeypatch, capsys):
+def test_message_is_printed_above_progress(monkeypatch, capsys):
     monkeypatch.setattr(progress_module.sys.stderr, "isatty", lambda: True, raising=False)
     shown = Progress("Training", 10, "steps")
     shown.update(5)
@@ -37,7 +37,7 @@ def test_a_sentence_stays_above_the_display(monkeypatch, capsys):
     assert "Training: 5/10 steps" in printed.err.rpartition("\r")[2]
 
 
-def test_a_programs_standard_output_may_have_another_encoding(monkeypatch):
+def test_progress_supports_other_encodings(monkeypatch):
     with io.TextIOWrapper(io.BytesIO(), "latin-1") as stream:
         monkeypatch.setattr("sys.stdout", stream)
         progress_module.print_progress("été", "食物", flush=True)
@@ -45,7 +45,7 @@ def test_a_programs_standard_output_may_have_another_encoding(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_is_noted_and_the_second_interrupts(number, capsys):
+def test_first_signal_is_recorded_and_second_interrupts(number, capsys):
     before = signal.getsignal(number)
     with Interruption() as interruption:
         os.kill(os.getpid(), number)
@@ -57,8 +57,8 @@ def test_the_first_signal_is_noted_and_the_second_interrupts(number, capsys):
     assert signal.getsignal(number) is before
 
 
-def test_curves_stand_in_five_sections(tmp_path):
-    of_sections = {
+def test_curves_have_five_sections(tmp_path):
+    tags_of_scores = {
         "masked_lm_accuracy": "masked_lm/accuracy",
         "next_sentence_loss": "next_sentence/loss",
         "gradient_norm": "optimizer/gradient_norm",
@@ -68,16 +68,16 @@ def test_curves_stand_in_five_sections(tmp_path):
         "f1": "scores/f1",
     }
     curves = Summaries(str(tmp_path))
-    curves.write("train", 1, dict.fromkeys(of_sections, 1.0))
+    curves.write("train", 1, dict.fromkeys(tags_of_scores, 1.0))
     curves.flush()
     (path,) = (tmp_path / "train").iterdir()
     events = tf.compat.v1.train.summary_iterator(str(path))
     tags = [value.tag for event in events for value in event.summary.value]
-    assert tags == list(of_sections.values())
+    assert tags == list(tags_of_scores.values())
 
 
 @pytest.mark.parametrize("is_local", [True, False])
-def test_when_curves_are_written(tmp_path, monkeypatch, is_local):
+def test_schedule_of_curve_writes(tmp_path, monkeypatch, is_local):
     if not is_local:
         monkeypatch.setattr(progress_module, "local_path", lambda path: None)
     curves = Summaries(str(tmp_path))

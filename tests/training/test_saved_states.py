@@ -1,4 +1,4 @@
-"""Checkpoints survive what can happen to a process and to a disk, written in the background too."""
+"""Checkpoints survive failures of processes and disks, also if written in the background."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from bert_tf.training.saved_states import BackgroundSaving
 
 
 class Killed(BaseException):
-    """Ends the process for all that `except Exception` can tell."""
+    """Ends the process; `except Exception` does not catch it."""
 
 
 def _variables(value):
@@ -36,7 +36,7 @@ def _save(directory, step, keep=3):
 
 
 def _restored_step(directory):
-    """The newest intact checkpoint's step; its variables are checked to be that step's."""
+    """Restores the newest intact checkpoint, checks its variables and returns its step."""
     variables = _variables(0)
     restored = saved_states.restore_latest(str(directory), variables)
     if restored is None:
@@ -46,8 +46,8 @@ def _restored_step(directory):
     return restored.step
 
 
-def test_a_save_is_forced_to_disk(tmp_path, monkeypatch):
-    """Every file of it, and the directories that hold their names."""
+def test_save_is_synced_to_disk(tmp_path, monkeypatch):
+    """All files and the directories that contain their names are synced."""
     forced, fsync = set(), os.fsync
 
     def record(descriptor):
@@ -59,7 +59,7 @@ def test_a_save_is_forced_to_disk(tmp_path, monkeypatch):
     assert forced == {path.stat().st_ino for path in (tmp_path, folder, *folder.iterdir())}
 
 
-def test_every_bit_comes_back(tmp_path):
+def test_save_restores_exact_values(tmp_path):
     values = np.array([0.1, -0.0, np.inf, np.nan, 1e-45], np.float32)
     path = saved_states.save(
         str(tmp_path), 12, {"model/a b:0": keras.Variable(values)}, {"cursor": [1, 2, 3]}
@@ -71,7 +71,7 @@ def test_every_bit_comes_back(tmp_path):
     assert fresh["model/a b:0"].numpy().tobytes() == values.tobytes()
 
 
-def test_the_last_ones_are_kept(tmp_path):
+def test_latest_checkpoints_are_kept(tmp_path):
     for step in (10, 20, 30, 100_000_000):
         _save(tmp_path, step, keep=2)
     assert sorted(os.listdir(tmp_path)) == ["step-00000030", "step-100000000"]
@@ -110,19 +110,19 @@ def _pipe(path):
         ("manifest.json", pathlib.Path.unlink, "it is incomplete"),
     ],
 )  # fmt: skip
-def test_a_damaged_newest_one_is_passed_over(tmp_path, name, damage, reason):
+def test_damaged_newest_checkpoint_is_skipped(tmp_path, name, damage, reason):
     _save(tmp_path, 1)
     damage(pathlib.Path(_save(tmp_path, 2)) / name)
     variables = _variables(0)
     restored = saved_states.restore_latest(str(tmp_path), variables)
-    if reason is None:  # the newline after the JSON text: nothing is lost
+    if reason is None:  # the newline after the JSON text, so nothing is lost
         assert restored.step == 2
         return
     assert (restored.step, _values(variables)) == (1, [1, 1])
     (warning,) = restored.warnings
     assert warning.startswith(f"Skipped the checkpoint {tmp_path}/step-00000002: ")
     assert re.search(reason, warning)
-    # Training goes on from 1 and saves 2 again.
+    # Training resumes from step 1 and saves step 2 again.
     _save(tmp_path, 2)
     assert _restored_step(tmp_path) == 2
 
@@ -166,7 +166,7 @@ ZERO = {"bytes": 0, "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca
         (lambda m, files: m.update(extra=[]), r"expected a step and an object, got 2 and \[\]"),
     ],
 )  # fmt: skip
-def test_a_manifest_of_a_stranger_leads_nowhere(tmp_path, change, reason):
+def test_untrusted_manifest_is_rejected(tmp_path, change, reason):
     _save(tmp_path, 1)
     path = pathlib.Path(_save(tmp_path, 2))
     os.mkfifo(path / "pipe")
@@ -177,7 +177,7 @@ def test_a_manifest_of_a_stranger_leads_nowhere(tmp_path, change, reason):
     assert re.search(reason, found.warnings[0])
 
 
-def test_links_to_files_are_read_as_the_cache_of_a_hub_has_them(tmp_path):
+def test_links_to_files_are_read(tmp_path):
     path = pathlib.Path(_save(tmp_path, 1))
     path.rename(tmp_path / "blobs")
     path.mkdir()
@@ -186,7 +186,7 @@ def test_links_to_files_are_read_as_the_cache_of_a_hub_has_them(tmp_path):
     assert _restored_step(tmp_path) == 1
 
 
-def test_if_none_is_intact_training_does_not_start_anew_in_silence(tmp_path):
+def test_no_intact_checkpoint_raises_error(tmp_path):
     _truncate(pathlib.Path(_save(tmp_path, 1)) / "variables.index")
     message = (
         "No checkpoint in .* is intact. Restore one from a copy, or delete them to start again"
@@ -195,7 +195,7 @@ def test_if_none_is_intact_training_does_not_start_anew_in_silence(tmp_path):
         saved_states.restore_latest(str(tmp_path), _variables(0))
 
 
-def test_an_intact_step_is_not_written_again(tmp_path):
+def test_intact_step_is_not_rewritten(tmp_path):
     path = pathlib.Path(_save(tmp_path, 4))
     before = (path / "manifest.json").stat().st_mtime_ns
     _save(tmp_path, 4)
@@ -203,7 +203,7 @@ def test_an_intact_step_is_not_written_again(tmp_path):
 
 
 @pytest.mark.parametrize("write", ["SaveV2", "fingerprint", "_force_to_disk", "rename"])
-def test_killed_at_any_stage_of_a_save_the_one_before_is_restored(tmp_path, monkeypatch, write):
+def test_kill_during_save_restores_previous_checkpoint(tmp_path, monkeypatch, write):
     owner = {"SaveV2": tf.raw_ops, "rename": tf.io.gfile}.get(write, saved_states)
     _save(tmp_path, 1)
     original = getattr(owner, write)
@@ -223,7 +223,7 @@ def test_killed_at_any_stage_of_a_save_the_one_before_is_restored(tmp_path, monk
         except Killed:
             killed = True
         monkeypatch.setattr(owner, write, original)
-        # Once the manifest is in place the new one counts, and not before.
+        # The new checkpoint counts exactly from when its manifest exists.
         finished = (tmp_path / "step-00000002" / "manifest.json").exists()
         assert _restored_step(tmp_path) == (2 if finished else 1)
         if not killed:
@@ -235,7 +235,7 @@ def test_killed_at_any_stage_of_a_save_the_one_before_is_restored(tmp_path, monk
     pytest.fail("the stage was never passed")
 
 
-def test_killed_while_an_old_one_is_deleted(tmp_path, monkeypatch):
+def test_kill_during_deletion_restores_newest_checkpoint(tmp_path, monkeypatch):
     _save(tmp_path, 1)
     _save(tmp_path, 2)
 
@@ -256,7 +256,7 @@ def test_killed_while_an_old_one_is_deleted(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["step-00000003"]
 
 
-def test_a_directory_that_cannot_be_made_and_none_to_keep_are_told(tmp_path):
+def test_unusable_directory_and_keep_zero_raise_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
         OSError,
@@ -267,7 +267,7 @@ def test_a_directory_that_cannot_be_made_and_none_to_keep_are_told(tmp_path):
         _save(tmp_path, 1, keep=0)
 
 
-def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, full_disk):
+def test_full_disk_raises_one_error_and_keeps_checkpoints(tmp_path, full_disk):
     _save(tmp_path, 1)
     large = {"model/kernel": keras.Variable(np.ones(1_000_000, np.float32))}
     with pytest.raises(OSError) as caught, full_disk(100_000):
@@ -277,12 +277,12 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, full_disk):
     assert message.endswith(
         ". Free disk space or fix the error, then rerun; earlier checkpoints are intact."
     )
-    # No name of TensorFlow's graph is in it, and what a command shows of it ends with the advice.
+    # It contains no names of TensorFlow's graph, and ends with the advice.
     assert "[Op:" not in message and "{{" not in message
     assert os.listdir(tmp_path) == ["step-00000001"]
 
 
-def test_differences_are_named_and_nothing_is_assigned(tmp_path):
+def test_mismatch_raises_error_and_assigns_nothing(tmp_path):
     path = _save(tmp_path, 1)
     variables = {
         "model/kernel": keras.Variable(np.zeros((2, 2), np.float32)),
@@ -302,8 +302,8 @@ def test_differences_are_named_and_nothing_is_assigned(tmp_path):
 
 
 @pytest.fixture
-def held(monkeypatch):
-    """Writes no byte before it is set."""
+def blocked(monkeypatch):
+    """Blocks writing until it is set."""
     event, write = threading.Event(), saved_states.write
 
     def wait_and_write(*arguments):
@@ -315,25 +315,25 @@ def held(monkeypatch):
     event.set()
 
 
-def test_steps_made_while_it_is_written_are_not_in_it(tmp_path, held):
+def test_background_save_excludes_later_steps(tmp_path, blocked):
     state = {name: keras.Variable(np.arange(5.0), name=name) for name in ("weight", "moment")}
     step = tf.function(lambda: [variable.assign_add(np.ones(5)) for variable in state.values()])
     with BackgroundSaving() as saving:
         saving.save(str(tmp_path), 1, state, {"row": 3}, keep=1)
         step()
-        assert saved_states.find_latest(str(tmp_path)) is None  # it was written meanwhile
-        held.set()
+        assert saved_states.find_latest(str(tmp_path)) is None  # the write finished in the meantime
+        blocked.set()
     restored = saved_states.restore_latest(str(tmp_path), state)
     assert (restored.step, restored.extra) == (1, {"row": 3})
     for name, variable in state.items():
         np.testing.assert_array_equal(variable.numpy(), np.arange(5.0), err_msg=name)
 
 
-def test_one_save_waits_for_the_one_before(tmp_path, held):
+def test_save_waits_for_previous_save(tmp_path, blocked):
     weight = {"weight": keras.Variable([1.0])}
     saving = BackgroundSaving()
     saving.save(str(tmp_path), 1, weight, {}, keep=2)
-    threading.Timer(0.2, held.set).start()
+    threading.Timer(0.2, blocked.set).start()
     saving.save(str(tmp_path), 2, weight, {}, keep=2)
     assert saved_states.has_finished(str(tmp_path))
     saving.wait()
@@ -341,8 +341,8 @@ def test_one_save_waits_for_the_one_before(tmp_path, held):
 
 
 @pytest.mark.parametrize("surfaces", ["at the next save", "at the end", "on request"])
-def test_a_save_that_fails_is_told_once_and_loses_nothing(tmp_path, surfaces, monkeypatch):
-    """A link in the place of a checkpoint is not written through."""
+def test_failed_save_is_reported_once_and_keeps_checkpoints(tmp_path, surfaces, monkeypatch):
+    """A link in place of a checkpoint is not followed."""
     weight, others = {"weight": keras.Variable([1.0])}, tmp_path / "others"
     saved_states.save(str(tmp_path), 1, weight, {})
     others.mkdir()
@@ -366,10 +366,10 @@ def test_a_save_that_fails_is_told_once_and_loses_nothing(tmp_path, surfaces, mo
     assert saved_states.find_latest(str(tmp_path)).step == 1
 
 
-def test_ctrl_c_does_not_wait(tmp_path, held):
+def test_keyboard_interrupt_does_not_wait_for_save(tmp_path, blocked):
     with pytest.raises(KeyboardInterrupt), BackgroundSaving() as saving:
         saving.save(str(tmp_path), 1, {"weight": keras.Variable([1.0])}, {}, keep=1)
         raise KeyboardInterrupt
     assert not saved_states.has_finished(str(tmp_path))
-    held.set()
+    blocked.set()
     saving.wait()

@@ -1,7 +1,8 @@
-"""Two and four logical CPU devices under MirroredStrategy equal one at the same global batch.
+"""Two and four logical CPU devices under MirroredStrategy equal one device at the same global
+batch.
 
-TensorFlow splits the CPU before anything is computed or not at all, so the trainings are a process
-of their own: ``python -m tests.training.test_two_replicas RESULTS.npz CHECKPOINTS RUN...``.
+TensorFlow can split the CPU only before its first computation, so the trainings run in a separate
+process: ``python -m tests.training.test_two_replicas RESULTS.npz CHECKPOINTS RUN...``.
 """
 
 import os
@@ -56,7 +57,9 @@ def _record(results, name, loop, outcome):
 
 
 def _replica_losses(strategy, steps):
-    """(steps, 2): each replica's own loss sum on *equal* rows, so only its mask can change it."""
+    """Returns (steps, 2): each replica's loss sum on *equal* examples, so only its mask can change
+    it.
+    """
     loop = make_loop(strategy, lambda: small_model(dropout=0.5))
     batch = {
         key: tf.constant(value) for key, value in random_batch(0).items() if key != features.CURSOR
@@ -76,14 +79,14 @@ def _replica_losses(strategy, steps):
 
 
 def recomputed_bert() -> keras.Model:
-    """The same model, whose blocks are computed again for the backward pass."""
+    """Returns the same model with recomputed blocks in the backward pass."""
     model = bert()
     model.encoder.recomputes_blocks = True
     return model
 
 
 RUNS = {
-    # Adam hardly sees a gradient of twice the size, plain descent does.
+    # Unlike Adam, plain gradient descent is sensitive to gradients of twice the size.
     "sgd/one": (1, small_model, {"sgd": True}),
     "sgd/two": (2, small_model, {"sgd": True, "gradient_accumulation_steps": 2}),
     "bert/one": (1, bert, {}),
@@ -93,14 +96,14 @@ RUNS = {
     "gpus/two": (2, bert, {"device_type": "GPU", "jit_compile": True}),
     "long/one": (1, bert, {}),
     "long/four": (4, bert, {"gradient_accumulation_steps": 2}),
-    # They go on with the checkpoint of four.
+    # Runs on fewer replicas resume from the checkpoint of four.
     "after/one": (1, bert, {}),
     "after/two": (2, bert, {}),
 }
 
 
 def _restore(results, name, loop, directory):
-    """Restores a checkpoint, of which it records every copy."""
+    """Restores a checkpoint and records every copy."""
     saved_states.restore_latest(directory, loop.state())
     for variable_name, variable in loop.state().items():
         values = loop.strategy.experimental_local_results(variable.value)
@@ -108,7 +111,7 @@ def _restore(results, name, loop, directory):
 
 
 def main(results_path: str, checkpoint_directory: str, *names: str) -> None:
-    """Makes the named runs, and one of each other comparison of two replicas."""
+    """Runs the named trainings, and one of each other comparison of two replicas."""
     # A process has one group of replicas that reduce together.
     replicas = max(RUNS[name][0] for name in names)
     split_cpu(replicas)
@@ -117,10 +120,10 @@ def main(results_path: str, checkpoint_directory: str, *names: str) -> None:
     results = {f"replicas/{replicas}": np.array(mirrored.num_replicas_in_sync)}
     for name in names:
         count, build, options = RUNS[name]
-        # Attention at once, or a text at a time.
+        # Ungrouped attention, or one text at a time.
         attention._MAX_SCORES = 1 if name.startswith("groups") else 1 << 22
         loop = make_loop(strategies[count], build, **options)
-        if name.startswith("gpus"):  # only of GPUs are functions that XLA compiles run otherwise
+        if name.startswith("gpus"):  # only GPUs run functions compiled by XLA differently
             mirrored_run._is_gpu_device = mirrored_strategy._is_gpu_device = lambda device: True
         if name.startswith("after"):
             _restore(results, name, loop, f"{checkpoint_directory}/long/four")
@@ -137,7 +140,7 @@ def main(results_path: str, checkpoint_directory: str, *names: str) -> None:
 
 
 def _run(folder, *names):
-    """The results of ``main``."""
+    """Returns the results of ``main``."""
     path, checkpoint_directory = str(folder / "results.npz"), str(folder / "checkpoints")
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     command = [sys.executable, "-m", "tests.training.test_two_replicas", path, checkpoint_directory]
@@ -147,15 +150,15 @@ def _run(folder, *names):
         return dict(file)
 
 
-pytestmark = pytest.mark.slow  # processes of two replicas
+pytestmark = pytest.mark.slow  # starts processes of two replicas
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
-    of_four = _run(folder, "long/one", "long/four")
+    on_four = _run(folder, "long/one", "long/four")
     runs = ("sgd/one", "sgd/two", "bert/one", "bert/two", "remat/two", "groups/two")
-    return {**of_four, **_run(folder, *runs, "after/one", "after/two"), **_run(folder, "gpus/two")}
+    return {**on_four, **_run(folder, *runs, "after/one", "after/two"), **_run(folder, "gpus/two")}
 
 
 def _state(results, name):
@@ -167,7 +170,7 @@ def _state(results, name):
 def _assert_equal_runs(results, one, two):
     ours, theirs = _state(results, one), _state(results, two)
     assert ours.keys() == theirs.keys()
-    assert ours["outcome"][0] > 0.5, "the norm has to be above the clipping"
+    assert ours["outcome"][0] > 0.5, "the norm must exceed the clipping threshold"
     for name, value in ours.items():
         if name == "outcome":
             np.testing.assert_allclose(theirs[name], value, rtol=1e-5)
@@ -190,7 +193,7 @@ def test_four_replicas_equal_one_over_twenty_steps(results):
 
 
 @pytest.mark.parametrize(("name", "replicas"), [("after/one", 1), ("after/two", 2)])
-def test_four_replicas_are_gone_on_with_on_fewer(results, name, replicas):
+def test_run_of_four_replicas_resumes_on_fewer(results, name, replicas):
     saved, restored = _state(results, "long/four"), _state(results, f"{name}/restored")
     for variable_name, copies in restored.items():
         assert len(copies) == replicas
@@ -200,13 +203,13 @@ def test_four_replicas_are_gone_on_with_on_fewer(results, name, replicas):
     _assert_equal_runs(results, "after/none", name)
 
 
-def test_evaluation_does_not_depend_on_the_replicas(results):
+def test_evaluation_is_independent_of_replicas(results):
     np.testing.assert_allclose(
         results["sgd/two/evaluation"], results["sgd/one/evaluation"], rtol=1e-4
     )
 
 
-def test_replicas_draw_different_masks_and_a_step_the_same_ones(results):
+def test_masks_differ_between_replicas_and_repeat_per_step(results):
     step_0, step_1, step_0_again = results["replica_losses"]
     assert step_0[0] != step_0[1]
     assert set(step_0).isdisjoint(step_1)

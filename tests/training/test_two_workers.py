@@ -1,6 +1,6 @@
-"""Two processes equal one device that is fed their shards joined, batch by batch.
+"""Two processes equal one device that reads their concatenated shards, batch by batch.
 
-Each is ``python -m tests.training.test_two_workers TASK ADDRESSES RESULTS.npz``.
+Each runs ``python -m tests.training.test_two_workers TASK ADDRESSES RESULTS.npz``.
 """
 
 import socket
@@ -23,7 +23,7 @@ from .conftest import bert
 from .test_two_replicas import CLIP_NORM, make_loop
 
 STEPS = 20
-ROWS = 8  # of a worker
+ROWS = 8  # per worker
 _WORDS = [f"w{n}" for n in range(20)]
 VOCABULARY = [*SPECIAL_TOKENS, *_WORDS]
 
@@ -36,7 +36,7 @@ def _corpus():
 
 
 def batches(shard_index, num_shards, batch_size=ROWS):
-    """The batches of a shard, of several pools."""
+    """Returns the batches of a shard, from several shuffle pools."""
     return pretraining_dataset(
         _corpus(), BertTokenizer(VOCABULARY), batch_size=batch_size, max_seq_length=16, seed=3,
         blocks_per_pool=1, shard_index=shard_index, num_shards=num_shards, num_parallel_calls=1,
@@ -44,11 +44,11 @@ def batches(shard_index, num_shards, batch_size=ROWS):
 
 
 def train(strategy, dataset):
-    """The training's outcome, and the state by name."""
+    """Returns the training's outcome, and the state by name."""
     loop = make_loop(strategy, lambda: bert(len(VOCABULARY)), gradient_accumulation_steps=2)
     result = loop.make(loop.distribute(dataset), STEPS)
     state = {name: variable.numpy() for name, variable in loop.state().items()}
-    # Every worker makes all of the evaluation's batches.
+    # Every worker produces all batches of the evaluation.
     evaluation = loop.evaluate(lambda context: batches(0, 1, 16), 3)
     return {
         "cursors": np.array(result.cursors),
@@ -59,22 +59,22 @@ def train(strategy, dataset):
 
 
 def main(task: str, addresses: str, results_path: str) -> None:
-    """Trains, and agrees on two numbers."""
+    """Trains, and exchanges two values with the other worker."""
     cluster = find_cluster(addresses.split(","), int(task))
     devices = distribution.choose_strategy(cluster=cluster)
     assert devices.strategy.num_replicas_in_sync == 2
-    told = devices.workers.gather([float(task), 7.5])
+    gathered = devices.workers.gather([float(task), 7.5])
 
-    def of_host(context):
+    def host_batches(context):
         return batches(context.input_pipeline_id, context.num_input_pipelines)
 
-    results = train(devices.strategy, of_host)
+    results = train(devices.strategy, host_batches)
     devices.workers.wait()
-    np.savez(results_path, told=told, **results)
+    np.savez(results_path, gathered=gathered, **results)
 
 
 def free_addresses(count):
-    """Addresses of this machine that nothing listens at."""
+    """Returns local addresses that nothing listens on."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -85,19 +85,19 @@ def free_addresses(count):
 
 
 def start_python(*arguments):
-    """Starts Python in a process of its own, whose output and errors are read by its end."""
+    """Starts Python in a separate process whose output and errors are captured."""
     pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen([sys.executable, *map(str, arguments)], text=True, **pipes)
 
 
 def _run(folder):
-    """The results of both workers."""
+    """Returns the results of both workers."""
     addresses = ",".join(free_addresses(2))
     module = ("-m", "tests.training.test_two_workers")
     paths = [folder / f"{task}.npz" for task in range(2)]
     started = [start_python(*module, task, addresses, path) for task, path in enumerate(paths)]
-    said = [process.communicate(timeout=300)[1][-3000:] for process in started]
-    assert [process.returncode for process in started] == [0, 0], "\n".join(said)
+    errors = [process.communicate(timeout=300)[1][-3000:] for process in started]
+    assert [process.returncode for process in started] == [0, 0], "\n".join(errors)
     results = []
     for path in paths:
         with np.load(path) as file:
@@ -107,7 +107,7 @@ def _run(folder):
 
 @pytest.fixture(scope="module")
 def one_device():
-    """What one device makes of both shards, a worker's rows behind the other's."""
+    """Trains one device on both shards; the examples of worker 1 follow those of worker 0."""
     shards = (batches(0, 2), batches(1, 2))
     joined = tf.data.Dataset.zip(shards).map(
         lambda one, two: {key: tf.concat([one[key], two[key]], 0) for key in one}
@@ -115,20 +115,20 @@ def one_device():
     return train(tf.distribute.get_strategy(), joined)
 
 
-pytestmark = pytest.mark.slow  # processes of two workers
+pytestmark = pytest.mark.slow  # starts processes of two workers
 
 
 def test_two_workers_equal_one_device(tmp_path, one_device):
     chief, other = _run(tmp_path)
-    assert chief["told"].tolist() == other["told"].tolist() == [[0.0, 7.5], [1.0, 7.5]]
-    assert chief["norm"] > CLIP_NORM, "the norm has to be above the clipping"
+    assert chief["gathered"].tolist() == other["gathered"].tolist() == [[0.0, 7.5], [1.0, 7.5]]
+    assert chief["norm"] > CLIP_NORM, "the norm must exceed the clipping threshold"
     np.testing.assert_allclose(chief["evaluation"], one_device["evaluation"], rtol=1e-4)
     rows = EvaluationResult._fields.index("next_sentence_rows")
-    assert chief["evaluation"][rows] == one_device["evaluation"][rows] == 48, "each row once"
+    assert chief["evaluation"][rows] == one_device["evaluation"][rows] == 48, "each example once"
     for name, value in one_device.items():
         if name.startswith(("model/", "optimizer/")):
             np.testing.assert_allclose(chief[name], value, rtol=0, atol=1e-6, err_msg=name)
-    # One device sees the last row of the last shard; the workers know both shards' last rows.
+    # One device sees the last example of the last shard; the workers see those of both shards.
     assert chief["cursors"][1].tolist() == one_device["cursors"][0].tolist()
     assert chief["cursors"].tolist() == [_last_cursor(0), _last_cursor(1)]
     for name, value in chief.items():

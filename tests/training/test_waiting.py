@@ -1,4 +1,4 @@
-"""Workers look for each other before TensorFlow joins them, which these tests do not start."""
+"""Workers find each other before TensorFlow joins them; these tests do not start TensorFlow."""
 
 import contextlib
 import signal
@@ -11,7 +11,7 @@ import pytest
 from bert_tf.training import waiting
 from tests.training.test_two_workers import free_addresses, start_python
 
-# What TensorFlow does in the block: it listens at the port, and holds Python's lock until all come.
+# Simulates TensorFlow: it listens on the port and holds Python's lock until all workers connect.
 WORKER = """
 import ctypes, pathlib, socket, sys
 from bert_tf.cli import command
@@ -33,18 +33,18 @@ command.run(main, arguments=["ADDRESSES", "OWN", "FOLDER", "COUNT"])
 
 
 class Worker:
-    """A process that looks for its partners and joins them, ``count`` in all."""
+    """A process that finds and joins its partners, ``count`` workers in total."""
 
     def __init__(self, addresses, own, folder, count=None):
         words = (",".join(addresses), own, folder, count or len(addresses))
         self.process = start_python("-c", WORKER, *words)
 
-    def says(self, word):
-        """Waits for its next line."""
+    def expect_line(self, word):
+        """Waits for its next line of output."""
         assert self.process.stdout.readline() == f"{word}\n"
 
-    def ended(self):
-        """Its status and its errors."""
+    def wait(self):
+        """Waits for the end; returns its exit status and errors."""
         _, error = self.process.communicate(timeout=60)
         return self.process.returncode, error
 
@@ -52,68 +52,68 @@ class Worker:
 def test_workers_find_each_other(tmp_path):
     addresses = free_addresses(3)
     workers = [Worker(addresses, own, tmp_path) for own in range(3)]
-    assert [worker.ended() for worker in workers] == [(0, "")] * 3
+    assert [worker.wait() for worker in workers] == [(0, "")] * 3
 
 
-def test_a_worker_that_ends_during_the_look_may_come_again(tmp_path):
+def test_worker_may_restart_while_others_wait(tmp_path):
     addresses = free_addresses(3)
     first = Worker(addresses, 0, tmp_path)
-    first.says("looks")
+    first.expect_line("looks")
     second = Worker(addresses, 1, tmp_path)
-    second.says("looks")
-    time.sleep(1)  # they have found each other
+    second.expect_line("looks")
+    time.sleep(1)  # both have connected
     second.process.kill()
-    second.ended()
+    second.wait()
     later = [Worker(addresses, own, tmp_path) for own in (1, 2)]
-    assert [worker.ended() for worker in (first, *later)] == [(0, "")] * 3
+    assert [worker.wait() for worker in (first, *later)] == [(0, "")] * 3
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_worker_that_ends_before_it_has_joined_ends_the_others(tmp_path, lost):
+def test_worker_that_ends_before_joining_stops_others(tmp_path, lost):
     addresses = free_addresses(2)
     workers = [Worker(addresses, own, tmp_path, count=3) for own in range(2)]
     for worker in workers:
-        worker.says("looks")
-        worker.says("joins")
+        worker.expect_line("looks")
+        worker.expect_line("joins")
     began = time.monotonic()
     workers[lost].process.kill()
-    assert workers[1 - lost].ended() == (
+    assert workers[1 - lost].wait() == (
         1,
         f"Error: worker {lost} ({addresses[lost]}) ended before TensorFlow had joined the "
         "workers. Check its output, and restart all workers.\n",
     )
     assert time.monotonic() - began < 10
-    workers[lost].ended()
+    workers[lost].wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_look_at_once(tmp_path, number):
+def test_signal_ends_wait_immediately(tmp_path, number):
     worker = Worker(free_addresses(2), 0, tmp_path)
-    worker.says("looks")
+    worker.expect_line("looks")
     worker.process.send_signal(number)
-    assert worker.ended() == (130, "\nInterrupted.\n")
+    assert worker.wait() == (130, "\nInterrupted.\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_during_the_joining_interrupts_when_all_have_joined(tmp_path, number):
-    """No other worker is left behind in TensorFlow, which would wait for an hour."""
+def test_signal_during_join_interrupts_after_join(tmp_path, number):
+    """No worker is left waiting in TensorFlow, which would take an hour."""
     addresses = free_addresses(2)
     workers = [Worker(addresses, own, tmp_path, count=3) for own in range(2)]
     for worker in workers:
-        worker.says("looks")
-        worker.says("joins")
+        worker.expect_line("looks")
+        worker.expect_line("joins")
     workers[1].process.send_signal(number)
     time.sleep(0.5)
     (tmp_path / "2").touch()
-    assert workers[1].ended() == (130, "\nInterrupted.\n")
-    workers[0].says("joined")
-    assert workers[0].ended() == (0, "")
+    assert workers[1].wait() == (130, "\nInterrupted.\n")
+    workers[0].expect_line("joined")
+    assert workers[0].wait() == (0, "")
 
 
 @pytest.mark.parametrize(
     ("answer", "ends"), [(waiting._START, False), (waiting._STOPPED, True), (b"", True)]
 )
-def test_a_worker_leaves_the_look_only_before_the_chief_has_started_the_joining(answer, ends):
+def test_worker_can_leave_only_before_chief_starts_join(answer, ends):
     worker, (own, chief) = waiting.Partners(("a:1", "b:1"), 1), socket.socketpair()
     worker._connections[0] = own
     with own, chief, contextlib.ExitStack() as stack:
@@ -124,12 +124,12 @@ def test_a_worker_leaves_the_look_only_before_the_chief_has_started_the_joining(
 
 
 def _connected(work):
-    """Does work as each of three workers that have found each other: their results."""
+    """Runs work on each of three connected workers; returns the results."""
     addresses, results, joining = free_addresses(3), {}, threading.Barrier(3)
 
     def run(own):
         partners = waiting.Partners(addresses, own)
-        with partners.connected_workers(1), _stranger(addresses[own], b""):
+        with partners.connected_workers(1), _foreign_server(addresses[own], b""):
             joining.wait()
         results[own] = work(partners, own)
         for each in partners._connections.values():
@@ -144,8 +144,8 @@ def _connected(work):
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
-def test_workers_hear_whether_one_that_ended_was_interrupted(is_stopped):
-    """The chief hears it of worker 2, and reports it to worker 1."""
+def test_workers_learn_whether_ended_worker_was_interrupted(is_stopped):
+    """The chief receives it from worker 2 and reports it to worker 1."""
 
     def work(partners, own):
         if own == 2:
@@ -163,16 +163,16 @@ def test_workers_hear_whether_one_that_ended_was_interrupted(is_stopped):
 
 
 @contextlib.contextmanager
-def _stranger(address, says):
-    """Something else that listens at an address, and says some bytes to whoever connects."""
+def _foreign_server(address, reply):
+    """Runs a server at an address that sends some bytes to each connection."""
     with socket.create_server(("127.0.0.1", int(address.split(":")[1]))) as listening:
-        kept = []
+        connections = []
 
         def serve():
             with contextlib.suppress(OSError):
                 while True:
-                    kept.append(listening.accept()[0])
-                    kept[-1].sendall(says)
+                    connections.append(listening.accept()[0])
+                    connections[-1].sendall(reply)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -181,33 +181,33 @@ def _stranger(address, says):
         finally:
             listening.shutdown(socket.SHUT_RDWR)
             thread.join()
-            for each in kept:
+            for each in connections:
                 each.close()
 
 
-def _line_of_another_cluster(address):
+def _handshake_of_other_cluster(address):
     return waiting.Partners([address, "c:1"], 1).lines[0]
 
 
-STRANGERS = {
+FOREIGN_SERVERS = {
     "nothing": (None, "which does not respond"),
     "a web server": (
         lambda address: b"HTTP/1.1 400 Bad Request\r\n\r\n",
         "where another program responds",
     ),
     "what never ends a line": (lambda address: b"x" * 1000, "where another program responds"),
-    "another cluster's": (_line_of_another_cluster, "where another program responds"),
+    "another cluster's": (_handshake_of_other_cluster, "where another program responds"),
 }
 
 
-@pytest.mark.parametrize("kind", STRANGERS)
-def test_a_partner_that_never_comes_is_told_and_then_ends_the_look(monkeypatch, capfd, kind):
+@pytest.mark.parametrize("kind", FOREIGN_SERVERS)
+def test_missing_partner_is_reported_and_times_out(monkeypatch, capfd, kind):
     monkeypatch.setattr(waiting, "_REPORT_SECONDS", 0.3)
     addresses = free_addresses(2)
-    says, state = STRANGERS[kind]
+    reply, state = FOREIGN_SERVERS[kind]
     with contextlib.ExitStack() as stack:
-        if says is not None:
-            stack.enter_context(_stranger(addresses[0], says(addresses[0])))
+        if reply is not None:
+            stack.enter_context(_foreign_server(addresses[0], reply(addresses[0])))
         with (
             pytest.raises(TimeoutError) as error,
             waiting.Partners(addresses, 1).connected_workers(0.02),
@@ -218,9 +218,9 @@ def test_a_partner_that_never_comes_is_told_and_then_ends_the_look(monkeypatch, 
     assert capfd.readouterr().err.startswith(f"Waiting for {missing}")
 
 
-def test_a_port_that_cannot_be_listened_at():
+def test_unavailable_port_raises_error():
     addresses = free_addresses(2)
-    with _stranger(addresses[0], b""), pytest.raises(ValueError) as error:
+    with _foreign_server(addresses[0], b""), pytest.raises(ValueError) as error:
         with waiting.Partners(addresses, 0).connected_workers(1):
             raise AssertionError("it has no port")
     assert str(error.value) == (

@@ -1,4 +1,4 @@
-"""What workers agree on, and a worker that is lost."""
+"""Agreement between workers, and lost workers."""
 
 import contextlib
 import threading
@@ -15,7 +15,7 @@ from bert_tf.training.saved_states import BackgroundSaving
 from bert_tf.training.trainer import Trainer
 
 
-def test_workers_that_differ():
+def test_different_values_raise_error():
     mine = workers.Workers(None, Cluster(("a:1", "b:1"), 0))
     mine.gather = lambda values: np.array([values, [4]], float)
     mine.check_same(4, "newest checkpoint")
@@ -23,26 +23,26 @@ def test_workers_that_differ():
         mine.check_same(3, "newest checkpoint")
 
 
-def test_a_lost_worker_is_told_in_the_sentence_that_a_command_ends_with():
-    of_two = workers.Workers(cluster=Cluster(("a:1", "b:1"), 0))
+def test_lost_worker_error_is_shown_by_command():
+    two_workers = workers.Workers(cluster=Cluster(("a:1", "b:1"), 0))
     with pytest.raises(
         workers.LostWorkerError, match="^Another of the 2 workers ended or cannot be reached"
     ) as error:
-        with of_two.connected():
+        with two_workers.connected():
             raise tf.errors.UnavailableError(None, None, "gone")
-    # Which knows it without importing TensorFlow.
+    # That module recognizes the error without importing TensorFlow.
     assert command._is_user_error(error.value) and error.type.__name__ == "LostWorkerError"
 
 
-def test_a_worker_stops_where_a_signal_ended_another():
+def test_worker_stops_after_signal_to_other_worker():
     partners = types.SimpleNamespace(reporting=contextlib.nullcontext, is_any_stopped=lambda: True)
-    of_two = workers.Workers(cluster=Cluster(("a:1", "b:1"), 0), partners=partners)
-    with pytest.raises(KeyboardInterrupt), of_two.connected():
+    two_workers = workers.Workers(cluster=Cluster(("a:1", "b:1"), 0), partners=partners)
+    with pytest.raises(KeyboardInterrupt), two_workers.connected():
         raise tf.errors.UnavailableError(None, None, "gone")
 
 
 class Pair:
-    """Two workers whose sums end as TensorFlow's do: worker 1 reads its sum last, and from 0."""
+    """Two workers with sums like TensorFlow; worker 1 reads its sum last, from worker 0."""
 
     def __init__(self):
         self._given = [[], []]
@@ -50,7 +50,7 @@ class Pair:
         self._has_ended = [threading.Event(), threading.Event()]
 
     def worker(self, index):
-        """A worker that sums with the other one."""
+        """Returns a worker that sums with the other one."""
         worker = workers.Workers(cluster=Cluster(("a:1", "b:1"), index))
         worker.gather = lambda values: self._gather(index, values)
         return worker
@@ -68,7 +68,7 @@ class Pair:
         return np.array([of[turn] for of in self._given])
 
     def end(self, index, work):
-        """Does the last work of a worker: returns the error that ends it."""
+        """Runs the last work of a worker; returns the error that ends it."""
         try:
             work(self.worker(index), index)
         except BaseException as error:
@@ -96,8 +96,8 @@ def _stop(worker, _):
     ],
     ids=["leave", "check_same", "stop"],
 )
-def test_a_worker_ends_only_when_no_other_reads_from_it(work, error):
-    """One that is slow to read the last sum once reported the other as lost."""
+def test_worker_waits_until_others_have_read(work, error):
+    """Previously, a worker that was slow to read the last sum reported the other one as lost."""
     pair, errors = Pair(), {}
     threads = [
         threading.Thread(target=lambda index=index: errors.update({index: pair.end(index, work)}))
