@@ -62,7 +62,7 @@ def parse(*arguments):
 
 
 def pretrain(inputs, model_dir, **changes):
-    """Runs the command in another process; returns what it prints."""
+    """Runs the command in another process; returns its output."""
     done = run_command("bert_tf.pretrain", arguments(inputs, model_dir, **changes))
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -79,8 +79,8 @@ def assert_bit_equal(one, other):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def refusal_of(inputs, tmp_path, **changes):
-    """Returns the error message of a run that fails at the start, without a new process."""
+def error_of_run(inputs, tmp_path, **changes):
+    """Returns the error message of a run that fails at the start, in this process."""
     with pytest.raises((ValueError, OSError)) as refused:
         run(parse(*arguments(inputs, tmp_path / "run", **changes))[0])
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Bad input to the pretrain command raises one error, and loses nothing."""
+"""Bad input to the pretrain command raises one error and leaves no files behind."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from bert_tf.pretraining.training import PretrainingTrainer
 from bert_tf.training import distribution
 from bert_tf.training.run_directory import RunDirectory
 
-from .commands import TINY, arguments, assert_bit_equal, parse, refusal_of, weights, write_corpus
+from .commands import TINY, arguments, assert_bit_equal, error_of_run, parse, weights, write_corpus
 
 PIECES = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
 VOCABULARY = {"vocab_file": "vocab.txt", "vocab_size": None}
@@ -41,14 +41,14 @@ HEADS = json.dumps({**TINY, "num_attention_heads": 3})
         ({"strategy": "multi_worker"}, None, "requires at least two workers"),
     ],
 )  # fmt: skip
-def test_what_is_refused_leaves_the_place_free(
+def test_bad_input_raises_error_and_leaves_directory_usable(
     inputs, tmp_path, monkeypatch, changes, content, message
 ):
     monkeypatch.chdir(tmp_path)
     if content is not None:
         (tmp_path / next(iter(changes.values()))).write_bytes(content)
     before = {*os.listdir(tmp_path)}
-    assert re.search(message, refusal_of(inputs, tmp_path, **changes))
+    assert re.search(message, error_of_run(inputs, tmp_path, **changes))
     left = {*os.listdir(tmp_path)} - before
     assert left <= ({"run"} if content and changes.get("input") != "bytes.txt" else set())
     directory = RunDirectory(str(tmp_path / "run"))
@@ -57,27 +57,25 @@ def test_what_is_refused_leaves_the_place_free(
     directory.check_settings({"model_dir": directory.path, "seed": 99})
 
 
-def test_one_of_several_processes_that_know_nothing_of_each_other_is_told(
-    inputs, tmp_path, monkeypatch
-):
+def test_uncoordinated_processes_cause_warning(inputs, tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     with pytest.warns(DifferenceWarning, match="each of the 2 processes trains its own model"):
-        assert "requires at least two" in refusal_of(inputs, tmp_path, strategy="multi_worker")
+        assert "requires at least two" in error_of_run(inputs, tmp_path, strategy="multi_worker")
 
 
-def test_a_run_within_its_corpus_is_refused(inputs, tmp_path):
+def test_model_dir_inside_corpus_raises_error(inputs, tmp_path):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     shutil.copy(inputs / "corpus.txt", corpus)
-    given = parse(*arguments(inputs, corpus / "run", input=corpus))[0]
+    settings = parse(*arguments(inputs, corpus / "run", input=corpus))[0]
     message = "^--model_dir=.*/run is in .*/corpus, so the output would be read as input"
     with pytest.raises(ValueError, match=message):
-        run(given)
+        run(settings)
     assert [path.name for path in corpus.iterdir()] == ["corpus.txt"]
 
 
 @pytest.mark.slow
-def test_files_that_moved_are_the_same_and_others_are_not(finished, inputs, tmp_path, capsys):
+def test_moved_files_are_accepted_and_other_files_raise_error(finished, inputs, tmp_path, capsys):
     moved = shutil.copytree(inputs, tmp_path / "moved")
     run(parse(*arguments(moved, finished[0]))[0])
     assert "contains this run, finished." in capsys.readouterr().out
@@ -88,7 +86,7 @@ def test_files_that_moved_are_the_same_and_others_are_not(finished, inputs, tmp_
         run(parse(*arguments(moved, finished[0]))[0])
 
 
-def test_the_hosts_of_a_tpu_slice_read_records_alone():
+def test_tpu_slice_requires_records():
     one = distribution.choose_strategy("one_device")
     slice = one._replace(device_type="TPU", hosts=4)
     check_hosts_can_read(slice, "tfrecord")
@@ -99,16 +97,16 @@ def test_the_hosts_of_a_tpu_slice_read_records_alone():
         check_hosts_can_read(slice, "google")
 
 
-def test_a_wrong_cluster_is_refused_before_anything_is_written(inputs, tmp_path, monkeypatch):
+def test_invalid_cluster_raises_error_before_writing(inputs, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
     assert (
         'TF_CONFIG: expected one of the cluster\'s 2 tasks, such as {"type": "worker", '
         '"index": 0}, got None'
-    ) in refusal_of(inputs, tmp_path)
+    ) in error_of_run(inputs, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypatch, capsys):
+def test_truncated_newest_checkpoint_is_skipped(inputs, tmp_path, monkeypatch, capsys):
     model_dir = tmp_path / "run"
     flags = {"num_train_steps": 2, "save_checkpoints_steps": 1, "max_eval_steps": 1}
     # Only resuming is tested here; pairs have separate tests.
@@ -116,15 +114,15 @@ def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypa
     settings = parse(*arguments(inputs, model_dir, **flags))[0]
     evaluate, results_of = PretrainingTrainer.evaluate, {}
 
-    def evaluated(self, *given):
+    def evaluated(self, *args):
         """Caches evaluations of the same weights, which other tests compute again."""
         if self.step not in results_of:
-            results_of[self.step] = evaluate(self, *given)
+            results_of[self.step] = evaluate(self, *args)
         return results_of[self.step]
 
     monkeypatch.setattr(PretrainingTrainer, "evaluate", evaluated)
     run(settings)
-    whole, results = weights(model_dir, 2), json.loads((model_dir / "results.json").read_text())
+    expected, results = weights(model_dir, 2), json.loads((model_dir / "results.json").read_text())
     # Results of the first run for the same corpus and weights are reused.
     for name, found in (("describe_rows", []), ("first_sentences", []),
                         ("fill_masks", results["filled_masks"])):  # fmt: skip
@@ -137,8 +135,8 @@ def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypa
     printed = capsys.readouterr().out
     assert "Skipped the checkpoint" in printed
     assert "Continuing from the checkpoint at step 1." in printed
-    assert_bit_equal(weights(model_dir, 2), whole)
+    assert_bit_equal(weights(model_dir, 2), expected)
     assert json.loads((model_dir / "results.json").read_text()) == results
     loaded = {f"model/{v.path}": v.numpy() for v in bert_tf.load(model_dir).weights}
-    kept = {name: value for name, value in whole.items() if name.startswith("model/")}
-    assert_bit_equal(loaded, kept)
+    saved = {name: value for name, value in expected.items() if name.startswith("model/")}
+    assert_bit_equal(loaded, saved)

@@ -22,7 +22,7 @@ from .commands import arguments, parse
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "guides" / "resuming.md"
 
 
-def test_the_page_has_every_flag_in_its_class():
+def test_documentation_lists_each_flag_in_its_class():
     rows = re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
     found = {kind: set(re.findall(r"`--(\w+)`", flags)) for kind, flags in rows}
     everything = set(flag_fields.defaults(PretrainingSettings))
@@ -33,7 +33,7 @@ def test_the_page_has_every_flag_in_its_class():
 
 
 @pytest.fixture
-def begun(tmp_path):
+def started_run(tmp_path):
     """Directory of a run with a checkpoint of step 6 and 10 steps in total."""
     directory = RunDirectory(str(tmp_path / "run"))
     directory.create()
@@ -49,18 +49,18 @@ def begun(tmp_path):
     return directory, start
 
 
-def test_another_schedule_is_said_and_kept(begun, capsys):
-    directory, start = begun
-    for _ in range(2):  # the killed command is run again
+def test_changed_schedule_is_printed_and_saved(started_run, capsys):
+    directory, start = started_run
+    for _ in range(2):  # the killed command is rerun
         start("--num_train_steps=20", "--learning_rate=0.01", "--gradient_accumulation_steps=2")
     assert capsys.readouterr().out == (
         "From step 6: --gradient_accumulation_steps=2 (was 1).\n"
         "From step 6: --num_train_steps=20 (was 10).\n"
         "From step 6: --num_warmup_steps=2 (was 1).\n"
     )
-    kept = directory.saved_flags()
-    assert (kept["num_train_steps"], kept["gradient_accumulation_steps"]) == (20, 2)
-    assert kept["changes"][1] == {"step": 6, "flag": "num_train_steps", "from": 10, "to": 20}
+    saved = directory.saved_flags()
+    assert (saved["num_train_steps"], saved["gradient_accumulation_steps"]) == (20, 2)
+    assert saved["changes"][1] == {"step": 6, "flag": "num_train_steps", "from": 10, "to": 20}
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_another_schedule_is_said_and_kept(begun, capsys):
         ),
     ],
 )
-def test_a_change_that_cannot_be(begun, flags, sentence):
-    directory, start = begun
+def test_invalid_change_raises_error(started_run, flags, message):
+    directory, start = started_run
     before = directory.saved_flags()
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         start("--learning_rate=0.01", *flags.split())
     assert directory.saved_flags() == before
 
@@ -95,7 +95,7 @@ def _train(inputs, model_dir, **flags):
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_extended(inputs, tmp_path, capsys):
+def test_finished_run_is_extended(inputs, tmp_path, capsys):
     phases = {"phases": "16:0.5,32:0.5", "max_seq_length": None}
     _train(inputs, tmp_path, num_train_steps=8, **phases)
     with pytest.raises(ValueError, match=r"different settings: --learning_rate=0.1 \(was 0.01\)"):
@@ -119,7 +119,7 @@ def test_a_finished_run_is_extended(inputs, tmp_path, capsys):
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_a_run_is_given_a_lower_rate_after_a_bad_step(inputs, tmp_path):
+def test_learning_rate_is_lowered_after_bad_step(inputs, tmp_path):
     def rise(schedule, step):
         """Rises from 0 to a value that destroys all weights."""
         return tf.where(tf.cast(step, tf.int32) < 1, 0.0, 1e30)
@@ -131,7 +131,7 @@ def test_a_run_is_given_a_lower_rate_after_a_bad_step(inputs, tmp_path):
             BadStepError, match=r"no checkpoint was saved .*; restart with --learning_rate=0\.05\."
         ):
             _train(inputs, tmp_path / "anew", save_checkpoints_steps=2, **rate)
-        assert not (tmp_path / "anew" / "checkpoints").exists()  # none of ruined weights
+        assert not (tmp_path / "anew" / "checkpoints").exists()  # none with corrupted weights
         with pytest.raises(BadStepError) as raised:
             _train(inputs, tmp_path / "run", save_checkpoints_steps=1, **rate)
     named = "resume from the last checkpoint with --learning_rate=0.05."

@@ -10,12 +10,12 @@ import tensorflow as tf
 import bert_tf
 from tests.anew import run_bert_tf
 
-from .commands import pretrain, refusal_of
+from .commands import error_of_run, pretrain
 
 pytestmark = pytest.mark.slow
 
 
-def test_what_a_run_leaves(finished):
+def test_files_of_finished_run(finished):
     model_dir, printed = finished
     for name in ("flags.json", "vocab.txt", "bert_config.json", "export/1/saved_model.pb"):
         assert (model_dir / name).is_file(), name
@@ -37,7 +37,7 @@ def test_what_a_run_leaves(finished):
     assert {path.parent.name for path in events} == {"train", "eval"}
 
 
-def test_a_finished_command_prints_its_results_again(finished, inputs):
+def test_finished_run_prints_results_again(finished, inputs):
     model_dir, printed = finished
     again = pretrain(inputs, model_dir)
     assert again.startswith(f"{model_dir} contains this run, finished.")
@@ -45,7 +45,7 @@ def test_a_finished_command_prints_its_results_again(finished, inputs):
     assert again.split("finished.")[1].strip() == shown.strip()
 
 
-def test_tfrecords_written_and_read(finished, inputs, tmp_path):
+def test_tfrecords_are_written_and_read(finished, inputs, tmp_path):
     model_dir, _ = finished
     written = run_bert_tf(
         "create_pretraining_data",
@@ -77,11 +77,11 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
     assert re.search(
         "expected integers from 0 to 5 in feature .*input_ids., got .*Pass the vocabulary of the "
         "records as --vocab_file",
-        refusal_of(inputs, tmp_path / "b", **{**records, "vocab_file": short}),
+        error_of_run(inputs, tmp_path / "b", **{**records, "vocab_file": short}),
     )
 
 
-def test_nothing_is_held_out_or_exported_where_that_is_asked_for(inputs, tmp_path):
+def test_run_without_held_out_data_and_export(inputs, tmp_path):
     flags = {"held_out_fraction": 0, "export": "false", "num_train_steps": 3}
     printed = pretrain(inputs, tmp_path / "run", **flags)
     assert "--held_out_fraction=0: nothing is held out or evaluated." in printed
@@ -93,13 +93,13 @@ def test_nothing_is_held_out_or_exported_where_that_is_asked_for(inputs, tmp_pat
     assert f"python -m bert_tf.export --model={tmp_path}/run --output=" in again
 
 
-def test_a_dry_run_writes_nothing(inputs, tmp_path):
+def test_dry_run_writes_nothing(inputs, tmp_path):
     printed = pretrain(inputs, tmp_path / "run", dry_run="true")
     assert "Parameters: 7,322." in printed and "Nothing was written." in printed
     assert not (tmp_path / "run").exists()
 
 
-def test_left_to_right_models_learn_say_what_and_keep_their_direction(inputs, tmp_path):
+def test_left_to_right_model_learns_and_keeps_direction(inputs, tmp_path):
     model_dir = tmp_path / "ltr"
     printed = pretrain(inputs, model_dir, objective="ltr")
     evaluation = json.loads((model_dir / "results.json").read_text())["evaluation"]
@@ -114,6 +114,6 @@ def test_left_to_right_models_learn_say_what_and_keep_their_direction(inputs, tm
     classifier = bert_tf.load(model_dir, bert_tf.BertClassifier, num_classes=2)
     assert classifier.encoder.config.is_decoder
     start = {"bert_config": None, "vocab_size": None, "init_checkpoint": model_dir}
-    refused = refusal_of(inputs, tmp_path, **start, objective="mlm")
-    assert refused.endswith("Pass --objective=ltr.")
-    assert f"{model_dir} is a causal model (is_decoder), and --objective=mlm trains" in refused
+    error = error_of_run(inputs, tmp_path, **start, objective="mlm")
+    assert error.endswith("Pass --objective=ltr.")
+    assert f"{model_dir} is a causal model (is_decoder), and --objective=mlm trains" in error

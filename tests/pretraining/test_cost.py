@@ -13,7 +13,7 @@ from .commands import parse
 
 
 @pytest.mark.parametrize("nsp", [True, False])
-def test_parameters_are_those_of_the_built_model(nsp):
+def test_parameter_count_equals_built_model(nsp):
     config = BertConfig.from_preset("bert-tiny", vocab_size=101)
     built_model = BertPretrainer(config, nsp=nsp)
     built = sum(int(v.value.shape.num_elements()) for v in built_model.trainable_variables)
@@ -27,7 +27,7 @@ def test_published_sizes():
     assert len({cost.parameter_count(BertConfig.from_preset(n)) for n in PRESETS}) == 25
 
 
-def test_flops_against_a_count_written_out():
+def test_flops_equal_explicit_count():
     config = BertConfig(
         vocab_size=10, hidden_size=4, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=8,
@@ -42,7 +42,7 @@ def test_flops_against_a_count_written_out():
     assert step_flops(config, rows=3, length=5, predictions=2) == expected
 
 
-def test_memory_falls_with_replicas_accumulation_and_recomputation():
+def test_memory_decreases_with_replicas_accumulation_and_remat():
     config, phase = BertConfig(), Phase(512, 0, 9, 64)
 
     def memory(*flags, replicas=1, device="CPU"):
@@ -50,19 +50,19 @@ def test_memory_falls_with_replicas_accumulation_and_recomputation():
         return cost.memory_bytes(settings, config, phase, replicas, device) - weights
 
     weights = 16 * 110_106_428
-    whole, layer, inputs = memory(), 512 * (12 * 768 + 3 * 3072 + 3 * 12 * 512), 512 * 768
-    assert whole == 64 * 4 * (12 * layer + 3 * 77 * 30522)
-    assert memory(replicas=4) == whole // 4
-    assert memory("--gradient_accumulation_steps=8") == whole // 8
-    assert whole - memory("--remat") == 64 * 4 * (11 * layer - 12 * inputs)
+    baseline, layer, inputs = memory(), 512 * (12 * 768 + 3 * 3072 + 3 * 12 * 512), 512 * 768
+    assert baseline == 64 * 4 * (12 * layer + 3 * 77 * 30522)
+    assert memory(replicas=4) == baseline // 4
+    assert memory("--gradient_accumulation_steps=8") == baseline // 8
+    assert baseline - memory("--remat") == 64 * 4 * (11 * layer - 12 * inputs)
     # On CPU only the matrix products are bfloat16.
-    assert memory("--precision=bfloat16") == whole
-    assert memory("--precision=bfloat16", "--jit_compile=false", device="GPU") == whole // 2
+    assert memory("--precision=bfloat16") == baseline
+    assert memory("--precision=bfloat16", "--jit_compile=false", device="GPU") == baseline // 2
 
 
 @pytest.mark.parametrize(("device", "rows", "length", "temporaries"),
                          [("GPU", 256, 128, 11.4e9), ("TPU", 32, 512, 4.37e9)])  # fmt: skip
-def test_memory_with_xla_is_about_what_its_compilers_allocate(device, rows, length, temporaries):
+def test_memory_with_xla_approximates_compiler_allocation(device, rows, length, temporaries):
     """For an H100 and for a v5e, as in benchmarks/NOTES.md."""
     flags = (f"--max_seq_length={length}", f"--train_batch_size={rows}", "--precision=bfloat16")
     settings, phase = parse("--input=a", *flags)[0], Phase(length, 0, 9, rows)
@@ -70,7 +70,7 @@ def test_memory_with_xla_is_about_what_its_compilers_allocate(device, rows, leng
     assert 0.9 * temporaries < memory < 1.1 * temporaries
 
 
-def test_a_long_step_is_timed_on_a_few_rows(monkeypatch):
+def test_long_step_is_timed_on_few_rows(monkeypatch):
     flags = ("--input=a", "--train_batch_size=32", "--gradient_accumulation_steps=8")
     settings, timed, took = parse(*flags)[0], [], [1.0]
 
@@ -87,7 +87,7 @@ def test_a_long_step_is_timed_on_a_few_rows(monkeypatch):
     assert timed == [(4, 1), (4, 1), (32, 8)]
 
 
-def test_a_report(monkeypatch, capsys):
+def test_cost_report(monkeypatch, capsys):
     monkeypatch.setattr(cost, "_estimate_step", lambda *given: 0.5)
     flags = ("--bert_config=bert-mini", "--vocab_size=1000", "--input=a", "--train_batch_size=256")
     cost.report_cost(parse(*flags, "--num_train_steps=100")[0])

@@ -28,7 +28,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def two_corpora(tmp_path, monkeypatch):
-    """Flags for a corpus of files and texts of TensorFlow Datasets."""
+    """Flags for a corpus of text files and texts of TensorFlow Datasets."""
     (tmp_path / "a.txt").write_text(
         "".join(f"This is {i}.\nIt ends at {i}.\n\n" for i in range(30))
     )
@@ -37,7 +37,7 @@ def two_corpora(tmp_path, monkeypatch):
     return {"input": tmp_path / "a.txt", "tfds": "toy"}
 
 
-def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch, run):
+def test_files_and_dataset_form_one_corpus(two_corpora, tmp_path, monkeypatch, run):
     # The module that reads the variable is already imported.
     monkeypatch.setattr("tensorflow_datasets.core.constants.DATA_DIR", os.environ["TFDS_DATA_DIR"])
     settings = PretrainingSettings(input=(str(two_corpora["input"]),), tfds="toy")
@@ -49,19 +49,19 @@ def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch, 
     ]
     assert len(held_out) == 4
     assert [*data.train.sentences()] == [line for line in expected if line not in held_out]
-    alone = open_data(PretrainingSettings(input=settings.input), run).fingerprints
+    files_only = open_data(PretrainingSettings(input=settings.input), run).fingerprints
     assert data.fingerprints.keys() == {"--input", "--tfds", "held_out"}
-    assert data.fingerprints["--input"] == alone["--input"] != data.fingerprints["--tfds"]
+    assert data.fingerprints["--input"] == files_only["--input"] != data.fingerprints["--tfds"]
 
 
-def test_of_a_single_document_nothing_is_held_out(tmp_path, capsys, run):
+def test_single_document_is_not_held_out(tmp_path, capsys, run):
     (tmp_path / "a.txt").write_text("This is one.\nIt has two sentences.\n")
     settings = PretrainingSettings(input=(str(tmp_path / "a.txt"),), pairs=False)
     assert open_data(settings, run).evaluated is None
     assert "nothing is held out or evaluated" in capsys.readouterr().out
 
 
-def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsys, run):
+def test_records_without_evaluation(tmp_path, capsys, run):
     write_tfrecords([_batch(0, 20)], [str(tmp_path / name) for name in ("a-1", "b-1")])
     settings = PretrainingSettings(
         model_dir=run.path,
@@ -73,11 +73,11 @@ def test_of_records_nothing_is_evaluated_where_that_is_asked_for(tmp_path, capsy
     assert data.evaluated is None and not data.is_held_out
     assert "--held_out_fraction=0: nothing is evaluated." in capsys.readouterr().out
     run.check_inputs(data.fingerprints)
-    others = replace(settings, eval_input=(str(tmp_path / "b-1"),))
-    assert open_data(others, run).is_held_out
+    with_eval_input = replace(settings, eval_input=(str(tmp_path / "b-1"),))
+    assert open_data(with_eval_input, run).is_held_out
 
 
-def test_records_may_be_shorter_than_rows_that_are_made_of_text(tmp_path, run):
+def test_records_may_be_shorter_than_max_seq_length(tmp_path, run):
     batch = _batch(0, 20)
     batch |= {key: batch[key][:, :4] for key in ("input_word_ids", "input_mask", "input_type_ids")}
     write_tfrecords([batch], [str(tmp_path / "a")])
@@ -109,29 +109,27 @@ def test_records_may_be_shorter_than_rows_that_are_made_of_text(tmp_path, run):
         ("masked_lm_ids", 100, "got 100. Pass the vocabulary of the records as --vocab_file"),
     ],
 )
-def test_records_that_hold_what_cannot_be_are_refused(key, value, message, tmp_path):
+def test_invalid_records_raise_error(key, value, message, tmp_path):
     batch = _batch(0, 20)
     batch[key][-1] = value
     write_tfrecords([batch], [str(tmp_path / "a")])
     records = tfrecords.open_records(str(tmp_path / "a"))
     settings = PretrainingSettings(model_dir="", input=(), max_predictions_per_seq=2)
-    given = PretrainingData(records, None, {}), 100
+    data = PretrainingData(records, None, {}), 100
     phase = Phase(6, 0, 1, 16)
     with pytest.raises(ValueError, match=re.escape(message)):
-        check_records(settings, *given, 2, phase)
+        check_records(settings, *data, 2, phase)
     if key == "input_type_ids":
-        check_records(settings, *given, 4, phase)
+        check_records(settings, *data, 4, phase)
     if key == "next_sentence_labels":
-        check_records(replace(settings, nsp=False), *given, 2, phase)
+        check_records(replace(settings, nsp=False), *data, 2, phase)
 
 
 @pytest.mark.parametrize(
     ("flags", "pieces"),
     [({"vocab_size": 60}, 60), ({"recipe": "bert_base", "vocab_size": None}, 200)],
 )
-def test_as_many_pieces_are_learned_as_flags_say_and_the_config_has_room_for(
-    inputs, tmp_path, flags, pieces, run
-):
+def test_learned_vocabulary_size_follows_flag_and_config(inputs, tmp_path, flags, pieces, run):
     settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
     _, tokenizer, config = read_inputs(settings, run, None, [])
     assert len(tokenizer.vocab) <= pieces <= settings.vocab_size
@@ -139,9 +137,7 @@ def test_as_many_pieces_are_learned_as_flags_say_and_the_config_has_room_for(
 
 
 @pytest.mark.parametrize("eval_input", [False, True])
-def test_other_processes_read_what_the_chief_kept_of_records(
-    tmp_path, monkeypatch, eval_input, run
-):
+def test_workers_read_record_index_of_chief(tmp_path, monkeypatch, eval_input, run):
     write_tfrecords([_batch(0, 20)], [str(tmp_path / name) for name in ("a-1", "a-2", "b-1")])
     settings = PretrainingSettings(
         model_dir=run.path,

@@ -7,16 +7,14 @@ import pytest
 
 import bert_tf
 
-from .commands import assert_bit_equal, pretrain, refusal_of, weights
+from .commands import assert_bit_equal, error_of_run, pretrain, weights
 
 pytestmark = pytest.mark.slow
 # The checkpoint defines these, so the command needs no flags.
 FROM_CHECKPOINT = {"bert_config": None, "vocab_size": None}
 
 
-def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
-    finished, inputs, tmp_path
-):
+def test_init_checkpoint_sets_weights_config_vocabulary_and_casing(finished, inputs, tmp_path):
     """Trains at a learning rate that only changes the optimizer's moments."""
     source = shutil.copytree(finished[0], tmp_path / "source")
     flags = {**FROM_CHECKPOINT, "init_checkpoint": source, "learning_rate": 1e-12}
@@ -24,10 +22,10 @@ def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
     run = tmp_path / "run"
     printed = pretrain(inputs, run, **flags)
     assert "and new" not in printed  # no head is new
-    whole, before = weights(run, 12), weights(source, 12)
+    expected, before = weights(run, 12), weights(source, 12)
     for name in before:
         if name.startswith("model/"):
-            np.testing.assert_allclose(whole[name], before[name], rtol=0, atol=1e-9)
+            np.testing.assert_allclose(expected[name], before[name], rtol=0, atol=1e-9)
     for name in ("bert_config.json", "vocab.txt", "model.json"):
         assert (run / name).read_bytes() == (source / name).read_bytes()
     (run / "results.json").unlink()
@@ -36,15 +34,13 @@ def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
     source.rename(tmp_path / "moved")
     again = pretrain(inputs, run, **flags)
     assert "Continuing from the checkpoint at step 4." in again
-    assert_bit_equal(weights(run, 12), whole)
+    assert_bit_equal(weights(run, 12), expected)
     early = weights(run, 4)
-    moments = [name for name in whole if name.endswith(("_momentum", "_velocity"))]
-    assert moments and any((early[name] != whole[name]).any() for name in moments)
+    moments = [name for name in expected if name.endswith(("_momentum", "_velocity"))]
+    assert moments and any((early[name] != expected[name]).any() for name in moments)
 
 
-def test_special_tokens_in_texts_are_read_as_the_start_reads_them_or_as_asked(
-    finished, inputs, tmp_path
-):
+def test_special_tokens_setting_comes_from_checkpoint_or_flag(finished, inputs, tmp_path):
     """The run saves the setting."""
     flags = {**FROM_CHECKPOINT, "init_checkpoint": finished[0], "num_train_steps": 1}
     flags |= {"export": "false", "special_tokens_in_texts": "true"}
@@ -57,7 +53,7 @@ def test_special_tokens_in_texts_are_read_as_the_start_reads_them_or_as_asked(
         assert (tokenizer.tokenize(["[SEP]"]).to_list() == [[tokenizer.sep_id]]) == found
 
 
-def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_path):
+def test_flags_that_contradict_checkpoint_raise_error(finished, inputs, tmp_path):
     flags = {**FROM_CHECKPOINT, "init_checkpoint": finished[0]}
     bert_tf.BertEncoder.from_checkpoint(finished[0]).save(tmp_path / "encoder.keras")
     bare = "Pass --vocab_file and --do_lower_case."
@@ -83,4 +79,4 @@ def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_
             "the lengths of --phases.",
         ),
     ):
-        assert message in refusal_of(inputs, tmp_path, **{**flags, **changes})
+        assert message in error_of_run(inputs, tmp_path, **{**flags, **changes})

@@ -41,13 +41,13 @@ def restored():
         ("false", "CPU", False, "float32"),
     ],
 )
-def test_the_device_decides(flag, device, compiles, policy, restored):
+def test_device_determines_compilation_and_precision(flag, device, compiles, policy, restored):
     settings, _ = parse(f"--jit_compile={flag}", "--precision=bfloat16")
     assert _configure_precision(settings, device) is compiles
     assert keras.config.dtype_policy().name == policy
 
 
-def test_a_tpu_without_xla_is_refused():
+def test_tpu_without_xla_raises_error():
     settings, _ = parse("--jit_compile=false")
     with pytest.raises(
         ValueError, match="^--jit_compile=false: a TPU only runs code compiled with XLA"
@@ -71,7 +71,7 @@ def _trained(settings, devices):
 
 
 @pytest.mark.slow
-def test_the_gradients_are_the_same_to_rounding(restored):
+def test_gradients_are_equal_up_to_rounding(restored):
     flags = ["--remat", "--gradient_accumulation_steps=2"]
     devices = distribution.choose_strategy("one_device")
     settings, _ = parse("--train_batch_size=8", "--num_warmup_steps=0", *flags)

@@ -1,4 +1,4 @@
-"""Flags that a recipe sets, flags that replace them, and runs from before these flags."""
+"""Flags that a recipe sets, flags that override them, and runs from older versions."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from bert_tf.pretraining.settings import Phase, make_phases
 from .commands import parse
 
 
-def test_five_minutes():
+def test_five_minute_recipe():
     settings = parse()[0]
     assert settings == parse("--recipe=five_minutes")[0]
     own = parse("--recipe=default")[0].to_dict()
@@ -33,7 +33,7 @@ def test_five_minutes():
     ]  # fmt: skip
 
 
-def test_an_hour():
+def test_hour_recipe():
     settings = parse("--recipe=hour", "--input=a")[0]
     assert make_phases(settings) == [
         Phase(12, 0, 360, 160), Phase(32, 360, 1440, 64), Phase(128, 1440, 36_000, 16)
@@ -49,7 +49,7 @@ def test_an_hour():
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_flags_that_are_printed_repeat_the_run(recipe):
+def test_printed_flags_reproduce_run(recipe):
     settings = parse(f"--recipe={recipe}", "--input=a")[0]
     printed = [f"--{flag}" for flag in format_recipe(recipe, settings.to_dict()).split("--")[1:]]
     again = parse("--recipe=default", "--input=a", *map(str.strip, printed))[0]
@@ -57,14 +57,14 @@ def test_the_flags_that_are_printed_repeat_the_run(recipe):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_what_a_recipes_name_decided_is_what_runs_of_it_still_have(recipe):
+def test_old_runs_keep_settings_of_recipe(recipe):
     now = parse(f"--recipe={recipe}", "--input=a")[0].to_dict()
     before = {name: now[name] for name in now.keys() - {"adam_beta_2", "equal_tokens"}}
     assert {**before, **legacy_recipe_settings(before)} == now
     assert legacy_recipe_settings({}) == legacy_recipe_settings(now) == {}
 
 
-def test_the_defaults_are_those_of_a_corpus_of_ones_own():
+def test_defaults_suit_custom_corpus():
     own = parse("--input=a")[0]
     assert dataclasses.replace(own, input=[]) == parse("--recipe=default")[0]
     assert parse("--tfds=a")[0].recipe == parse("--init_checkpoint=a")[0].recipe == "default"
@@ -72,7 +72,7 @@ def test_the_defaults_are_those_of_a_corpus_of_ones_own():
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("base", (12, 768)), ("large", (24, 1024))])
-def test_the_papers_pretraining(name, sizes):
+def test_recipes_of_the_paper(name, sizes):
     settings = parse(f"--recipe=bert_{name}", "--input=a")[0]
     config = read_config(settings)
     assert (config.num_hidden_layers, config.hidden_size, config.vocab_size) == (*sizes, 30522)
@@ -85,7 +85,7 @@ def test_the_papers_pretraining(name, sizes):
     assert (settings.optimizer, settings.nsp, settings.pairs) == ("adam", True, True)
 
 
-def test_what_sets_the_same_takes_the_place_of_the_papers():
+def test_equivalent_flags_override_paper_recipe():
     paper = "--recipe=bert_base", "--input=a"
     assert parse(*paper, "--vocab_file=b")[0].vocab_size is None
     assert parse(*paper, "--num_train_steps=100")[0].num_warmup_steps == 10
@@ -96,7 +96,7 @@ def test_what_sets_the_same_takes_the_place_of_the_papers():
         parse("--recipe=paper")
 
 
-def test_a_flag_takes_the_place_of_what_the_recipe_says():
+def test_flag_overrides_recipe():
     assert parse("--learning_rate=1e-3", "--train_batch_size=2")[0].learning_rate == 1e-3
     assert parse("--max_seq_length=64")[0].phases == "64:1"
     assert parse("--phases=64:1")[0].phases == "64:1"
@@ -106,7 +106,7 @@ def test_a_flag_takes_the_place_of_what_the_recipe_says():
     assert parse("--seed=3")[0].config_overrides == parse()[0].config_overrides != []
 
 
-def test_overrides_of_the_config():
+def test_config_overrides():
     flags = ("--input=a", "--bert_config=bert-mini", "--vocab_size=50")
     overrides = "--config_overrides=hidden_act=relu,num_attention_heads=8,initializer_range=0.1"
     plain, other = (read_config(parse(*flags, *more)[0]) for more in ([], [overrides]))

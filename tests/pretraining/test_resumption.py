@@ -1,4 +1,4 @@
-"""A stopped run ends bit for bit as an uninterrupted one."""
+"""A resumed run gives bit-for-bit the result of an uninterrupted one."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from .commands import arguments, assert_bit_equal, parse, pretrain, weights
 
 @pytest.mark.end_to_end
 @pytest.mark.slow
-def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
+def test_interrupted_run_saves_checkpoint_and_resumes(inputs, tmp_path):
     """Ctrl-C saves a checkpoint of the current step, and the resumed run ends bit-equal."""
     steps = {"num_train_steps": 2000, "save_checkpoints_steps": 1000}
     steps |= {"held_out_fraction": 0, "export": "false"}  # only training
@@ -33,16 +33,16 @@ def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
     stopped = started.ended()
     assert stopped.returncode == 130, stopped.stderr
     assert "Rerun the same command to resume." in stopped.stdout
-    (kept,) = os.listdir(model_dir / "checkpoints")
-    assert 0 < int(kept.removeprefix("step-")) < 2000
+    (saved,) = os.listdir(model_dir / "checkpoints")
+    assert 0 < int(saved.removeprefix("step-")) < 2000
     printed = pretrain(inputs, model_dir, **steps)
-    step = int(kept.removeprefix("step-"))
+    step = int(saved.removeprefix("step-"))
     assert f"Continuing from the checkpoint at step {step}." in printed
     assert_bit_equal(weights(model_dir, 2000), weights(tmp_path / "whole", 2000))
 
 
 @pytest.mark.slow
-def test_phases_resume_in_the_second(inputs, tmp_path):
+def test_run_resumes_in_second_phase(inputs, tmp_path):
     flags = {"max_seq_length": None, "phases": "16:0.5,48:0.5", "save_checkpoints_steps": 3}
     flags["export"] = "false"
     pretrain(inputs, tmp_path / "whole", **flags)
@@ -57,7 +57,7 @@ def test_phases_resume_in_the_second(inputs, tmp_path):
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp_path, monkeypatch):
+def test_resumed_run_evaluates_pending_checkpoint(inputs, tmp_path, monkeypatch):
     """The process ends before it evaluates the last checkpoint, which is the best."""
     evaluate = PretrainingTrainer.evaluate
     killed = []
@@ -78,7 +78,7 @@ def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp
     best = json.loads((tmp_path / "run" / "results.json").read_text())["best"]
     assert best == {"step": 12, "phase": 0, "loss": 8.0}
     assert not (tmp_path / "run" / "progress.json").exists()
-    # Restarted with another seed: records of the older run's checkpoint do not apply.
+    # After a restart with another seed, records of the older run's checkpoint do not apply.
     (tmp_path / "run" / "progress.json").write_text('{"evaluated": 6, "ended": 6}')
     (tmp_path / "run" / "results.json").unlink()
     saved_states.delete_all(str(tmp_path / "run" / "checkpoints"))

@@ -8,7 +8,7 @@ from bert_tf.pretraining.settings import Phase, make_phases, parse_phases
 from .commands import parse
 
 
-def test_phases_have_no_gap_and_no_overlap_whatever_the_rounding():
+def test_phases_are_contiguous_despite_rounding():
     for steps in range(1, 40):
         phases = parse_phases("32:0.3,64:0.3,128:0.4", steps, 8)
         assert phases[0].first_step == 0 and phases[-1].last_step == steps
@@ -17,7 +17,7 @@ def test_phases_have_no_gap_and_no_overlap_whatever_the_rounding():
         assert all(phase.first_step < phase.last_step for phase in phases)
 
 
-def test_one_length_alone():
+def test_single_length():
     assert parse_phases("128:1", 7, 8) == parse_phases("128", 7, 8) == [Phase(128, 0, 7, 8)]
 
 
@@ -35,12 +35,12 @@ def test_one_length_alone():
         ("128:1:0", "got '128:1:0'"),
     ],
 )
-def test_errors_of_phases(text, message):
+def test_invalid_phases_raise_error(text, message):
     with pytest.raises(ValueError, match=message):
         parse_phases(text, 100, 8)
 
 
-def test_shorter_phases_have_as_many_times_the_rows_as_fit():
+def test_shorter_phases_use_larger_batches():
     flags = ("--phases=12:0.25,32:0.25,128:0.5", "--num_train_steps=8", "--train_batch_size=3")
     phases = [Phase(12, 0, 2, 30), Phase(32, 2, 4, 12), Phase(128, 4, 8, 3)]
     settings = parse(*flags, "--recipe=five_minutes")[0]
@@ -63,7 +63,7 @@ def test_defaults():
     assert {name: resolved.to_dict()[name] for name in expected} == expected
 
 
-def test_googles_names():
+def test_flag_names_of_reference():
     resolved, _ = parse(
         "--input_file=a.txt,b.txt", "--output_dir=out", "--bert_config_file=c.json",
         "--tpu_name=mine", "--random_seed=7",
@@ -83,7 +83,7 @@ def test_googles_names():
         ([], None),
     ],
 )
-def test_tfrecords_are_told_by_their_names(arguments, input_format):
+def test_tfrecord_format_is_inferred_from_file_names(arguments, input_format):
     assert parse(*arguments)[0].input_format == input_format
 
 
@@ -130,7 +130,7 @@ def test_tfrecords_are_told_by_their_names(arguments, input_format):
          "needs text, and --input_format=tfrecord contains masked rows"),
     ],
 )  # fmt: skip
-def test_errors(arguments, message):
+def test_invalid_flags_raise_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         parse(*arguments)
 
@@ -157,26 +157,26 @@ _RECORDS = "has no effect: the rows of --input_format=tfrecord are already maske
          [f"--masked_lm_prob {_RECORDS}", f"--masking {_RECORDS}"]),
     ],
 )  # fmt: skip
-def test_notes_on_unusual_flags(arguments, notes):
+def test_ineffective_flags_are_reported(arguments, notes):
     found = parse(*arguments.split())[1]
     assert len(found) == len(notes) and all(map(str.startswith, found, notes))
 
 
-def test_pairs_stay_without_their_loss_and_go_by_a_flag_of_their_own():
-    for given, expected in (
+def test_pairs_are_independent_of_nsp_flag():
+    for flags, expected in (
         ((), (True, True)),
         (("--nsp=false",), (False, True)),
         (("--pairs=false",), (False, False)),
         (("--objective=ltr",), (False, True)),
         (("--recipe=hour",), (False, True)),
     ):
-        settings = parse("--input=a.txt", *given)[0]
-        assert (settings.nsp, settings.pairs) == expected, given
+        settings = parse("--input=a.txt", *flags)[0]
+        assert (settings.nsp, settings.pairs) == expected, flags
 
 
-def test_left_to_right_without_next_sentences_and_masks():
-    given = ("--objective=ltr", "--input=a.txt", "--recipe=hour")
-    settings = parse(*given, "--nsp=false")[0]
-    assert settings == parse(*given)[0]
+def test_left_to_right_disables_nsp_and_masking():
+    flags = ("--objective=ltr", "--input=a.txt", "--recipe=hour")
+    settings = parse(*flags, "--nsp=false")[0]
+    assert settings == parse(*flags)[0]
     # The recipe's masking settings have no effect here, and are not settings of the run.
     assert (settings.objective, settings.nsp, settings.masked_lm_prob) == ("ltr", False, 0.15)

@@ -1,4 +1,4 @@
-"""The command on two workers, in separate processes on this machine: stopped, killed, refused."""
+"""The command on two workers in separate processes: stopped, killed and invalid runs."""
 
 import pathlib
 import time
@@ -10,15 +10,15 @@ from tests.training.test_two_workers import free_addresses, start_python
 
 from .commands import arguments, assert_bit_equal, weights
 
-pytestmark = pytest.mark.slow  # processes of two workers
+pytestmark = pytest.mark.slow  # starts processes of two workers
 STEPS = {"killed": 160, "stopped": 8}
 
 # Arguments: MODULE:NAME of a function before which SIGTERM is sent; whether the signal interrupts,
 # as it does outside of the training; and the command's arguments.
 PROGRAM = """
 import importlib, os, runpy, signal, subprocess, sys, time
-place, interrupts, *sys.argv[1:] = sys.argv[1:]
-module, _, names = place.partition(":")
+point, interrupts, *sys.argv[1:] = sys.argv[1:]
+module, _, names = point.partition(":")
 if module:
     owner = importlib.import_module(module)
     *outer, name = names.split(".")
@@ -39,17 +39,17 @@ if module:
     setattr(owner, name, stopped)
 runpy.run_module("bert_tf.pretrain", run_name="__main__", alter_sys=True)
 """
-NOWHERE = ("", "")
+NO_SIGNAL = ("", "")
 
 
-def _start(inputs, model_dir, places=(NOWHERE, NOWHERE), **changes):
+def _start(inputs, model_dir, points=(NO_SIGNAL, NO_SIGNAL), **changes):
     """Starts two workers; tuples in ``changes`` have one value per worker."""
     addresses = ",".join(free_addresses(2))
     flags = {"num_train_steps": STEPS["killed"], "save_checkpoints_steps": 40}
     flags |= {"export": False, "worker_hosts": addresses, **changes}
     return [
         start_python(
-            *("-c", PROGRAM, *place),
+            *("-c", PROGRAM, *point),
             *arguments(
                 inputs,
                 model_dir,
@@ -57,14 +57,14 @@ def _start(inputs, model_dir, places=(NOWHERE, NOWHERE), **changes):
                 **{k: v[task] if isinstance(v, tuple) else v for k, v in flags.items()},
             ),
         )
-        for task, place in enumerate(places)
+        for task, point in enumerate(points)
     ]
 
 
 def _end(workers):
     """Returns the output, errors and status of each worker."""
-    said = [worker.communicate(timeout=400) for worker in workers]
-    return [(*both, worker.returncode) for both, worker in zip(said, workers, strict=True)]
+    outputs = [worker.communicate(timeout=400) for worker in workers]
+    return [(*both, worker.returncode) for both, worker in zip(outputs, workers, strict=True)]
 
 
 def _assert_ended(workers, status=0):
@@ -75,7 +75,7 @@ def _assert_ended(workers, status=0):
 def _when_saved(model_dir, step):
     """Waits for the checkpoint of a step."""
     manifest = pathlib.Path(model_dir, f"checkpoints/step-{step:08d}/manifest.json")
-    for _ in range(12_000):  # four minutes, for a busy machine
+    for _ in range(12_000):  # four minutes, in case of high load
         if manifest.exists():
             return
         time.sleep(0.02)
@@ -83,7 +83,7 @@ def _when_saved(model_dir, step):
 
 
 @pytest.fixture(scope="module")
-def whole(inputs, tmp_path_factory):
+def uninterrupted(inputs, tmp_path_factory):
     """Returns the weights of an uninterrupted run of two workers."""
 
     def run(kind):
@@ -95,9 +95,7 @@ def whole(inputs, tmp_path_factory):
 
 
 @pytest.mark.end_to_end
-def test_workers_stop_together_and_are_killed_and_end_as_if_nothing_had_been(
-    inputs, whole, tmp_path
-):
+def test_stopped_and_killed_workers_resume_exactly(inputs, uninterrupted, tmp_path):
     """A signal to one worker stops all at the same step; if one is killed, the other ends."""
     model_dir = tmp_path / "run"
     workers = _start(inputs, model_dir)
@@ -111,11 +109,11 @@ def test_workers_stop_together_and_are_killed_and_end_as_if_nothing_had_been(
     assert status == 1 and "Traceback" not in error
     assert error.splitlines()[-1].startswith("Error: Another of the 2 workers ended"), error
     _assert_ended(_start(inputs, model_dir))
-    assert_bit_equal(weights(model_dir, STEPS["killed"]), whole("killed"))
+    assert_bit_equal(weights(model_dir, STEPS["killed"]), uninterrupted("killed"))
 
 
 @pytest.mark.exhaustive
-def test_workers_of_other_flags_are_refused(inputs, tmp_path):
+def test_workers_with_different_flags_raise_error(inputs, tmp_path):
     ended = _end(_start(inputs, tmp_path / "run", learning_rate=(0.1, 0.2)))
     for _, error, status in ended:
         assert status == 1 and "Error: The workers differ in the flags" in error, ended
@@ -125,17 +123,17 @@ def test_workers_of_other_flags_are_refused(inputs, tmp_path):
 # === A signal to one of two workers stops both, at each point of a run ===
 
 
-def _at(task, place, interrupts="yes", other=NOWHERE):
-    """Returns the points of two workers, one of which receives the signal."""
-    return ((place, interrupts), other) if task == 0 else (other, (place, interrupts))
+def _at(task, point, interrupts="yes", other=NO_SIGNAL):
+    """Returns the signal points of two workers, one of which receives the signal."""
+    return ((point, interrupts), other) if task == 0 else (other, (point, interrupts))
 
 
 JOINING = "tensorflow:distribute.MultiWorkerMirroredStrategy"
 EVALUATION = "bert_tf.pretraining.training:PretrainingTrainer.evaluate"
 MOMENTS = {
-    # While it waits for the other worker, which is late.
+    # While worker 0 waits for the late worker 1.
     "joining": (_at(0, JOINING, "later", other=(JOINING, "never")), None),
-    # Soon after it has connected, while TensorFlow is asked whether it received a signal.
+    # Soon after it has connected, while TensorFlow checks for a signal.
     "joined": (_at(1, JOINING, "later", other=(JOINING, "never")), None),
     "reading": (_at(1, "bert_tf.pretraining.run:read_inputs"), None),
     "restoring": (_at(0, "bert_tf.pretraining.training:PretrainingTrainer.restore"), None),
@@ -147,13 +145,13 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_signal_at_one_worker_stops_both(inputs, whole, tmp_path, moment):
-    places, step = MOMENTS[moment]
+def test_signal_to_one_worker_stops_both(inputs, uninterrupted, tmp_path, moment):
+    points, step = MOMENTS[moment]
     model_dir = tmp_path / "run"
     flags = {"num_train_steps": STEPS["stopped"], "save_checkpoints_steps": 4}
-    _assert_ended(_start(inputs, model_dir, places, export=moment == "exporting", **flags), 130)
+    _assert_ended(_start(inputs, model_dir, points, export=moment == "exporting", **flags), 130)
     newest = saved_states.find_latest(str(model_dir / "checkpoints"))
     assert (newest and newest.step) == step
     if moment == "compiling":  # the other cases resume in the same way
         _assert_ended(_start(inputs, model_dir, **flags))
-        assert_bit_equal(weights(model_dir, STEPS["stopped"]), whole("stopped"))
+        assert_bit_equal(weights(model_dir, STEPS["stopped"]), uninterrupted("stopped"))

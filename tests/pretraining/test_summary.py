@@ -37,16 +37,16 @@ RESULTS = {
 }
 
 
-def shown(capsys, directory="x", is_temporary=False, **changes):
+def printed_results(capsys, directory="x", is_temporary=False, **changes):
     """Returns the output for results with these changes."""
-    place = RunDirectory(directory)
-    place.is_temporary = is_temporary
-    results.print_results({**RESULTS, **changes}, place)
+    run_directory = RunDirectory(directory)
+    run_directory.is_temporary = is_temporary
+    results.print_results({**RESULTS, **changes}, run_directory)
     return capsys.readouterr().out
 
 
-def test_accuracies_stand_beside_guessing(capsys):
-    printed = shown(capsys, "runs/x")
+def test_accuracies_are_compared_with_guessing(capsys):
+    printed = printed_results(capsys, "runs/x")
     for line in (
         "Held-out accuracy after 1,200 steps, 4,321 predictions:",
         "  masked LM      25.0%  " + "█" * 8 + "·" * 22,
@@ -59,7 +59,7 @@ def test_accuracies_stand_beside_guessing(capsys):
         assert line in printed
 
 
-def test_the_surest_guesses_are_shown(capsys):
+def test_most_confident_guesses_are_printed(capsys):
     masks = [
         {
             **{"text": f"{n} [MASK].", "word": "Word", "guesses": [guess]},
@@ -67,27 +67,27 @@ def test_the_surest_guesses_are_shown(capsys):
         }
         for n, guess in enumerate(["word", "a", "b", "word", "c", "d", "e"])
     ]
-    printed = shown(capsys, filled_masks=masks)
+    printed = printed_results(capsys, filled_masks=masks)
     assert "2 of 14 words (14%), each hidden" in printed
     assert "guessed correctly. Most confident:\n  6 [MASK]." in printed
     offsets = [printed.find(f"  {n} [MASK].") for n in (6, 5, 4, 3, 2)]
     assert offsets[0] > -1 and offsets == sorted(offsets) and "1 [MASK]" not in printed
 
 
-def test_lines_without_their_results_are_not_there(capsys):
+def test_lines_of_missing_results_are_omitted(capsys):
     evaluation = {**RESULTS["evaluation"], "next_sentence_rows": 0}
-    assert "next sentence" not in shown(capsys, evaluation=evaluation)
-    printed = shown(capsys, evaluation={}, filled_masks=[])
+    assert "next sentence" not in printed_results(capsys, evaluation=evaluation)
+    printed = printed_results(capsys, evaluation={}, filled_masks=[])
     assert printed.startswith("\nResults: x/results.json")
-    printed = shown(capsys, held_out=False)
+    printed = printed_results(capsys, held_out=False)
     assert printed.startswith("Accuracy on the training records after 1,200 steps")
     assert "Next steps" in printed
     assert printed.endswith("\nTry it in a browser: python -m bert_tf.serve --model=x\n")
-    assert "browser" not in shown(capsys, export=None)
-    assert "runs/gone" not in shown(capsys, "runs/gone", is_temporary=True)
+    assert "browser" not in printed_results(capsys, export=None)
+    assert "runs/gone" not in printed_results(capsys, "runs/gone", is_temporary=True)
 
 
-def test_words_of_one_piece_are_hidden_one_at_a_time():
+def test_single_piece_words_are_masked_one_at_a_time():
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "some", "have", "hide", "is", "sent"]
     tokenizer = BertTokenizer([*vocab, "##ences", "here"])
     assert results._hide_words("Some long sentences have several words to hide.", tokenizer) == [
@@ -103,7 +103,7 @@ def test_words_of_one_piece_are_hidden_one_at_a_time():
     assert [text.split().index("[MASK]") for text in texts] == list(range(0, 30, 3))
 
 
-def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out(monkeypatch):
+def test_masks_are_filled_and_long_texts_are_skipped(monkeypatch):
     texts = ["A word is a.", "a " * 30 + "word", "a"]
     model, tokenizer = BertPretrainer(TINY), BertTokenizer(VOCAB)
     filled = results.fill_masks(model, tokenizer, texts)
@@ -114,15 +114,15 @@ def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out(monkeypatc
     assert filled[0]["probabilities"] == sorted(filled[0]["probabilities"], reverse=True)
     # Each of the two words is hidden separately; the more confident prediction is returned.
     hidden = results._hide_words(texts[0], tokenizer)
-    alone = []
+    separate = []
     for pair in hidden:
         monkeypatch.setattr(results, "_hide_words", lambda *_, pair=pair: [pair])
-        alone.append(results.fill_masks(model, tokenizer, texts[:1])[0]["probabilities"][0])
-    np.testing.assert_allclose(filled[0]["probabilities"][0], max(alone), rtol=1e-6)
-    assert len({*alone}) == 2
+        separate.append(results.fill_masks(model, tokenizer, texts[:1])[0]["probabilities"][0])
+    np.testing.assert_allclose(filled[0]["probabilities"][0], max(separate), rtol=1e-6)
+    assert len({*separate}) == 2
 
 
-def test_a_causal_model_guesses_from_the_words_before(capsys):
+def test_causal_model_predicts_from_preceding_words(capsys):
     # Computed without padding, after [CLS].
     rows = [("...", "Is", [2]), ("Is ...", "this", [2, 6]), ("Is this ...", "word", [2, 6, 5])]
     config = dataclasses.replace(
@@ -149,6 +149,6 @@ def test_a_causal_model_guesses_from_the_words_before(capsys):
         VOCAB[found.argmax()] == row[1].lower() for found, row in zip(expected, rows, strict=True)
     ]
     assert one["guessed"] == sum(right)
-    printed = shown(capsys, objective="ltr", filled_masks=guessed)
+    printed = printed_results(capsys, objective="ltr", filled_masks=guessed)
     assert "  next token     25.0%" in printed
     assert "of 3 words (" in printed and ", each after the beginning of its held-out" in printed

@@ -34,7 +34,7 @@ def training(inputs, tmp_path):
     return PretrainingTrainer(read, build_loop(settings, config, devices))
 
 
-def test_the_best_of_a_phase_is_kept_and_found_again(training, tmp_path, capsys):
+def test_best_weights_of_phase_are_saved_and_restored(training, tmp_path, capsys):
     loop = training.loop
     folder = tmp_path / "run" / "best" / "checkpoints"
     weight = loop.model.trainable_variables[0]
