@@ -1,4 +1,4 @@
-"""What tests of this folder share: a tiny checkpoint and tables, finished runs."""
+"""Shared fixtures: a tiny checkpoint, tables and finished runs."""
 
 import types
 
@@ -15,9 +15,9 @@ from .small_runs import settings, write_inputs
 
 @pytest.fixture(scope="session", autouse=True)
 def delete_state():
-    """Runs keep their last state here when they have finished, so that tests can compare it.
+    """Makes finished runs keep their last state, so that tests can compare it.
 
-    Gives what deletes it.
+    Yields the original method.
     """
     before = FineTuningDirectory.delete_state
     with pytest.MonkeyPatch.context() as patch:
@@ -27,13 +27,13 @@ def delete_state():
 
 @pytest.fixture(scope="session")
 def inputs(tmp_path_factory):
-    """A folder of inputs; see ``write_inputs``."""
+    """Directory of input files; see ``write_inputs``."""
     return write_inputs(tmp_path_factory.mktemp("inputs"))
 
 
 @pytest.fixture(scope="session")
 def finished(inputs, tmp_path_factory):
-    """A run of 3 epochs of 6 steps that nothing interrupted: its directory."""
+    """Directory of an uninterrupted run of 3 epochs of 6 steps."""
     model_dir = tmp_path_factory.mktemp("finished") / "run"
     run(settings(inputs, model_dir, test_file=inputs / "test.tsv"))
     return model_dir
@@ -41,7 +41,7 @@ def finished(inputs, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def sentence_model(inputs, tmp_path_factory):
-    """A model of sentence-transformers, by the mean, that has a pooler which nobody trained."""
+    """A sentence-transformers model with mean pooling and an untrained pooler."""
     path = tmp_path_factory.mktemp("sentence") / "model"
     model = bert_tf.load(inputs / "tiny")
     model.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=16)
@@ -52,8 +52,8 @@ def sentence_model(inputs, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def unusual(inputs, sentence_model, tmp_path_factory):
-    """A run of eight steps by flags that few give: its directory, and what else it was given."""
+def flagged_run(inputs, sentence_model, tmp_path_factory):
+    """A run of 8 steps with rarely used flags: its directory and these flags."""
     model_dir = tmp_path_factory.mktemp("asked") / "run"
     flags = {"max_steps": 8, "hidden_dropout_prob": 0.25, "metric": "loss"}
     flags |= {"learning_rate": 3e-2, "weight_decay": 0.0, "init_checkpoint": sentence_model}

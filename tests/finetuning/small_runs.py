@@ -1,4 +1,4 @@
-"""A tiny checkpoint and small files, and the command on them, for the tests of this folder."""
+"""A tiny checkpoint, small files, and the command on them."""
 
 import collections
 import json
@@ -40,7 +40,7 @@ def write_model(
     folder, class_name, arguments=None, task=None, *,
     config=TINY, seed=4, labels=(), vocabulary=VOCAB, **more,
 ):  # fmt: skip
-    """A directory of this library, as a fine-tuning leaves it, of random weights; its model."""
+    """Writes a model directory with random weights, like fine-tuning; returns the model."""
     spec = ModelSpec(MODEL_CLASSES[class_name], arguments or {})
     random.seed(seed)
     model = build_with_weights(config, spec)
@@ -63,13 +63,13 @@ def save_weights(folder, model, step=0):
 
 
 def write_checkpoint(folder, config=TINY, seed=1):
-    """An encoder of random weights."""
+    """Writes an encoder with random weights."""
     write_model(folder, "BertEncoder", {"pooler": True}, config=config, seed=seed)
     return folder
 
 
 def sentences(count, seed=0):
-    """Sentences of 3 to 9 words, each with one that decides its label."""
+    """Returns texts of 3 to 9 words; one word of each determines its label."""
     rng = random.Random(seed)
     rows = []
     for _ in range(count):
@@ -81,13 +81,13 @@ def sentences(count, seed=0):
 
 
 def write_table(path, rows):
-    """A tsv of texts and labels."""
+    """Writes a TSV file of texts and labels."""
     path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
     return path
 
 
 def write_inputs(folder):
-    """The folder with ``tiny``, a checkpoint, ``train.tsv``, ``dev.tsv`` and ``test.tsv``."""
+    """Writes ``tiny``, a checkpoint, ``train.tsv``, ``dev.tsv`` and ``test.tsv`` to the folder."""
     write_checkpoint(folder / "tiny")
     write_table(folder / "train.tsv", sentences(46))
     write_table(folder / "dev.tsv", sentences(20, seed=1))
@@ -98,7 +98,7 @@ def write_inputs(folder):
 
 
 def arguments(inputs, model_dir, **changes):
-    """The flags of a run of 3 epochs of 6 steps on ``inputs``; ``None`` leaves one out."""
+    """Returns the flags of a run of 3 epochs of 6 steps on ``inputs``; ``None`` removes a flag."""
     values = {
         "task": "classification",
         "train_file": inputs / "train.tsv",
@@ -111,7 +111,7 @@ def arguments(inputs, model_dir, **changes):
         "learning_rate": 1e-3,
         "num_train_epochs": None if changes.keys() & {"max_steps", "sweep", "few_shot"} else 3,
         "model_dir": model_dir,
-        # It takes longer than all else; the tests of it ask for it.
+        # Exporting takes longer than all other work; its tests enable it.
         "export": False,
         **changes,
     }
@@ -119,7 +119,7 @@ def arguments(inputs, model_dir, **changes):
 
 
 def parse(*given):
-    """The settings of some flags."""
+    """Returns the settings for some flags."""
     values = flags.FlagValues()
     flag_fields.define_flags(values, *declarations())
     values(["finetune", *map(str, given)])
@@ -127,23 +127,23 @@ def parse(*given):
 
 
 def settings(inputs, model_dir, **changes):
-    """The settings that ``arguments`` gives."""
+    """Returns the settings for the flags of ``arguments``."""
     return parse(*arguments(inputs, model_dir, **changes))
 
 
 def finetune(inputs, model_dir, **changes):
-    """Runs the command in a process of its own."""
+    """Runs the command in a separate process."""
     return run_command("bert_tf.finetune", arguments(inputs, model_dir, **changes))
 
 
 def started(given, task=None):
-    """The model that a run would train, and what is said of it."""
+    """Returns the model that a run would train, and the notes about it."""
     start = initial_model(given, open_checkpoint(given.init_checkpoint))
     return build_model(given, task or read_task(given)[0], start)
 
 
 def saved(folder):
-    """The newest checkpoint's tensors by name."""
+    """Returns the newest checkpoint's tensors by name."""
     newest = saved_states.find_latest(str(folder))
     reader = tf.train.load_checkpoint(f"{newest.path}/variables")
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
@@ -157,26 +157,26 @@ def assert_bit_equal(one, other):
 
 
 def results_of(model_dir):
-    """What results.json says, without what depends on the time."""
+    """Returns results.json without the values that depend on time."""
     values = json.loads((model_dir / "results.json").read_text())
     return {k: v for k, v in values.items() if k not in ("seconds", "examples_per_second", "files")}
 
 
 def assert_ends_as(finished, model_dir):
-    """Compares two runs: their last and their best weights, and their results."""
-    if (finished / "last").exists():  # tests keep it, the command does not
+    """Compares two runs: their last and best weights, and their results."""
+    if (finished / "last").exists():  # tests keep it, unlike the command
         assert_bit_equal(saved(model_dir / "last"), saved(finished / "last"))
     assert_bit_equal(saved(model_dir / "checkpoints"), saved(finished / "checkpoints"))
     assert results_of(model_dir) == results_of(finished)
 
 
 def one_step_a_call(monkeypatch):
-    """So that each step is looked at, however short it is."""
+    """Checks for pauses after each step, however short it is."""
     monkeypatch.setattr(loop, "_CALL_SECONDS", 0.0)
 
 
 def stop_at(monkeypatch, *steps):
-    """Asks a training to stop at each of the steps, as Ctrl-C does."""
+    """Requests a stop at each of the steps, like Ctrl-C."""
     left = collections.deque(steps)
     before = training.FineTuningTrainer.is_save_due
 

@@ -1,4 +1,4 @@
-"""Random examples of each kind, a tiny model and stand-ins, for the tests of tasks."""
+"""Random examples of each task type, a tiny model and stand-ins, for the tests of tasks."""
 
 import dataclasses
 import pathlib
@@ -42,18 +42,18 @@ def examples_of(items, labels=()):
 
 
 def inference(model, *, tokenizer=TOKENIZER, max_seq_length=32, batch_size=4):
-    """A model that is run on each data set once, whatever is then asked of its outputs."""
+    """Returns an inference that runs a model once per data set and caches its outputs."""
     return Inference(model, tokenizer, max_seq_length, batch_size, cache={})
 
 
 def loss_of(task, model, rows, targets, training=True):
-    """The loss of a batch, as the command computes it."""
+    """Returns the loss of a batch, as the command computes it."""
     model.compile(jit_compile=False, **task.compile_arguments)
     return float(model.compute_loss(rows, targets, model(rows, training=training)))
 
 
 class StandIn:
-    """A model whose outputs are a function of its features, and that counts its traces."""
+    """A model whose outputs are a function of its features; it counts its traces."""
 
     def __init__(self, compute):
         self._compute = compute
@@ -66,18 +66,18 @@ class StandIn:
 
     @staticmethod
     def activated(outputs):
-        """A regressor's function of its number: none."""
+        """The activation of a regressor: the identity."""
         return outputs
 
 
 def by_token(scores):
-    """(B, S) token ids to the scores, floats, that they have in a dict by token; 0 elsewhere."""
+    """Maps token ids (B, S) to float scores from a dict by token; other tokens get 0."""
     table = tf.constant([float(scores.get(token, 0.0)) for token in VOCAB])
     return lambda inputs: tf.gather(table, inputs["input_word_ids"])
 
 
 def by_first_word(table):
-    """A model whose output for a text is that of its first word, 0 for other words."""
+    """A model whose output for a text is that of its first word, or 0 for other words."""
     width = np.shape(next(iter(table.values())))
     values = np.zeros([len(VOCAB), *width], np.float32)
     for word, output in table.items():
@@ -87,7 +87,7 @@ def by_first_word(table):
 
 
 def items_of(table):
-    """A text that begins with the word, for each word; their lengths differ."""
+    """Returns one text per word, which begins with that word; their lengths differ."""
     return [
         TextExample(f"id{number}", " ".join([word, *WORDS[: 7 * number % 5]]), None, label)
         for number, (word, label) in enumerate(table.items())
@@ -95,7 +95,7 @@ def items_of(table):
 
 
 def make_task(kind, name, train=None, dev=None, test=None, **given):
-    """A task of a kind on some sets, and the options that are given."""
+    """Returns a task of a type with the given sets and options."""
     common = ("labels", "metric", "folder", "embedding")
     arguments = {key: given.pop(key) for key in common if key in given}
     options = KINDS[kind].Options(**given)
@@ -103,7 +103,7 @@ def make_task(kind, name, train=None, dev=None, test=None, **given):
 
 
 def text_task(*sets, kind="classification", **given):
-    """The task of a kind of texts."""
+    """Returns a text task of a type."""
     return make_task(kind, *sets, **given)
 
 
@@ -111,7 +111,7 @@ def text_task(*sets, kind="classification", **given):
 
 LABELS = ("x", "y", "z")
 TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-# No piece; [UNK]; two pieces; a word with white space in it.
+# No piece; [UNK]; two pieces; a word that contains white space.
 ODD_WORDS = ["\u200b", "\u6f22", "a0s", "b1\u00a0c2"]
 WINDOWS = {"doc_stride": 4, "max_query_length": 6}
 
@@ -130,7 +130,7 @@ def random_text(rng, longest):
 
 
 def texts_with(labels, second=False):
-    """As many texts of random length as labels."""
+    """Returns one text of random length per label."""
     rng = np.random.default_rng(len(labels))
     return [
         TextExample(f"id{n}", random_text(rng, 9), random_text(rng, 9) if second else None, label)
@@ -139,7 +139,7 @@ def texts_with(labels, second=False):
 
 
 def random_sentences(count, labels=TAGS, longest=9, seed=5):
-    """Sentences of random words with random tags, two to a document."""
+    """Returns sentences of random words with random tags, two per document."""
     rng = np.random.default_rng(seed)
 
     def sentence(number):
@@ -152,7 +152,7 @@ def random_sentences(count, labels=TAGS, longest=9, seed=5):
 
 
 def tagging_on_frozen_features(examples, folder, lstm_units):
-    """A task whose dev set, too, is of these examples."""
+    """Returns a task that uses these examples for both training and dev set."""
     return make_task(
         "tagging", "ner", examples, {"again": examples}, folder=str(folder),
         document_context=True, feature_based="weighted_sum_all", lstm_units=lstm_units,
@@ -178,7 +178,7 @@ def question(name, asked, context, *answers, is_impossible=False):
 
 
 def random_questions(count, impossible=0.0, longest=16):
-    """Random questions about random words, answered by random spans, or by none."""
+    """Returns random questions about random words; the answers are random spans or missing."""
     rng = np.random.default_rng(7)
     items = []
     for number in range(count):
@@ -194,12 +194,12 @@ def random_questions(count, impossible=0.0, longest=16):
 
 
 def without(examples, **fields):
-    """The examples with other values in some fields."""
+    """Returns the examples with some fields replaced."""
     return examples_of(dataclasses.replace(item, **fields) for item in examples.items)
 
 
 def read_columns(path):
-    """The sentences of a written file: for each word its columns."""
+    """Returns the sentences of a written file: the columns of each word."""
     sentences = pathlib.Path(path).read_text().split("\n\n")
     assert sentences.pop() == ""
     return [[line.split(" ") for line in sentence.split("\n")] for sentence in sentences]

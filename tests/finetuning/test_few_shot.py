@@ -1,4 +1,4 @@
-"""Few examples: the pairs, the head's optimum, a run that ends as any."""
+"""Few-shot training: the pairs, the optimum of the head, and the results of a run."""
 
 import json
 
@@ -19,15 +19,15 @@ from .small_runs import sentences, settings, write_table
 IDS = np.array([0, 0, 1, 2, 1, 0, 1])
 
 
-def test_pairs_are_of_one_class_or_of_two():
+def test_pairs_are_labeled_by_class():
     pairs = draw_pairs(IDS, 4, seed=3)
     for one, other, score in pairs:
         assert one != other and score == float(IDS[one] == IDS[other])
     counts = {score: sum(label == score for *_, label in pairs) for score in (0.0, 1.0)}
-    assert counts == {0.0: 7 * 4, 1.0: 6 * 4}  # of one class there is one example alone
+    assert counts == {0.0: 7 * 4, 1.0: 6 * 4}  # one class has a single example
     assert pairs == draw_pairs(IDS, 4, seed=3) != draw_pairs(IDS, 4, seed=4)
-    others = {other for one, other, score in draw_pairs(IDS, 50, seed=0) if (one, score) == (0, 0)}
-    assert others == {2, 3, 4, 6}
+    drawn = {other for one, other, score in draw_pairs(IDS, 50, seed=0) if (one, score) == (0, 0)}
+    assert drawn == {2, 3, 4, 6}
 
 
 def clusters(classes, each):
@@ -38,38 +38,38 @@ def clusters(classes, each):
 
 
 @pytest.mark.parametrize("classes", [2, 5])
-def test_the_heads_gradient_is_zero(classes):
+def test_gradient_of_fitted_head_is_zero(classes):
     vectors, ids = clusters(classes, 8)
     kernel, bias = fit_head(vectors, ids, classes)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     directions, scale = vectors / lengths, lengths.mean()
     logits = directions @ kernel * scale + bias
-    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    left = shares - np.eye(classes)[ids]
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    left = probabilities - np.eye(classes)[ids]
     np.testing.assert_allclose(directions.T @ left + kernel * scale, 0, atol=1e-4)
     np.testing.assert_allclose(left.sum(0), 0, atol=1e-5)
     assert (logits.argmax(1) == ids).mean() > 0.9
 
 
-# === A run ===
+# === Runs ===
 
 
 @pytest.fixture(scope="module")
-def few(inputs, tmp_path_factory):
-    """Twenty-four sentences, and the flags of a run on them."""
+def few_shot_flags(inputs, tmp_path_factory):
+    """Returns the flags of a run on 24 texts."""
     path = write_table(tmp_path_factory.mktemp("few") / "few.tsv", sentences(24, seed=5))
     flags = {"few_shot": True, "few_shot_pairs": 5}
     return {"train_file": path, "learning_rate": 1e-2, "num_train_epochs": 2, **flags}
 
 
 @pytest.fixture(scope="module")
-def run_dir(few, inputs, tmp_path_factory):
+def run_dir(few_shot_flags, inputs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("few_shot") / "run"
-    run(settings(inputs, folder, **few))
+    run(settings(inputs, folder, **few_shot_flags))
     return folder
 
 
-def test_few_examples_leave_a_classifier_as_any_other(run_dir):
+def test_few_shot_run_produces_classifier(run_dir):
     results = json.loads((run_dir / "results.json").read_text())
     assert results["scores"]["dev"]["accuracy"] > 0.8 and results["steps"] == 2 * 30
     assert results["rows"]["train"] == 24
@@ -84,15 +84,15 @@ def test_few_examples_leave_a_classifier_as_any_other(run_dir):
     assert len({*answers}) == 2 and export_options(task) == ExportOptions(16)
 
 
-def test_texts_of_one_class_make_no_pairs_of_two(inputs, tmp_path):
+def test_single_class_raises_error(inputs, tmp_path):
     path = write_table(tmp_path / "few.tsv", [("good", "pos"), ("bad", "neg")])
-    given = {"few_shot": True, "train_file": path, "dev_file": None}
+    flags = {"few_shot": True, "train_file": path, "dev_file": None}
     one = write_table(tmp_path / "one.tsv", [(f"good {n}", "pos") for n in range(4)])
     for wrong in ({}, {"train_file": one}, {"train_file": one, "dev_fraction": 0}):
-        sentence = (
+        message = (
             "^--few_shot requires two classes, but all training texts have the class '(pos|neg)'"
         )
-        with pytest.raises(ValueError, match=sentence):
-            read_task(settings(inputs, tmp_path, **given | wrong))
-    task, _ = read_task(settings(inputs, tmp_path, **given, dev_fraction=0))
+        with pytest.raises(ValueError, match=message):
+            read_task(settings(inputs, tmp_path, **flags | wrong))
+    task, _ = read_task(settings(inputs, tmp_path, **flags, dev_fraction=0))
     assert len(task.training_items()) == 2

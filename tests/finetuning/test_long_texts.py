@@ -1,4 +1,4 @@
-"""Long texts: trained on and predicted as plain loops over their windows."""
+"""Training and prediction of long texts, compared with plain loops over their windows."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ from .small_tasks import (
 )
 
 FORMS = ("head", "head_tail", "windows")
-LENGTH = 8  # six tokens of a text; windows begin every four
+LENGTH = 8  # six tokens of text; windows begin every four tokens
 
 
 def rows_of(form, words):
@@ -37,7 +37,7 @@ def rows_of(form, words):
 
 
 def by_plain_loop(model, form, words):
-    """The mean of the logits of each row by itself."""
+    """Returns the mean of the logits of each window, computed separately."""
     outputs = []
     for row in rows_of(form, words):
         ids = tf.constant([[IDS["[CLS]"], *row, IDS["[SEP]"]]])
@@ -54,33 +54,33 @@ def long_items(labels):
     return [dataclasses.replace(i, text_a=text) for i, text in zip(items, texts, strict=True)]
 
 
-def order_of_words(*outputs):
-    """A stand-in whose outputs depend on the words and on their places, in no linear way."""
+def order_sensitive_model(*outputs):
+    """A stand-in whose outputs are nonlinear in the words and their positions."""
     table = np.random.default_rng(4).normal(size=(len(VOCAB), *outputs)).astype(np.float32)
 
     def compute(inputs):
         ids, mask = inputs["input_word_ids"], tf.cast(inputs["input_mask"], tf.float32)
-        shares = mask / tf.range(1.0, 1.0 + tf.cast(tf.shape(ids)[1], tf.float32))
-        return tf.tanh(tf.einsum("bs,bs...->b...", shares, tf.gather(table, ids)))
+        position_weights = mask / tf.range(1.0, 1.0 + tf.cast(tf.shape(ids)[1], tf.float32))
+        return tf.tanh(tf.einsum("bs,bs...->b...", position_weights, tf.gather(table, ids)))
 
     return StandIn(compute)
 
 
-SENTENCES = {"head": "and are truncated.", "head_tail": "their middle is ignored.",
+SUMMARIES = {"head": "and are truncated.", "head_tail": "their middle is ignored.",
         "windows": "and are read in up to 16 windows."}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_outputs_and_losses_equal_a_plain_loops(kind):
+def test_outputs_and_losses_equal_plain_loop(kind):
     items = long_items(random_labels(kind, 7))
     data = examples_of(items, LABELS if kind == "classification" else ())
-    model = order_of_words(*() if kind == "regression" else (3,))
+    model = order_sensitive_model(*() if kind == "regression" else (3,))
     for form in FORMS:
         task = text_task("own", data, {"dev": data}, {}, kind=kind, long_text=form)
         expected = [by_plain_loop(model, form, item.text_a.split()) for item in items]
         how = inference(model, max_seq_length=LENGTH)
         np.testing.assert_allclose(outputs(task, how, "dev"), expected, atol=1e-5)
-        # The loss that is trained on is that of the means, and those of the whole data's loss.
+        # Training uses the loss of the mean logits, and reports it over the data set.
         loss = evaluate(task, how, "dev", {}).scores["loss"]
         if kind == "classification":
             logs = tf.nn.log_softmax(np.array(expected)).numpy()
@@ -90,5 +90,5 @@ def test_outputs_and_losses_equal_a_plain_loops(kind):
             labels = np.array([item.label for item in items])
             assert loss == pytest.approx(np.mean((labels - expected) ** 2), rel=1e-4)
         rows = task.training_examples(TOKENIZER, LENGTH)
-        assert task.training_summary(rows)[1].endswith(SENTENCES[form]) and rows.num_too_long == 5
+        assert task.training_summary(rows)[1].endswith(SUMMARIES[form]) and rows.num_too_long == 5
         assert task.saved_options(task.options) == {"long_text": form}

@@ -27,13 +27,13 @@ def results_of(folder):
     return json.loads((folder / "results.json").read_text())
 
 
-def card_of(given, results, path):
-    """The card of a run that begins."""
-    source = RunSource(given.init_checkpoint, FineTuningDirectory("none"))
-    return run_card(given, results, str(path), source.differences)
+def card_of(card_settings, results, path):
+    """Returns the model card of a new run."""
+    source = RunSource(card_settings.init_checkpoint, FineTuningDirectory("none"))
+    return run_card(card_settings, results, str(path), source.differences)
 
 
-def test_a_finished_run_has_a_card_with_its_scores(finished):
+def test_finished_run_has_model_card_with_scores(finished):
     results = results_of(finished)
     text = (finished / "README.md").read_text()
     header = header_of(text)
@@ -43,7 +43,7 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
     assert result["dataset"] == {"name": "dev.tsv", "type": "dev.tsv", "split": "dev"}
     assert {row["type"]: row["value"] for row in result["metrics"]} == results["scores"]["dev"]
     assert (header["library_name"], header["pipeline_tag"]) == ("bert_tf", "text-classification")
-    # What nobody said is not there.
+    # Unspecified fields are omitted.
     assert header.keys().isdisjoint({"license", "language", "base_model"})
     assert results["rows"] == {"train": 46, "dev": 20, "test": 9}
     accuracy = results["scores"]["dev"]["accuracy"]
@@ -61,8 +61,8 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
     assert "`freeze`" not in text and "The head reads" not in text
 
 
-def test_a_card_has_what_the_best_of_a_search_had(finished, tmp_path, inputs):
-    """And of so many steps no epochs."""
+def test_model_card_contains_settings_of_best_run(finished, tmp_path, inputs):
+    """With max_steps, the number of epochs is omitted."""
     longer = settings(inputs, tmp_path, max_steps=7)
     results = {**results_of(finished), "train_batch_size": 8, "learning_rate": 1e-5}
     text = card_of(longer, results, finished)
@@ -70,30 +70,30 @@ def test_a_card_has_what_the_best_of_a_search_had(finished, tmp_path, inputs):
     assert "| `max_steps` | `7` |" in text and "num_train_epochs" not in text
 
 
-def test_what_was_told_of_the_start_stands_in_the_card(finished, tmp_path, inputs):
+def test_model_card_contains_differences_of_init_checkpoint(finished, tmp_path, inputs):
     start = tmp_path / "start"
     conversion.convert("tiny", str(start), "huggingface")
     config = start / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "feed_forward_type": "geglu"}))
-    given = settings(inputs, finished, init_checkpoint=str(start))
-    text = card_of(given, results_of(finished), finished)
+    card_settings = settings(inputs, finished, init_checkpoint=str(start))
+    text = card_of(card_settings, results_of(finished), finished)
     assert "\n- config.json: unknown keys are ignored: 'feed_forward_type'." in text
 
 
-def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs, monkeypatch):
+def test_model_card_omits_directories_and_escapes_names(finished, inputs, monkeypatch):
     def fetch(*arguments):
         raise ValueError("nothing is fetched")
 
     monkeypatch.setattr(hub, "find_directory", fetch)
-    given = settings(
+    card_settings = settings(
         inputs, finished, init_checkpoint="hf://someone/bert@abc", dev_file=None, freeze=1
     )
     evil = "a|b\n---\nlicense: mit\n# `x` \u2028.csv"
-    given = dataclasses.replace(given, train_file=f"/home/somebody/{evil}")
+    card_settings = dataclasses.replace(card_settings, train_file=f"/home/somebody/{evil}")
     results = results_of(finished)
     results["scores"]["dev"] |= {"loss": math.nan, "small": 1e-05}
     results |= {"collapsed": "the loss is not finite", "train_batch_size": 48}
-    text = card_of(given, results, finished)
+    text = card_of(card_settings, results, finished)
     header = header_of(text)
     assert header["base_model"] == "someone/bert"
     (result,) = header["model-index"][0]["results"]
@@ -108,35 +108,38 @@ def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs,
     assert "| `freeze` | `1` |" in text
 
 
-def test_a_conversion_takes_the_card_along(finished, tmp_path):
+def test_conversion_copies_model_card(finished, tmp_path):
     ours = (finished / "README.md").read_text()
     conversion.convert(str(finished), str(tmp_path / "hf"), "huggingface")
     converted = (tmp_path / "hf" / "README.md").read_text()
-    own, section, told = converted.partition("\n## Differences from the source\n")
+    own, section, differences = converted.partition("\n## Differences from the source\n")
     assert own == ours.replace(OURS, 'library_name: "transformers"\n') != ours
-    assert "- huggingface cannot store the lengths and options in task.json of the sourc" in told
+    assert (
+        "- huggingface cannot store the lengths and options in task.json of the sourc"
+        in differences
+    )
     conversion.convert(str(tmp_path / "hf"), str(tmp_path / "back"), "bert_tf")
-    assert (tmp_path / "back" / "README.md").read_text() == f"{ours}{section}{told}"
+    assert (tmp_path / "back" / "README.md").read_text() == f"{ours}{section}{differences}"
     conversion.convert(str(finished), str(tmp_path / "tf1"), "google_tf1")
     assert not (tmp_path / "tf1" / "README.md").exists()
 
 
-def test_a_card_of_the_users_own_stays_byte_for_byte(finished, tmp_path, inputs, monkeypatch):
-    """In a run that ends again: with its outputs, then its export, then its results."""
-    there = []
+def test_custom_model_card_is_unchanged(finished, tmp_path, inputs, monkeypatch):
+    """The run finishes again: its outputs are written before its export and its results."""
+    files_before_export = []
 
     def export_best(directory, name):
-        there.extend(path.name for path in folder.iterdir())
+        files_before_export.extend(path.name for path in folder.iterdir())
         assert name == "classification"
 
     monkeypatch.setattr(run_module, "export_best", export_best)
     folder = shutil.copytree(finished, tmp_path / "run")
     own = b"# Mine \xff\r\n\nlibrary_name: bert_tf\n"
     (folder / "README.md").write_bytes(own)
-    (folder / "results.json").unlink()  # as if it had been stopped right before
+    (folder / "results.json").unlink()  # as if the run had been stopped just before
     shutil.rmtree(folder / "dev")
     run(settings(inputs, folder, test_file=inputs / "test.tsv", export=True))
-    assert "dev" in there and "results.json" not in there
+    assert "dev" in files_before_export and "results.json" not in files_before_export
     assert results_of(folder)["export"] == str(folder / "export" / "1")
     assert (folder / "README.md").read_bytes() == own
     conversion.convert(str(folder), str(tmp_path / "hf"), "huggingface")
@@ -144,7 +147,7 @@ def test_a_card_of_the_users_own_stays_byte_for_byte(finished, tmp_path, inputs,
     assert converted.startswith(own + b"\n## Differences from the source\n")
 
 
-def test_without_a_card_a_conversion_says_what_is_known(finished, tmp_path):
+def test_conversion_without_model_card_creates_one(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "run")
     (folder / "README.md").unlink()
     conversion.convert(str(folder), str(tmp_path / "hf"), "huggingface")

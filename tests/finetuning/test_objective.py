@@ -1,4 +1,4 @@
-"""A batch in parts has the loss and the gradients of the whole."""
+"""A batch in micro-batches has the loss and gradients of the full batch."""
 
 import keras
 import numpy as np
@@ -12,8 +12,8 @@ from bert_tf.training.loop import TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 
 
-def _outcome(parts, words, jit_compile=False):
-    """Gradients and loss of rows that have so many tagged words each."""
+def _outcome(num_micro_batches, words, jit_compile=False):
+    """Returns the gradients and loss of examples with the given numbers of tagged words."""
     keras.utils.set_random_seed(2)
     ids = keras.Input((4,), dtype="int32", name=features.INPUT_WORD_IDS)
     states = keras.layers.Embedding(9, 3)(ids)
@@ -28,7 +28,7 @@ def _outcome(parts, words, jit_compile=False):
         *(model, optimizer, tf.distribute.get_strategy()),
         TaskObjective(model, TaggingTask.loss_weight),
         seed=0,
-        gradient_accumulation_steps=parts,
+        gradient_accumulation_steps=num_micro_batches,
         clip_norm=1e9,
         jit_compile=jit_compile,
     )
@@ -40,7 +40,7 @@ def _outcome(parts, words, jit_compile=False):
         "targets": tf.constant(targets, tf.int32),
         features.CURSOR: tf.constant([[0, 0, 0, len(words) - 1]]),
     }
-    # As the loop's graph has them: XLA alone knows how many rows there are.
+    # As in the loop's graph, only XLA knows the number of examples.
     specs = tf.nest.map_structure(
         lambda value: tf.TensorSpec([None, *value.shape[1:]], value.dtype), batch
     )
@@ -51,10 +51,10 @@ def _outcome(parts, words, jit_compile=False):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("words", [[4, 1, 0, 0], [4, 3, 1, 2, 4], [1]])
-def test_parts_count_by_their_words(words, jit_compile):
-    """For XLA all parts have one size: 4 rows are 2 parts of 2, and 5 rows 5 of one."""
-    whole, loss = _outcome(1, words)
-    gradients, of_parts = _outcome(3, words, jit_compile)
-    assert of_parts == pytest.approx(loss, rel=1e-6)
-    for ours, theirs in zip(gradients, whole, strict=True):
+def test_micro_batches_are_weighted_by_tagged_words(words, jit_compile):
+    """With XLA all micro-batches have one size: 4 examples form 2 of 2, and 5 examples 5 of 1."""
+    full_batch, loss = _outcome(1, words)
+    gradients, accumulated_loss = _outcome(3, words, jit_compile)
+    assert accumulated_loss == pytest.approx(loss, rel=1e-6)
+    for ours, theirs in zip(gradients, full_batch, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-7)

@@ -1,4 +1,4 @@
-"""Numbers of any scale are learned as those near 0 are, and what is kept answers in their units."""
+"""Targets of any scale are trained normalized, and predictions have the original units."""
 
 import json
 
@@ -19,7 +19,7 @@ from .small_tasks import TOKENIZER, examples_of, text_task
 
 
 def regression(inputs, folder):
-    """The settings of a run on sentences in which a word decides the number."""
+    """Returns the settings of a run on texts in which one word determines the target."""
     tables = {}
     for name, size, seed in (("train", 600, 0), ("dev", 60, 1)):
         rows = [(text, 70 if label == "neg" else 90) for text, label in sentences(size, seed)]
@@ -29,7 +29,7 @@ def regression(inputs, folder):
 
 
 @pytest.mark.slow
-def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
+def test_targets_around_80_are_learned_and_predicted(inputs, tmp_path, capsys):
     run(regression(inputs, tmp_path))
     printed = capsys.readouterr().out
     assert "Training targets: mean 79.5" in printed and "COLLAPSED" not in printed
@@ -40,12 +40,12 @@ def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
     errors = np.array(answers) - [70 if label == "neg" else 90 for label in true]
     expected = scores["root_mean_squared_error"]
     assert np.sqrt(np.mean(errors**2)) == pytest.approx(expected, rel=1e-4)
-    # The loss is in the units of the scores: it begins at the variance.
+    # The loss has the units of the scores: it starts at the variance.
     curve = saved_states.find_latest(str(tmp_path / "run" / "last")).extra["curve"]
     assert curve["sums"][0] / curve["counts"][0] == pytest.approx(100, rel=0.2)
 
 
-def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):
+def test_initial_regressor_keeps_its_predictions(inputs, tmp_path):
     keras.utils.set_random_seed(3)
     source = BertRegressor(TINY)
     source.regressor.bias.assign([75.0])
@@ -72,7 +72,7 @@ def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):
     ("numbers", "scale"),
     [([70, 90], (80, 10)), ([5, 5], (5, 1)), ([1e-42, 0], (0, 1)), ([0.1] * 7, (0.1, 1))],
 )
-def test_the_scale_of_numbers(numbers, scale):
+def test_target_scale(numbers, scale):
     items = [TextExample("0", "good", None, number) for number in numbers]
     task = text_task("own", examples_of(items), {}, {}, kind="regression")
     lines = " ".join(task.training_summary(task.training_examples(TOKENIZER, 16)))
@@ -80,7 +80,7 @@ def test_the_scale_of_numbers(numbers, scale):
     np.testing.assert_allclose(task.target_scale, scale, rtol=1e-6, atol=1e-40)
 
 
-def test_a_large_scale_is_answered_in_float32():
+def test_large_scale_is_predicted_in_float32():
     model = BertRegressor(TINY, dtype="mixed_bfloat16")
     model.regressor.kernel.assign(model.regressor.kernel * 1e7)
     model.regressor.bias.assign([1001.0])
@@ -95,7 +95,7 @@ def test_a_large_scale_is_answered_in_float32():
 @pytest.mark.parametrize(
     ("task", "restarts", "headline"), [("regression", 2, "spearman"), ("similarity", 1, "spearman")]
 )
-def test_scores_that_equal_labels_leave_undefined(
+def test_equal_labels_have_undefined_correlations(
     task, restarts, headline, inputs, tmp_path, capsys
 ):
     rows = [(f"good film {n}", *["plot"] * (task == "similarity"), float(n % 3)) for n in range(8)]
@@ -132,7 +132,7 @@ def test_scores_that_equal_labels_leave_undefined(
     assert f": dev {headline} undefined, pearson undefined" in printed
     assert "| `pearson` | undefined |" in (tmp_path / "run" / "README.md").read_text()
     assert f"val_{headline}" not in logs[-1]
-    # The loss decides, or without one the last epoch is kept.
+    # The loss selects the best run; without a loss, the last epoch is kept.
     if task == "similarity":
         assert results["best"]["epoch"] == 2
     else:

@@ -1,4 +1,4 @@
-"""A training that was stopped, at any step and whatever it learns, ends as one that was not."""
+"""A training that is interrupted at any step resumes to the result of an uninterrupted one."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def numbers(inputs, folder):
 
 
 def windows(inputs, folder):
-    """Of 6 words, 4 apart: the longest text, of 27, has seven."""
+    """Windows of 6 words with a stride of 4: the longest text has 27 words, so seven windows."""
     texts = [(" ".join([text] * (1 + n % 3)), y) for n, (text, y) in enumerate(sentences(16))]
     table = write_table(folder / "long.tsv", texts)
     assert max(len(text.split()) for text, _ in texts) == 27
@@ -46,16 +46,17 @@ def plain(inputs, folder):
         (windows, [3]),
     ],
 )
-def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of, stops):
-    flags, batches, in_groups = flags_of(inputs, tmp_path), [], []
+def test_resumed_run_equals_uninterrupted_run(
+    inputs, tmp_path, monkeypatch, capsys, flags_of, stops
+):
+    flags, batches, grouped_calls = flags_of(inputs, tmp_path), [], []
 
     def attend(*arguments):
-        in_groups.append(attend)
+        grouped_calls.append(attend)
         return attend_in_groups(*arguments)
 
     def choose_attention(lengths, texts, *others):
         batches.append(texts)
-        # So that the short texts of numbers have many scores, and masks of another kind.
         return attention.choose_attention(lengths, texts, *others)
 
     monkeypatch.setattr(attention, "attend_in_groups", attend)
@@ -63,7 +64,7 @@ def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of
     if flags_of is numbers:
         monkeypatch.setattr(attention, "_MAX_SCORES", 1)
     run(settings(inputs, tmp_path / "one", **flags))
-    # Each of the 8 examples of a batch has as many windows as any.
+    # All 8 examples of a batch have the maximum number of windows.
     assert batches == {few_shot: [8 * 2], windows: [8 * 7]}.get(flags_of, [8])
     stop_at(monkeypatch, *stops)
     again = settings(inputs, tmp_path / "run", **flags)
@@ -76,4 +77,4 @@ def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of
     if stops == [3]:
         assert "Continuing from the state saved at step 3." in capsys.readouterr().out
     assert_ends_as(tmp_path / "one", tmp_path / "run")
-    assert bool(in_groups) == (flags_of is numbers)
+    assert bool(grouped_calls) == (flags_of is numbers)

@@ -34,7 +34,7 @@ from .small_runs import (
 )
 
 
-def test_what_a_run_leaves_and_its_best_weights_are_loaded(finished):
+def test_files_of_finished_run_and_best_weights(finished):
     names = {path.name for path in finished.iterdir()} - {".lock"}
     described = "vocab.txt bert_config.json model.json task.json flags.json inputs.json"
     results = "checkpoints last logs dev test README.md results.json"
@@ -45,8 +45,8 @@ def test_what_a_run_leaves_and_its_best_weights_are_loaded(finished):
     scored = "task headline scores calibration classes rows thresholds collapsed"
     trained = "best steps evaluations seconds examples_per_second files export"
     assert results.keys() == {*scored.split(), *trained.split()}
-    kept = "format_version kind name max_seq_length columns options"
-    assert task.keys() == set(kept.split())
+    keys = "format_version kind name max_seq_length columns options"
+    assert task.keys() == set(keys.split())
     files = results["files"]
     assert files.keys() == {"dev", "test"}
     written = {str(path) for folder in ("dev", "test") for path in (finished / folder).iterdir()}
@@ -60,30 +60,30 @@ def test_what_a_run_leaves_and_its_best_weights_are_loaded(finished):
         np.testing.assert_array_equal(weight.numpy(), best[f"model/{weight.path}"], weight.path)
 
 
-def test_a_run_keeps_how_special_tokens_in_texts_were_read(finished, inputs, tmp_path):
-    ids = {False: [[5, 1, 1, 1]], True: [[5, 3]]}  # of a vocabulary without [ and ]
+def test_run_saves_special_tokens_setting(finished, inputs, tmp_path):
+    ids = {False: [[5, 1, 1, 1]], True: [[5, 3]]}  # with a vocabulary without [ and ]
 
     def read(path, **arguments):
         model = bert_tf.load(str(path), **arguments)
         return model.preprocessor.tokenizer.tokenize(["good [SEP]"]).to_list()
 
-    assert read(finished) == ids[False]  # as it was trained, and as its start was
+    assert read(finished) == ids[False]  # as in training and in the initial checkpoint
     for found in (False, True):
         assert read(finished, special_tokens_in_texts=found) == ids[found]
-    asked = {"max_steps": 1, "special_tokens_in_texts": True}
-    run(settings(inputs, tmp_path / "run", **asked))
+    flags = {"max_steps": 1, "special_tokens_in_texts": True}
+    run(settings(inputs, tmp_path / "run", **flags))
     assert read(tmp_path / "run") == ids[True]
     assert bert_tf.Predictor(tmp_path / "run")("good [SEP]")["prediction"] in ("neg", "pos")
     with pytest.raises(ValueError, match="--special_tokens_in_texts=False .was True"):
-        run(settings(inputs, tmp_path / "run", **{**asked, "special_tokens_in_texts": False}))
-    # A run that starts from it reads texts as it does.
+        run(settings(inputs, tmp_path / "run", **{**flags, "special_tokens_in_texts": False}))
+    # A run initialized from it reads texts in the same way.
     other = settings(inputs, tmp_path / "next", max_steps=1, init_checkpoint=tmp_path / "run")
     start = initial_model(other, open_checkpoint(other.init_checkpoint))
     assert start.tokenizer.tokenize(["good [SEP]"]).to_list() == ids[True]
 
 
-def test_a_finished_run_shows_its_results_again(finished, inputs, capsys, monkeypatch):
-    # Of its results alone.
+def test_finished_run_prints_results_again(finished, inputs, capsys, monkeypatch):
+    # Only the results are read.
     monkeypatch.setattr(RunSource, "checkpoint", property(lambda self: pytest.fail("it is opened")))
     flags = {"test_file": inputs / "test.tsv"}
     run(settings(inputs, finished, **flags, eval_batch_size=3))
@@ -95,7 +95,7 @@ def test_a_finished_run_shows_its_results_again(finished, inputs, capsys, monkey
         run(settings(inputs, finished, **flags, learning_rate=0.1))
 
 
-def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
+def test_finished_run_is_shown_if_read_only_or_moved(
     finished, inputs, tmp_path, monkeypatch, capsys
 ):
     def refuse(*arguments, **keywords):
@@ -110,11 +110,11 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
     run(settings(moved, finished, **{**flags, "test_file": moved / "test.tsv"}))
     assert capsys.readouterr().out.count("contains this run, which has finished.") == 2
     write_table(moved / "dev.tsv", sentences(20, seed=9))
-    sentence = r"The data of dev differ from those the run in .* started with"
-    with pytest.raises(ValueError, match=sentence):
+    message = r"The data of dev differ from those the run in .* started with"
+    with pytest.raises(ValueError, match=message):
         run(settings(moved, finished, **flags))
-    sentence = r"The data of --init_checkpoint differ from those the run in .* started with"
-    with pytest.raises(ValueError, match=sentence):
+    message = r"The data of --init_checkpoint differ from those the run in .* started with"
+    with pytest.raises(ValueError, match=message):
         run(settings(inputs, finished, **flags, init_checkpoint=moved / "other"))
     (tmp_path / "run").mkdir()
     with pytest.raises(OSError, match="Read-only file system"):
@@ -142,9 +142,7 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
             "workers"),
     ],
 )  # fmt: skip
-def test_a_start_or_data_that_do_not_fit_are_refused(
-    inputs, tmp_path, monkeypatch, flags, sentence
-):
+def test_mismatched_checkpoint_or_data_raises_error(inputs, tmp_path, monkeypatch, flags, message):
     monkeypatch.chdir(tmp_path)
     if flags.get("init_checkpoint") == "bare":
         (write_checkpoint(tmp_path / "bare") / "vocab.txt").unlink()
@@ -152,14 +150,12 @@ def test_a_start_or_data_that_do_not_fit_are_refused(
     write_table(tmp_path / "odd.tsv", [("good", "pos"), ("bad", "awful")])
     if "strategy" in flags:
         monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         run(settings(inputs, tmp_path / "run", **flags))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_finished_run_is_exported_when_that_is_asked_for(
-    finished, inputs, tmp_path, monkeypatch, capsys
-):
+def test_finished_run_is_exported_on_request(finished, inputs, tmp_path, monkeypatch, capsys):
     model_dir = shutil.copytree(finished, tmp_path / "run")
     exported = []
     monkeypatch.setattr(run_module, "export_best", lambda *given: exported.append(given))
@@ -171,7 +167,7 @@ def test_a_finished_run_is_exported_when_that_is_asked_for(
     assert capsys.readouterr().out.count("SavedModel: ") == 2
 
 
-def test_other_sets_are_scored_by_the_thresholds_of_the_deciding_one(monkeypatch):
+def test_all_sets_use_thresholds_of_deciding_set(monkeypatch):
     calls = []
 
     def evaluate(task, inference, name, thresholds=None):
@@ -184,26 +180,28 @@ def test_other_sets_are_scored_by_the_thresholds_of_the_deciding_one(monkeypatch
     assert calls == [("dev", None), ("test", {"null": 1}), ("more", {"null": 1})]
 
 
-def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_path):
+def test_only_weights_of_checkpoint_model_are_used(inputs, tmp_path):
     arguments = {"num_classes": 2, "dropout": 0.5, "pooler": True}
     source = write_model(tmp_path, "BertTokenClassifier", arguments, labels=("A", "B"))
     weights = {f"model/{weight.path}": weight for weight in source.weights}
     items = [TaggedExample(str(n), ("good", "film"), ("A", "B"), n) for n in range(3)]
     task = TaggingTask("own", ExampleSet(items, ("A", "B"), []), {}, {})
     flags = settings(inputs, tmp_path / "run", init_checkpoint=tmp_path)
-    model, sentences = started(flags, task)
-    kept = {weight.path: weight for weight in model.weights}
-    assert {path for path in weights if "pooler" not in path} == {f"model/{path}" for path in kept}
-    for path, weight in kept.items():
+    model, notes = started(flags, task)
+    used = {weight.path: weight for weight in model.weights}
+    assert {path for path in weights if "pooler" not in path} == {f"model/{path}" for path in used}
+    for path, weight in used.items():
         np.testing.assert_array_equal(weight, weights[f"model/{path}"], path)
     assert model.get_config()["dropout"] == TINY.hidden_dropout_prob
-    assert ["pooler" in sentence for sentence in sentences] == [True]
+    assert ["pooler" in message for message in notes] == [True]
 
 
 def with_defaults(*given, **flags):
-    flags_alone = settings(*given, **flags)
-    source = RunSource(flags_alone.init_checkpoint, FineTuningDirectory(flags_alone.model_dir))
-    return with_default_schedule(flags_alone, source)
+    without_defaults = settings(*given, **flags)
+    source = RunSource(
+        without_defaults.init_checkpoint, FineTuningDirectory(without_defaults.model_dir)
+    )
+    return with_default_schedule(without_defaults, source)
 
 
 @pytest.mark.parametrize(
@@ -217,18 +215,18 @@ def with_defaults(*given, **flags):
         (128, {"learning_rate": 2e-5}, (2e-5, 10)),
     ],
 )
-def test_the_default_rate_follows_the_size(inputs, tmp_path, units, flags, expected):
+def test_default_learning_rate_depends_on_hidden_size(inputs, tmp_path, units, flags, expected):
     start = write_checkpoint(tmp_path / "tiny", dataclasses.replace(TINY, hidden_size=units))
     given = dict.fromkeys(("learning_rate", "num_train_epochs")) | flags
-    resolved, sentence = with_defaults(inputs, tmp_path / "run", init_checkpoint=start, **given)
+    resolved, message = with_defaults(inputs, tmp_path / "run", init_checkpoint=start, **given)
     assert (resolved.learning_rate, resolved.num_train_epochs) == expected
     for name in ("learning_rate", "num_train_epochs"):
-        assert (f"--{name}={getattr(resolved, name):g}" in sentence) == (name not in flags)
-    assert sentence.startswith(f"Defaults for hidden_size={units}: --")
+        assert (f"--{name}={getattr(resolved, name):g}" in message) == (name not in flags)
+    assert message.startswith(f"Defaults for hidden_size={units}: --")
 
 
-def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys, monkeypatch):
-    # Nor are the weights read, which may take minutes.
+def test_error_is_not_preceded_by_notes_on_defaults(inputs, tmp_path, capsys, monkeypatch):
+    # The weights are not read either, which may take minutes.
     monkeypatch.setattr(Checkpoint, "fingerprint", lambda self: pytest.fail("weights are read"))
     (tmp_path / "bad.csv").write_text("text,label\na,x\nb,y,z\n")
     given = dict.fromkeys(("learning_rate", "num_train_epochs", "dev_file"))
@@ -237,13 +235,13 @@ def test_a_refusal_has_no_notes_on_defaults_before_it(inputs, tmp_path, capsys, 
     assert "By default" not in capsys.readouterr().out
 
 
-def test_a_run_keeps_its_default_rate_when_its_start_is_gone(finished, inputs):
+def test_run_keeps_default_learning_rate_without_checkpoint(finished, inputs):
     given = dict.fromkeys(("learning_rate", "num_train_epochs"))
     resolved, _ = with_defaults(inputs, finished, init_checkpoint="gone", **given)
     assert (resolved.learning_rate, resolved.num_train_epochs) == (1e-3, 10)
 
 
-# === What is exported ===
+# === Export ===
 
 
 def text_task(*columns, **options):
@@ -266,11 +264,11 @@ QUESTIONS = {**LENGTHS, "n_best_size": 5, "with_null": True}
         (TaskFile("squad", "s", 384), ExportOptions(384)),
     ],
 )
-def test_a_model_is_served_as_it_was_trained(task, expected):
+def test_export_options_match_training(task, expected):
     assert export_options(task) == expected
 
 
-def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monkeypatch):
+def test_incomplete_export_is_replaced(finished, tmp_path, monkeypatch):
     left = tmp_path / "export" / "1"
     (left / "variables").mkdir(parents=True)
     (left / "variables" / "variables.index").write_text("half")

@@ -18,7 +18,7 @@ DATA = {
 
 
 def settings_of(task, flags):
-    """Settings of a task's usual flags and others; ``None`` leaves one out."""
+    """Returns the settings for a task's default flags and some changes; ``None`` removes a flag."""
     own_table = {"train_file": "a.csv", "text_columns": "a", "label_column": "b"}
     flags = {"task": task, "init_checkpoint": "c", **DATA.get(task, own_table), **flags}
     return parse(*(f"--{name}={value}" for name, value in flags.items() if value is not None))
@@ -45,31 +45,31 @@ PAPERS_BILSTM = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 76
          {"max_seq_length": 64, "text_columns": ["question", "context"],
           "label_column": "answers"}),
         ("tagging", {}, {"text_columns": ["words"], "label_column": "tags"}),
-        # Google's names.
+        # Names of the reference implementation.
         ("mrpc", {"task": None, "task_name": "MRPC", "output_dir": "out", "predict_batch_size": 7},
          {"task": "mrpc", "model_dir": "out", "eval_batch_size": 7}),
         ("squad", {"predict_file": "b.json", "num_train_epochs": 4.0},
          {"dev_file": "b.json", "num_train_epochs": 4}),
-        # Frozen features: other defaults, and the variants in the table's order.
+        # Frozen features: other defaults, and the variants in the order of the table.
         ("ner", LAST, {**PAPERS_BILSTM, "train_batch_size": 32, "variants": ("last",)}),
         ("ner", {**LAST, "learning_rate": 5e-4}, {**PAPERS_BILSTM, "learning_rate": 5e-4}),
         ("ner", {**LAST, "num_train_epochs": 3, "lstm_units": 8},
          {"num_train_epochs": 3, "lstm_units": 8}),
         ("ner", {"feature_based": "last,embeddings,last"}, {"feature_based": "embeddings,last"}),
         ("ner", {"feature_based": "all"}, {"variants": VARIANTS}),
-        # Few examples: other defaults.
+        # Few-shot training: other defaults.
         ("classification", {"few_shot": True},
          {"learning_rate": 2e-5, "num_train_epochs": 1, "train_batch_size": 16}),
         ("classification", {"few_shot": True, "num_train_epochs": 4},
          {"learning_rate": 2e-5, "num_train_epochs": 4}),
-        # A row that is compared with no other row of its step.
+        # An example that is not compared with other examples of its step.
         ("similarity", {"train_batch_size": 2}, {"train_batch_size": 2, "label_column": None}),
         ("similarity", {"train_batch_size": 1, "text_columns": "a,b,c"}, {"train_batch_size": 1}),
         ("similarity", {"train_batch_size": 1, "similarity_loss": "cosine"},
          {"train_batch_size": 1}),
     ],
 )  # fmt: skip
-def test_flags_give_settings(task, flags, expected):
+def test_flags_define_settings(task, flags, expected):
     settings = settings_of(task, flags)
     assert {name: getattr(settings, name, settings.option(name)) for name in expected} == expected
     assert set(settings.to_dict()) > set().union(*MAY_CHANGE.values())
@@ -147,7 +147,7 @@ TEXTS = "classification"
          "all"),
         ("ner", {"lstm_units": 8}, "--lstm_units requires --feature_based. Remove "
          "the flag"),
-        # Few examples.
+        # Few-shot training.
         (TEXTS, {"few_shot": True, "pooling": "cls"},
          "--few_shot requires mean or maximum pooling. Remove --pooling=cls"),
         (TEXTS, {"few_shot": True, "class_weights": "balanced"},
@@ -158,15 +158,15 @@ TEXTS = "classification"
          "--few_shot is only for single texts, but there are two text columns: a, c"),
         (TEXTS, {"few_shot_pairs": 3}, "--few_shot_pairs requires --few_shot. Pass --few_shot or "
          "remove --few_shot_pairs"),
-        # Several runs.
+        # Multiple runs.
         (TEXTS, {"dev_fraction": 0, "restarts": 2},
          "--restarts=2 requires a dev set. Pass --dev_file, or a --dev_fraction above 0"),
         (TEXTS, {"sweep": "paper", "learning_rate": 1e-4},
          "--sweep=paper sets --learning_rate. Remove --learning_rate"),
     ],
 )  # fmt: skip
-def test_wrong_flags_are_refused(task, flags, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_flags_raise_error(task, flags, message):
+    with pytest.raises(ValueError, match=message):
         settings_of(task, flags)
 
 
@@ -189,21 +189,21 @@ def test_wrong_flags_are_refused(task, flags, sentence):
         ("ner", {"dev_fraction": 0}, LAST, "--{} requires evaluation data. Pass --dev_file"),
     ],
 )  # fmt: skip
-def test_flags_that_mean_nothing_are_refused(task, default, others, sentence):
+def test_flags_without_effect_raise_error(task, default, others, message):
     for name, value in others.items():
-        with pytest.raises(ValueError, match=f"^{sentence.format(name)}"):
+        with pytest.raises(ValueError, match=f"^{message.format(name)}"):
             settings_of(task, {**default, name: value})
 
 
-def test_every_option_of_a_kind_is_refused_to_the_other_kinds():
+def test_options_of_other_task_types_raise_error():
     options = {name for kind in KINDS.values() for name in kind.option_fields()}
     for name in options & set(flag_defaults()):
         for kind in KINDS.values():
             if name not in kind.option_fields():
-                sentence = f"--{name} is not supported for --task={kind.kind}"
-                with pytest.raises(ValueError, match=sentence):
+                message = f"--{name} is not supported for --task={kind.kind}"
+                with pytest.raises(ValueError, match=message):
                     resolve({"task": kind.kind, name: "x"})
 
 
-def test_choices_of_the_flag_are_the_models():
+def test_feature_choices_match_model():
     assert FEATURE_BASED == VARIANTS

@@ -1,4 +1,4 @@
-"""A run of embeddings: from a table of pairs to what it keeps, converts to, predicts and serves."""
+"""An embedding run from a table of pairs: results, conversion, predictions and serving."""
 
 import csv
 import json
@@ -23,7 +23,7 @@ QUERY, DOCUMENT = "film ", "plot "
 
 @pytest.fixture(scope="module")
 def flags(tmp_path_factory):
-    """Those of pairs in two languages: each word of one stands for a word of the other."""
+    """Returns flags for pairs in two languages, whose words correspond one to one."""
     path = tmp_path_factory.mktemp("similarity") / "pairs.jsonl"
     rng = np.random.default_rng(2)
     with open(path, "w") as file:
@@ -39,7 +39,7 @@ def flags(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run_dir(flags, inputs, tmp_path_factory):
-    """A run whose start has prefixes and a layer."""
+    """A run initialized from a model with prompts and a dense layer."""
     folder = tmp_path_factory.mktemp("similar")
     embedding = SentenceEmbedding("mean", True, 16, QUERY, DOCUMENT)
     arguments = {"pooler": False, "dense_size": 8}
@@ -49,11 +49,11 @@ def run_dir(flags, inputs, tmp_path_factory):
     return folder / "run"
 
 
-def vectors_of(model, texts):
+def embed(model, texts):
     return np.array(model.embed(model.preprocessor(texts)))
 
 
-def test_a_run_learns_and_leaves_a_model_of_embeddings(run_dir, flags, tmp_path):
+def test_run_trains_and_saves_embedding_model(run_dir, flags, tmp_path):
     results = json.loads((run_dir / "results.json").read_text())
     assert results["headline"] == "ndcg@10" and results["scores"]["dev"]["ndcg@10"] > 0.8
     model = bert_tf.load(str(run_dir))
@@ -63,12 +63,12 @@ def test_a_run_learns_and_leaves_a_model_of_embeddings(run_dir, flags, tmp_path)
         rows = list(csv.DictReader(file, delimiter="\t"))
     pairs = [json.loads(line) for line in flags["train_file"].read_text().splitlines()]
     queries, documents = (
-        vectors_of(model, [prefix + pairs[int(row["id"])][name] for row in rows])
+        embed(model, [prefix + pairs[int(row["id"])][name] for row in rows])
         for prefix, name in ((QUERY, "q"), (DOCUMENT, "d"))
     )
     cosines = (queries * documents).sum(1)
     np.testing.assert_allclose([float(row["prediction"]) for row in rows], cosines, atol=1e-5)
-    # A directory of sentence-transformers is made of it.
+    # It converts to a sentence-transformers directory.
     conversion.convert(str(run_dir), str(tmp_path / "st"), "huggingface")
     assert (tmp_path / "st" / "modules.json").exists()
     again = bert_tf.load(str(tmp_path / "st"))
@@ -79,10 +79,10 @@ def test_a_run_learns_and_leaves_a_model_of_embeddings(run_dir, flags, tmp_path)
 QUERIES, CORPUS = ["a good film", "the plot"], ["so so", "a film good", "was"]
 
 
-def test_predictions_and_the_served_comparison_are_cosines_behind_prefixes(run_dir):
+def test_predictions_and_served_similarities_are_cosines_with_prompts(run_dir):
     model = bert_tf.load(str(run_dir))
-    queries = vectors_of(model, [QUERY + text for text in QUERIES])
-    cosines = queries @ vectors_of(model, [DOCUMENT + text for text in CORPUS]).T
+    queries = embed(model, [QUERY + text for text in QUERIES])
+    cosines = queries @ embed(model, [DOCUMENT + text for text in CORPUS]).T
     pairs = [(text, other) for text in QUERIES for other in CORPUS]
     records = api.predict(str(run_dir), pairs, verbose=False)
     found = [record["prediction"] for record in records]
@@ -97,7 +97,7 @@ def test_predictions_and_the_served_comparison_are_cosines_behind_prefixes(run_d
         compare(text=texts, others=tf.constant([["a"], ["b"], ["c"]]))
 
 
-def test_a_run_begins_with_its_starts_layer_and_prefixes_or_the_usual_ones(
+def test_run_uses_dense_layer_and_prompts_of_checkpoint_or_defaults(
     run_dir, flags, inputs, tmp_path
 ):
     own = {"init_checkpoint": run_dir, "pooling": "max"}

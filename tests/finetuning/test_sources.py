@@ -10,7 +10,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from .small_runs import VOCAB, parse, settings, write_table
 
 
-def test_without_a_dev_file_a_tenth_is_held_out_and_told(inputs, tmp_path):
+def test_held_out_fraction_without_dev_file_is_reported(inputs, tmp_path):
     task, sets = read_task(settings(inputs, tmp_path, dev_file=None))
     assert task.dev_sets == ("dev",) and task.labels == ("neg", "pos")
     (note,) = sets.notes
@@ -18,21 +18,21 @@ def test_without_a_dev_file_a_tenth_is_held_out_and_told(inputs, tmp_path):
     assert sets.fingerprints().keys() == {"train", "dev"}
 
 
-def test_a_test_file_with_and_without_labels(inputs, tmp_path):
+def test_test_file_with_and_without_labels(inputs, tmp_path):
     unlabelled, _ = read_task(settings(inputs, tmp_path, test_file=inputs / "test.tsv"))
     assert (unlabelled.dev_sets, unlabelled.test_sets) == (("dev",), ("test",))
     flags = {"test_file": inputs / "dev.tsv"}
     labelled, _ = read_task(settings(inputs, tmp_path, **flags))
     assert (labelled.dev_sets, labelled.test_sets) == (("dev", "test"), ())
     assert labelled.deciding_set == "dev"
-    alone, _ = read_task(settings(inputs, tmp_path, **flags, dev_file=None, dev_fraction=0))
-    assert (alone.dev_sets, alone.deciding_set) == (("test",), None)
+    test_only, _ = read_task(settings(inputs, tmp_path, **flags, dev_file=None, dev_fraction=0))
+    assert (test_only.dev_sets, test_only.deciding_set) == (("test",), None)
     nothing, sets = read_task(settings(inputs, tmp_path, dev_file=None, dev_fraction=0))
     assert nothing.dev_sets == () and nothing.deciding_set is None
     assert sets.notes == ["No dev set: the weights of the last epoch are kept."]
 
 
-def test_a_column_that_names_the_rows_is_asked_about(inputs, tmp_path):
+def test_label_column_with_unique_values_is_reported(inputs, tmp_path):
     train = write_table(tmp_path / "train.tsv", [(f"text {n}", f"row{n}") for n in range(30)])
     flags = {"train_file": train, "dev_file": None, "dev_fraction": 0}
     assert read_task(settings(inputs, tmp_path, **flags))[1].notes[-1] == (
@@ -49,7 +49,7 @@ def shared(count, total, name, other="training", also="also occur"):
     )
 
 
-def test_examples_that_sets_share_are_counted(inputs, tmp_path):
+def test_examples_shared_by_sets_are_counted(inputs, tmp_path):
     rows = [(f"good {n}", "pos") for n in range(40)]
     flags = {"train_file": write_table(tmp_path / "train.tsv", [*rows, *(("bad", "neg"),) * 9])}
     flags["dev_file"] = write_table(
@@ -63,12 +63,12 @@ def test_examples_that_sets_share_are_counted(inputs, tmp_path):
         shared(8, 11, "test"),
         shared(2, 11, "test", "dev"),
     ]
-    (tmp_path / "test.tsv").write_text("text\ngood 3\n")  # without labels nothing is scored
+    (tmp_path / "test.tsv").write_text("text\ngood 3\n")  # nothing is scored without labels
     write_table(flags["dev_file"], [("new", "neg"), ("other", "pos")])
     assert read_task(settings(inputs, tmp_path, **flags))[1].notes == []
 
 
-def test_examples_that_published_files_share_are_counted(inputs, tmp_path):
+def test_examples_shared_by_published_files_are_counted(inputs, tmp_path):
     rows = [f"x|{n % 2}||Ann ran {n} miles." for n in range(10)]
     (tmp_path / "train.tsv").write_text("\n".join(rows).replace("|", "\t"))
     (tmp_path / "dev.tsv").write_text("\n".join(rows[:3]).replace("|", "\t"))
@@ -111,7 +111,7 @@ SHARED = {
 
 
 @pytest.mark.parametrize("kind", SHARED)
-def test_shared_examples_of_every_task_are_counted(kind, tmp_path):
+def test_shared_examples_are_counted_for_every_task(kind, tmp_path):
     columns, train, dev = SHARED[kind]
     task = "classification" if kind == "pairs" else kind
     label = next((name for name in ("label", "answers") if name in train[0]), None)
@@ -157,7 +157,7 @@ def test_texts_with_different_labels_are_counted(task, rows, example, tmp_path):
     assert notes_of(tmp_path, task, [make(*row) for row in rows], [], *columns) == expected
 
 
-def test_labels_that_differ_between_sets(tmp_path):
+def test_labels_that_differ_between_sets_are_counted(tmp_path):
     sets = ([labeled("a", label, b=["x", "y"])] for label in (0, 1))
     assert notes_of(tmp_path, "multiple_choice", *sets, "text,b", "label") == [
         f"Texts with different labels: 1, such as 'a' (0, 1){REMEDY}",
@@ -165,7 +165,7 @@ def test_labels_that_differ_between_sets(tmp_path):
     ]
 
 
-def test_a_text_of_pairs_on_both_sides_is_told(inputs, tmp_path):
+def test_pairs_with_shared_text_across_sets_are_reported(inputs, tmp_path):
     train = tmp_path / "train.tsv"
     lines = [f"premise {n // 3}\tclaim {n}\t{'yn'[n % 2]}" for n in range(60)]
     train.write_text("\n".join(["a\tb\tlabel", *lines]))
@@ -182,7 +182,7 @@ def test_a_text_of_pairs_on_both_sides_is_told(inputs, tmp_path):
 
 
 @pytest.mark.parametrize("flag", ["train_file", "dev_file"])
-def test_a_table_without_a_column_is_refused_before_all_is_read(flag, inputs, tmp_path):
+def test_missing_column_raises_error_before_reading(flag, inputs, tmp_path):
     lacking = tmp_path / "a.tsv"
     lacking.write_text("text\tclass\ngood\tpos\n")
     flags = {flag: lacking, "test_file": inputs / "dev.tsv"}
@@ -197,7 +197,7 @@ def test_a_table_without_a_column_is_refused_before_all_is_read(flag, inputs, tm
         check_tables(settings(inputs, new, **flags))
 
 
-def test_a_table_need_not_have_what_is_not_read_of_it(inputs, tmp_path):
+def test_unused_columns_may_be_missing(inputs, tmp_path):
     unlabelled = tmp_path / "unlabelled.tsv"
     unlabelled.write_text("text\na film\n")
     own = tmp_path / "own.tsv"
@@ -231,7 +231,7 @@ def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
     assert sets.notes[0].startswith("Skipped 2 bad rows. The first: ")
 
 
-def test_smoothing_and_weights_reach_the_loss_or_the_examples(inputs, tmp_path):
+def test_label_smoothing_and_class_weights_change_loss_or_examples(inputs, tmp_path):
     def loss_of(rows, **flags):
         table = write_table(tmp_path / "own.tsv", rows)
         given = {"train_file": table, "dev_file": None, "dev_fraction": 0, **flags}
@@ -255,7 +255,7 @@ def test_smoothing_and_weights_reach_the_loss_or_the_examples(inputs, tmp_path):
     assert by_label == {0: 2.0, 1: pytest.approx(2 / 3)}
 
 
-# === Other kinds ===
+# === Other task types ===
 
 
 def jsonl(path, rows):
@@ -269,7 +269,7 @@ def source_of(task, path, *more):
     return task, splits.notes, splits.columns
 
 
-def test_multilabel_and_regression(tmp_path):
+def test_multilabel_and_regression_tables(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [{"t": f"text {n}", "l": ["x", "y"]} for n in range(5)])
     columns = ("--text_columns=t", "--label_column=l")
     task, _, named = source_of("multilabel", path, *columns)
@@ -297,7 +297,7 @@ def test_tagging_tables_and_columns(tmp_path):
     assert task.saved_options(task.options) == {"document_context": False}
 
 
-def test_choices(tmp_path):
+def test_choice_tables(tmp_path):
     rows = [{"c": f"context {n}", "e": ["one", "two"], "l": 1} for n in range(5)]
     columns = ("--text_columns=c,e", "--label_column=l")
     task, _, named = source_of("multiple_choice", jsonl(tmp_path / "a.jsonl", rows), *columns)
@@ -324,7 +324,7 @@ def questions(version, impossible):
     return {"version": version, "data": articles}
 
 
-def test_squads_files_and_tables(tmp_path):
+def test_squad_files_and_tables(tmp_path):
     path = tmp_path / "train.json"
     path.write_text(json.dumps(questions("1.1", impossible=False)))
     task, notes, named = source_of("squad", path, "--doc_stride=16")
@@ -343,7 +343,7 @@ def test_squads_files_and_tables(tmp_path):
 @pytest.mark.parametrize(
     ("train", "dev", "found"), [(True, None, True), (False, True, True), (False, False, False)]
 )
-def test_whether_a_question_may_have_no_answer(tmp_path, train, dev, found):
+def test_unanswerable_questions_are_detected(tmp_path, train, dev, found):
     path, *given = tmp_path / "train.json", f"--dev_file={tmp_path}/dev.json"
     for name, impossible in (("train", train), ("dev", dev)):
         (tmp_path / f"{name}.json").write_text(json.dumps(questions("v2.0", impossible)))
@@ -370,7 +370,7 @@ def write_glue(folder):
     return folder
 
 
-def test_glue_with_the_diagnostic_set_and_a_missing_file(tmp_path):
+def test_glue_with_diagnostic_set_and_missing_file(tmp_path):
     flags = parse("--task=mnli", f"--data_dir={write_glue(tmp_path)}", "--init_checkpoint=c")
     task, sets = read_task(flags)
     assert task.name == "MNLI"
@@ -381,7 +381,7 @@ def test_glue_with_the_diagnostic_set_and_a_missing_file(tmp_path):
     assert sets.columns["text_columns"] == ["sentence1", "sentence2"]
 
 
-def test_the_diagnostic_set_lies_in_mnlis_folder_or_beside_it(tmp_path):
+def test_diagnostic_set_is_in_or_next_to_mnli_directory(tmp_path):
     given = ("--task=mnli", f"--data_dir={write_glue(tmp_path) / 'MNLI'}", "--init_checkpoint=c")
     assert read_task(parse(*given))[0].test_sets == ("test_matched", "ax")
     (tmp_path / "AX.tsv").unlink()

@@ -20,7 +20,7 @@ def results(**changes):
     }
 
 
-def test_the_data_in_words():
+def test_description_of_data():
     items = [
         TextExample(str(number), "a0 " * number, None, "xa"[number % 2]) for number in range(1, 6)
     ]
@@ -65,7 +65,7 @@ def test_labels_are_counted_and_compared():
     assert label_summary(numbers) == []
 
 
-def test_what_a_finished_run_shows(capsys):
+def test_output_of_finished_run(capsys):
     show(results(), FineTuningDirectory("run"))
     assert capsys.readouterr().out == (
         "Trained 1,200 steps at 512.0 examples/s. Saved the weights of epoch 0.667.\n"
@@ -84,7 +84,7 @@ def test_what_a_finished_run_shows(capsys):
     )
 
 
-def test_an_export_and_a_collapse_are_shown(capsys):
+def test_export_and_collapse_are_printed(capsys):
     show(results(export="run/export/1"), FineTuningDirectory("run"))
     printed = capsys.readouterr().out
     assert "\nResults: run/results.json\nSavedModel: run/export/1\n" in printed

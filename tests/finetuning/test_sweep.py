@@ -20,7 +20,7 @@ from .small_runs import results_of, settings
 from .small_tasks import make_task, random_sentences
 
 
-def test_the_papers_grid(inputs, tmp_path):
+def test_grid_of_the_paper(inputs, tmp_path):
     swept = {"learning_rate": None, "train_batch_size": None, "sweep": "paper"}
     flags = settings(inputs, tmp_path, **swept, restarts=2, seed=2**32 - 1)
     runs = sweep.plan_runs(flags, "runs")
@@ -37,18 +37,18 @@ def test_the_papers_grid(inputs, tmp_path):
     assert (first.sweep, first.restarts) == (None, 1)
 
 
-def test_each_choice_of_layers_is_a_run_that_reads_them(inputs, tmp_path):
-    given = {"feature_based": "last,weighted_sum_all", "lstm_units": 4}
+def test_each_feature_variant_is_a_separate_run(inputs, tmp_path):
+    changes = {"feature_based": "last,weighted_sum_all", "lstm_units": 4}
     columns = {"text_columns": None, "label_column": None}
-    runs = sweep.plan_runs(settings(inputs, tmp_path, task="ner", **columns, **given), "runs")
+    runs = sweep.plan_runs(settings(inputs, tmp_path, task="ner", **columns, **changes), "runs")
     variants = ["last", "weighted_sum_all"]
     assert [*runs] == [f"{name}_batch8_rate0.001_epochs3_seed12345" for name in variants]
-    task = make_task("tagging", "ner", random_sentences(4), **given)
+    task = make_task("tagging", "ner", random_sentences(4), **changes)
     directory = FineTuningDirectory(str(tmp_path))
     all_inputs = FineTuningInputs(None, directory, None, (), task, {}, None, None)
     own = [sweep._inputs_of(one, all_inputs).task for one in runs.values()]
     assert [one.model_arguments["variant"] for one in own] == variants
-    ended = [{**made(1e-5, 1, 0.5), "feature_based": name} for name in variants]
+    ended = [{**run_results(1e-5, 1, 0.5), "feature_based": name} for name in variants]
     table = {"headline": "f1", "configurations": sweep.summarize(ended, "dev")}
     assert [row[:2] for row in table_rows(table)] == [
         ("layers", "batch"),
@@ -56,7 +56,7 @@ def test_each_choice_of_layers_is_a_run_that_reads_them(inputs, tmp_path):
     ]
 
 
-def test_a_run_has_the_names_of_the_first_and_leaves_the_programs():
+def test_fresh_names_are_equal_per_run_and_restored():
     names = [keras.layers.Dense(1).name]
     for _ in range(2):
         with fresh_names():
@@ -65,7 +65,7 @@ def test_a_run_has_the_names_of_the_first_and_leaves_the_programs():
     assert len({*names}) == 3
 
 
-def made(rate, seed, score, collapsed=None):
+def run_results(rate, seed, score, collapsed=None):
     return {
         "train_batch_size": 16,
         "learning_rate": rate,
@@ -77,13 +77,13 @@ def made(rate, seed, score, collapsed=None):
     }
 
 
-def test_a_table_has_the_mean_and_the_samples_deviation():
+def test_table_has_mean_and_sample_deviation():
     runs = [
-        made(1e-5, 1, 0.5),
-        made(1e-5, 2, 0.7),
-        made(1e-5, 3, None, "the loss of step 3 is nan"),
-        made(2e-5, 1, 0.65, "every prediction is the same"),
-        made(3e-5, 1, None, "the loss of step 3 is nan"),
+        run_results(1e-5, 1, 0.5),
+        run_results(1e-5, 2, 0.7),
+        run_results(1e-5, 3, None, "the loss of step 3 is nan"),
+        run_results(2e-5, 1, 0.65, "every prediction is the same"),
+        run_results(3e-5, 1, None, "the loss of step 3 is nan"),
     ]
     first, second, third = sweep.summarize(runs, "dev")
     assert (first["learning_rate"], first["mean"], first["std"]) == (2e-5, 0.65, None)
@@ -94,16 +94,16 @@ def test_a_table_has_the_mean_and_the_samples_deviation():
     assert second["means"] == pytest.approx({"f1": 0.6, "accuracy": 0.3})
     assert second["deviations"] == pytest.approx({"f1": 0.02**0.5, "accuracy": 0.005**0.5})
     assert (third["mean"], third["best_seed"], third["collapsed"]) == (None, None, 1)
-    # The least loss is the best.
+    # The lowest loss is the best.
     runs = [
-        {**made(rate, 1, score), "headline": "loss", "scores": {"dev": {"loss": score}}}
+        {**run_results(rate, 1, score), "headline": "loss", "scores": {"dev": {"loss": score}}}
         for rate, score in ((1e-5, 0.5), (2e-5, 0.3), (3e-5, 0.4))
     ]
     assert [entry["best"] for entry in sweep.summarize(runs, "dev")] == [0.3, 0.4, 0.5]
 
 
 @pytest.mark.slow
-def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, monkeypatch, capsys):
+def test_restarts_keep_best_run_and_resume(inputs, tmp_path, monkeypatch, capsys):
     scores = {1: 0.5, 2: 0.9, 3: None}
     train = sweep.train
     trained = []
@@ -136,32 +136,32 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
         "batch\trate\tepochs\truns\tmean\tstd\tbest\tbest seed\tcollapsed",
         "8\t0.001\t1\t3\t0.700\t0.283\t0.900\t2\t1",
     ]
-    kept = sorted(path.parent.name for path in (tmp_path / "sweep").rglob("step-*"))
-    assert kept == ["checkpoints"]
+    directories = sorted(path.parent.name for path in (tmp_path / "sweep").rglob("step-*"))
+    assert directories == ["checkpoints"]
     assert bert_tf.load(str(tmp_path / "sweep")).labels == ("neg", "pos")
     assert (tmp_path / "sweep" / "dev" / "dev.tsv").is_file()
     printed = capsys.readouterr().out
     assert f"Best run: {name}, saved in" in printed
     assert "Collapsed:\n  batch8_rate0.001_epochs1_seed3: The loss of step 3 is nan" in printed
-    # The best run's weights are the model's, though its own are gone.
+    # The best run's weights are the model's, although its own copy was deleted.
     (tmp_path / "sweep" / "results.json").unlink()
     run(flags)
     assert results_of(tmp_path / "sweep")["best_run"] == name
-    # An earlier best's weights may be in the place of the best, whose own are where it was made.
+    # If an earlier best is stored as the model, the best run's own weights replace it.
     model = bert_tf.load(str(tmp_path / "sweep"))
     expected = [np.array(weight) for weight in model.weights]
     root, own = (tmp_path / "sweep" / part / "checkpoints" for part in ("", f"runs/{name}"))
     shutil.move(root, own)
     for weight in model.weights:
         weight.assign(weight + 1)
-    others = {f"model/{weight.path}": weight for weight in model.weights}
+    changed = {f"model/{weight.path}": weight for weight in model.weights}
     (step,) = (int(path.name.removeprefix("step-")) for path in own.iterdir())
-    saved_states.save(str(root), step, others, {}, keep=1)
+    saved_states.save(str(root), step, changed, {}, keep=1)
     (tmp_path / "sweep" / "results.json").unlink()
     run(flags)
     for one, weight in zip(expected, bert_tf.load(str(tmp_path / "sweep")).weights, strict=True):
         np.testing.assert_array_equal(one, weight)
-    # A process that was killed while it deleted these may have left anything of them.
+    # A process that was killed while deleting these may have left an incomplete checkpoint.
     (tmp_path / "sweep" / "runs" / name / "checkpoints" / "step-00000006").mkdir(parents=True)
     (tmp_path / "sweep" / "results.json").unlink()
     run(flags)
@@ -169,7 +169,7 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
     assert trained == [1, 2, 3]
 
 
-def test_every_run_diverged(inputs, tmp_path, monkeypatch):
+def test_all_runs_diverged_raises_error(inputs, tmp_path, monkeypatch):
     def diverged(*arguments):
         raise sweep.DivergedError("The loss of step 3 is nan. Rerun with something else.")
 
@@ -180,8 +180,8 @@ def test_every_run_diverged(inputs, tmp_path, monkeypatch):
     assert flags["restarts"] == 2
 
 
-def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monkeypatch):
-    """With the weights of one run, which are progress, and no state of its own."""
+def test_checkpoint_changed_during_interrupted_sweep_raises_error(inputs, tmp_path, monkeypatch):
+    """The weights of one run count as progress, even without a saved state."""
     start = shutil.copytree(inputs / "tiny", tmp_path / "tiny")
 
     def stopped(inputs):
@@ -195,6 +195,6 @@ def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monke
         run(flags)
     config = json.loads((start / "bert_config.json").read_text())
     (start / "bert_config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
-    sentence = r"The data of --init_checkpoint differ from those the run in .* started with"
-    with pytest.raises(ValueError, match=sentence):
+    message = r"The data of --init_checkpoint differ from those the run in .* started with"
+    with pytest.raises(ValueError, match=message):
         run(flags)

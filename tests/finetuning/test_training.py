@@ -27,21 +27,21 @@ from bert_tf.training.schedules import WarmupLinearDecay
 from .small_runs import assert_ends_as, results_of, saved, sentences, settings
 
 
-def trainings(monkeypatch):
-    """The trainings that ``run`` makes, as it makes them."""
+def record_trainings(monkeypatch):
+    """Returns a list that collects the trainings of ``run`` as they finish."""
     trainer = training.FineTuningTrainer
     seen, finish = [], trainer.finish
     monkeypatch.setattr(trainer, "finish", lambda self: seen.append(self) or finish(self))
     return seen
 
 
-def test_what_a_finished_run_keeps(finished):
+def test_contents_of_finished_run(finished):
     state, results = saved(finished / "last"), results_of(finished)
     leaves = {name.rsplit("/", 1)[-1] for name in state}
     assert "model/bert_encoder/embeddings/word_embeddings" in state
     assert state["optimizer/adamw/iteration"] == 18
     assert {"kernel", "bias", "gamma", "beta"} <= leaves
-    # It is evaluated after each epoch of 6 steps.
+    # Evaluation follows each epoch of 6 steps.
     evaluated = [
         (one["scores"][results["headline"]], -one["scores"]["loss"], -one["step"])
         for one in results["evaluations"]
@@ -61,48 +61,51 @@ def test_what_a_finished_run_keeps(finished):
     assert {f"scores/{name}" for name in results["scores"]["dev"]} == written["eval"]
 
 
-def test_flags_reach_the_training(unusual):
-    results = results_of(unusual.path)
+def test_flags_configure_training(flagged_run):
+    results = results_of(flagged_run.path)
     losses = {entry["step"]: entry["scores"]["loss"] for entry in results["evaluations"]}
     assert (results["steps"], list(losses), results["headline"]) == (8, [6, 8], "loss")
     assert results["best"]["step"] == min(losses, key=losses.get)
     assert results["scores"]["dev"]["loss"] == pytest.approx(min(losses.values()))
     counts = results["classes"]["dev"]
     assert sum(row["true"] for row in counts.values()) == 20 and counts.keys() == {"neg", "pos"}
-    config = json.loads((unusual.path / "bert_config.json").read_text())
+    config = json.loads((flagged_run.path / "bert_config.json").read_text())
     assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.25
-    assert bert_tf.load(unusual.path).get_config()["dropout"] == 0.25
-    # The one block is frozen, and with it the tables.
-    before, after = bert_tf.load(unusual.flags["init_checkpoint"]), saved(unusual.path / "last")
+    assert bert_tf.load(flagged_run.path).get_config()["dropout"] == 0.25
+    # The only block and the embedding tables are frozen.
+    before, after = (
+        bert_tf.load(flagged_run.flags["init_checkpoint"]),
+        saved(flagged_run.path / "last"),
+    )
     frozen = [weight for weight in before.weights if f"model/{weight.path}" in after]
     assert len(frozen) > 10
     for weight in frozen:
         np.testing.assert_array_equal(after[f"model/{weight.path}"], weight, err_msg=weight.path)
 
 
-def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys):
-    """In parts, whose attention is that of groups of texts, in a loop within that of parts."""
+def test_training_equals_keras_fit(inputs, tmp_path, monkeypatch, capsys):
+    """Uses micro-batches, within which attention runs in groups of texts."""
     default = TrainingLoop.__init__.__kwdefaults__
     assert default["clip_norm"] == 1.0  # as in Google's optimization.py
-    clip_norm, in_groups = 0.05, []  # below every step's norm
+    clip_norm, grouped_calls = 0.05, []  # below the gradient norm of every step
     monkeypatch.setitem(default, "clip_norm", clip_norm)
 
     def attend(*arguments):
-        in_groups.append(attend)
+        grouped_calls.append(attend)
         return attend_in_groups(*arguments)
 
     flags = {"hidden_dropout_prob": 0, "dev_file": None, "dev_fraction": 0}
     flags |= {"num_train_epochs": 1, "warmup_proportion": 0.2}
     flags |= {"test_file": inputs / "dev.tsv"}
-    # 46 rows are 5 batches of 8 and one of 6: parts of 2, and 3 of 2.
-    monkeypatch.setattr(attention, "_MAX_SCORES", 1)  # a text by itself is a group
+    # 46 examples make 5 batches of 8 and one of 6: micro-batches of 2, and 3 of 2.
+    monkeypatch.setattr(attention, "_MAX_SCORES", 1)  # each text forms a group
     monkeypatch.setattr(attention, "attend_in_groups", attend)
-    seen = trainings(monkeypatch)
-    # As that of no answer, without which an export would answer every question.
+    seen = record_trainings(monkeypatch)
+    # Like the no-answer threshold, without which an export would answer every question.
     monkeypatch.setattr(ClassificationTask, "default_thresholds", {TEMPERATURE: 1.5})
     run(settings(inputs, tmp_path / "run", gradient_accumulation_steps=4, **flags))
-    assert in_groups and not seen[0].model.encoder.recomputes_blocks
-    # A labelled test set decides nothing.
+    assert grouped_calls and not seen[0].model.encoder.recomputes_blocks
+    # A labeled test set does not select the best weights.
     results = results_of(tmp_path / "run")
     assert (results["best"]["step"], results["evaluations"]) == (6, [])
     assert results["scores"].keys() == {"test"}
@@ -115,7 +118,7 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
     )
     for layer in model._flatten_layers():
         if isinstance(layer, Dropout):
-            layer.rate = 0.0  # fit draws masks by another rule
+            layer.rate = 0.0  # fit draws dropout masks differently
     examples = classification_examples(
         model.preprocessor.tokenizer,
         [text for text, _ in rows],
@@ -150,30 +153,33 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
         ({"long_text": "windows"}, "GPU", 1, False),
     ],
 )
-def test_xla_compiles_where_shapes_are_few(inputs, tmp_path, flags, device, replicas, compiles):
-    asked = settings(inputs, tmp_path, **flags)
-    assert should_use_xla(asked.jit_compile, device, asked.changes_shapes(replicas)) == compiles
+def test_xla_is_used_for_few_shapes(inputs, tmp_path, flags, device, replicas, compiles):
+    run_settings = settings(inputs, tmp_path, **flags)
+    assert (
+        should_use_xla(run_settings.jit_compile, device, run_settings.changes_shapes(replicas))
+        == compiles
+    )
 
 
 @pytest.mark.slow
-def test_xla_trains_as_tensorflow_does(inputs, tmp_path, capsys):
-    """With rows that are padded further.
+def test_training_with_xla_equals_training_without(inputs, tmp_path, capsys):
+    """Examples are padded further with XLA.
 
-    46 rows are 5 batches of 8 and one of 6, in parts of 4, and 2 of 3.
+    46 examples make 5 batches of 8 and one of 6, in micro-batches of 4, and 2 of 3.
     """
     flags = {"hidden_dropout_prob": 0, "num_train_epochs": 1, "export": False}
     flags |= {"gradient_accumulation_steps": 2, "dev_file": None, "dev_fraction": 0}
     for choice in ("true", "false"):
         run(settings(inputs, tmp_path / choice, jit_compile=choice, **flags))
-    said = "XLA compiles the step once per sequence length: 8, 16 tokens."
-    assert capsys.readouterr().out.count(said) == 1
+    message = "XLA compiles the step once per sequence length: 8, 16 tokens."
+    assert capsys.readouterr().out.count(message) == 1
     ours, theirs = (saved(tmp_path / choice / "last") for choice in ("true", "false"))
     for name, value in theirs.items():
         np.testing.assert_allclose(ours[name], value, rtol=0, atol=2e-6, err_msg=name)
 
 
-def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
-    """Of 0.7, 0.6 and 0.65 after the steps 1, 6 and 13: the third is two epochs of 6 behind."""
+def test_best_weights_are_kept_and_training_stops_early(inputs, tmp_path, monkeypatch):
+    """The scores are 0.7, 0.6 and 0.65 at steps 1, 6 and 13, which is two epochs after the best."""
     counts, left = collections.Counter(), collections.deque([0.7, 0.6, 0.65])
     outputs, score = Inference.outputs, ClassificationTask.score
 
@@ -181,12 +187,12 @@ def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
         counts[len(examples)] += 1
         return outputs(self, examples)
 
-    def judged(self, *given):
+    def replaced_score(self, *given):
         found = score(self, *given)
         return dataclasses.replace(found, scores={self.headline: left.popleft() if left else 0.7})
 
     monkeypatch.setattr(Inference, "outputs", counted)
-    monkeypatch.setattr(ClassificationTask, "score", judged)
+    monkeypatch.setattr(ClassificationTask, "score", replaced_score)
     is_due = lambda self: self.state.step in (1, 6, 13)  # noqa: E731
     monkeypatch.setattr(training.FineTuningTrainer, "is_evaluation_due", is_due)
     monkeypatch.setattr(training.FineTuningTrainer, "next_pause", lambda self: self.state.step + 1)
@@ -194,7 +200,7 @@ def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
     run(settings(inputs, tmp_path / "run", **flags))
     results = results_of(tmp_path / "run")
     assert (results["steps"], results["best"]["step"]) == (13, 1)
-    assert counts == {20: 3, 9: 1}  # the model runs once for each evaluation, and on test
+    assert counts == {20: 3, 9: 1}  # one pass per evaluation, and one for the test set
     model = bert_tf.load(str(tmp_path / "run"), max_seq_length=16)
     for file in ("dev.tsv", "test.tsv"):
         texts = [line.split("\t")[0] for line in (inputs / file).read_text().splitlines()[1:]]
@@ -202,12 +208,12 @@ def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
         path = tmp_path / "run" / file.removesuffix(".tsv") / file
         header, *rows = (line.split("\t") for line in path.read_text().splitlines())
         column = header.index(f"probability_{model.labels[1]}")
-        shares = [float(row[column]) for row in rows]
-        np.testing.assert_allclose(shares, tf.nn.softmax(logits)[:, 1], atol=1e-4)
+        probabilities = [float(row[column]) for row in rows]
+        np.testing.assert_allclose(probabilities, tf.nn.softmax(logits)[:, 1], atol=1e-4)
 
 
-def test_interrupted_during_an_evaluation(inputs, finished, tmp_path, monkeypatch, capsys):
-    """Which is ended and kept: a signal may come at any time."""
+def test_interruption_during_evaluation(inputs, finished, tmp_path, monkeypatch, capsys):
+    """The evaluation completes and is saved, since a signal may arrive at any time."""
     evaluate, first = training.FineTuningTrainer.evaluate, [True]
 
     def interrupted(self):
@@ -224,7 +230,7 @@ def test_interrupted_during_an_evaluation(inputs, finished, tmp_path, monkeypatc
     assert_ends_as(finished, tmp_path / "run")
 
 
-# === What tells a collapse ===
+# === Detection of collapse ===
 
 
 def curve(losses, planned=None):
@@ -237,22 +243,23 @@ def curve(losses, planned=None):
 @pytest.mark.parametrize(
     ("losses", "planned", "flat"),
     [
-        # Means of the first and of the last ten of a hundred: from 2 percent on it is a fall.
+        # Compares the means of the first and last ten of a hundred; a decrease of 2% counts as
+        # falling.
         ([1.0] * 10 + [5.0] * 80 + [0.979] * 10, None, False),
         ([1.0] * 10 + [0.1] * 80 + [0.981] * 10, None, True),
-        # A few steps say nothing.
+        # With few steps, nothing is detected.
         ([1.0] * 49, None, False),
         ([1.0] * 50, None, True),
-        # A run that stopped early is judged by its last tenth.
+        # A run that stopped early is assessed by its last tenth.
         ([1.0] * 60, 100, True),
         ([1.0] * 50 + [0.5] * 10, 100, False),
     ],
 )
-def test_what_counts_as_a_fall_of_the_loss(losses, planned, flat):
+def test_flat_loss_is_detected(losses, planned, flat):
     assert curve(losses, planned).is_flat() == flat
 
 
-def test_collapses_are_named():
+def test_collapses_are_described():
     flat, falling = curve([1.0] * 50), curve([1.0 / step for step in range(1, 51)])
     assert describe_collapse(falling, constant=None, set_name="dev") is None
     same = "every prediction is the same"
@@ -270,11 +277,11 @@ def test_collapses_are_named():
 # === Bad steps ===
 
 
-def test_a_step_that_is_no_number_ends_the_run(inputs, tmp_path, monkeypatch):
-    """The batch with the row of the class "odd" has no loss."""
+def test_nonfinite_loss_ends_run(inputs, tmp_path, monkeypatch):
+    """The batch that contains the class "odd" has no finite loss."""
     table = tmp_path / "train.tsv"
     table.write_text("text\tlabel\n" + 12 * "good film\tgood\nbad film\tbad\n" + "film\todd\n")
-    part, seen = objective.TaskObjective.part, trainings(monkeypatch)
+    part, seen = objective.TaskObjective.part, record_trainings(monkeypatch)
 
     def without_a_loss(self, batch, totals):
         loss, sums = part(self, batch, totals)
@@ -284,11 +291,11 @@ def test_a_step_that_is_no_number_ends_the_run(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(objective.TaskObjective, "part", without_a_loss)
     flags = {"train_file": table, "dev_file": None, "dev_fraction": 0, "train_batch_size": 8}
     flags |= {"num_train_epochs": 1, "export": False}
-    asked = settings(inputs, tmp_path / "ends", **flags, remat=True)
-    sentence = (
+    run_settings = settings(inputs, tmp_path / "ends", **flags, remat=True)
+    message = (
         "The loss of step . is nan. Rerun with a lower --learning_rate and another --model_dir"
     )
-    with pytest.raises(DivergedError, match=sentence):
-        run(asked)
+    with pytest.raises(DivergedError, match=message):
+        run(run_settings)
     trained = seen[-1]
     assert trained.model.encoder.recomputes_blocks
