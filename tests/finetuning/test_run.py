@@ -122,7 +122,7 @@ def test_finished_run_is_shown_if_read_only_or_moved(
 
 
 @pytest.mark.parametrize(
-    ("flags", "sentence"),
+    ("flags", "message"),
     [
         ({"max_seq_length": 64}, "--max_seq_length=64: expected at most 32, the number of "
             "positions of .*tiny"),

@@ -79,7 +79,7 @@ TEXTS = "classification"
 
 
 @pytest.mark.parametrize(
-    ("task", "flags", "sentence"),
+    ("task", "flags", "message"),
     [
         (None, {}, "--task is missing: expected one of cola, sst2, mrpc, qqp, mnli, qnli, rte, "
          "wnli, ax, stsb, ner, swag, classification, multilabel, regression, tagging, "
@@ -171,7 +171,7 @@ def test_invalid_flags_raise_error(task, flags, message):
 
 
 @pytest.mark.parametrize(
-    ("task", "default", "others", "sentence"),
+    ("task", "default", "others", "message"),
     [
         ("mrpc", {},
          {"dev_file": "a", "test_file": "a", "dev_fraction": 0.2, "text_columns": "a",

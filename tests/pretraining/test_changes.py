@@ -64,7 +64,7 @@ def test_changed_schedule_is_printed_and_saved(started_run, capsys):
 
 
 @pytest.mark.parametrize(
-    ("flags", "sentence"),
+    ("flags", "message"),
     [
         (
             "--num_train_steps=5",
