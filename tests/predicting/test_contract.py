@@ -163,6 +163,9 @@ def test_export_outputs_equal_predictions(name, signatures, tmp_path):
     answers = signatures(tmp_path / "model", tmp_path)[signature](
         **{key: tf.constant(values) for key, values in request.items()}
     )
+    if signatures is exported_signatures:  # predict also takes the export itself
+        from_export = api.predict(tmp_path / "1", examples)
+        assert json.loads(json.dumps(from_export)) == approx(records)
     restored = KINDS[task_type].restore_options(options, {})
     task = KINDS[task_type]("own", None, {}, {}, labels=model.labels, options=restored)
     rows = [_to_task_outputs(name, row) for row in _split_examples(answers)]

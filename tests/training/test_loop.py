@@ -352,6 +352,16 @@ def test_many_trainings_cause_no_retracing_warning(caplog):
     assert "retracing" not in caplog.text
 
 
+@pytest.mark.slow
+def test_step_compiles_with_xla_as_for_tpu():
+    step = tf.function(_loop(bert(), device_type="TPU").replica_step, jit_compile=True)
+    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
+    sums, (loss, norm), _, cursors = step(batch)
+    assert np.isfinite([*sums.numpy(), float(loss)]).all()
+    assert float(norm) > 0.0
+    assert cursors.numpy().tolist() == [[0, 0, 7]]
+
+
 # === Evaluation ===
 
 
