@@ -9,6 +9,7 @@ from bert_tf.modeling.layers import Dropout
 from bert_tf.modeling.transformer import TokenRows, attend_full_batch
 from bert_tf.training import attention
 from bert_tf.training.compilation import Compilation
+from tests.training.test_bfloat16 import needs_bfloat16
 
 HEADS, SIZE = 2, 3
 # Lengths: full, short, one token, with gaps, without the first token, padding only.
@@ -143,6 +144,7 @@ def test_masks_are_independent_and_match_dropout_rate(texts, monkeypatch):
     assert (kept_counts(seed=2) != counts).any()
 
 
+@needs_bfloat16
 def test_bfloat16_contexts_are_unbiased(texts, monkeypatch):
     """With the same masks, a rounded scale changes the mean by 0.16%."""
     length = 64

@@ -25,7 +25,7 @@ def restore_precision():
         ("float32", "GPU", "float32", False),
         ("bfloat16", "GPU", "mixed_bfloat16", False),
         ("bfloat16", "TPU", "mixed_bfloat16", False),
-        ("bfloat16", "CPU", "float32", True),
+        pytest.param("bfloat16", "CPU", "float32", True, marks=needs_bfloat16),
     ],
 )
 def test_precision_is_a_policy_or_a_graph_rewrite(
