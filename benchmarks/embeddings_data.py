@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.evaluation.scores import spearman_correlation
+from bert_tf.evaluation.metrics import spearman_correlation
 from bert_tf.readers.glue import read_glue
 from bert_tf.tasks.similarity.retrieval import compare_rankings, search
 from bert_tf.tasks.similarity.task import normalize_rows

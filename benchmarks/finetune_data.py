@@ -4,7 +4,7 @@ import hashlib
 import os
 from typing import Any
 
-from bert_tf.evaluation.scores import BINARY_SCORES, CLASS_SCORES, NUMBER_SCORES
+from bert_tf.evaluation.metrics import BINARY_SCORES, CLASS_SCORES, NUMBER_SCORES
 from bert_tf.readers.glue import GLUE_TASKS, read_glue
 from bert_tf.tasks.questions.reader import read_squad
 from bert_tf.tasks.questions.scores import score_predictions

@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.__main__ import main
 from bert_tf.cli import flag_fields
 from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
-from bert_tf.evaluation.scores import LOSS, NUMBER_SCORES, compare
+from bert_tf.evaluation.metrics import LOSS, NUMBER_SCORES, compare
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.readers.own_data import read_regression
 from bert_tf.tasks import Task, register

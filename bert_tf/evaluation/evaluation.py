@@ -23,7 +23,7 @@ from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .calibration import Calibration, calibrate_classes, fit_temperature
-from .scores import Comparison, Confusion
+from .metrics import Comparison, Confusion
 
 Thresholds = Mapping[str, float]
 _MAX_MISTAKES = 50

@@ -14,8 +14,8 @@ from bert_tf.io.messages import one_line
 
 from .calibration import BINS, Bin, Calibration
 from .evaluation import Evaluation, Mistake
+from .metrics import CLASS_METRICS, ClassScore, Confusion, score_text
 from .prediction_files import write_file
-from .scores import CLASS_METRICS, ClassScore, Confusion, score_text
 
 _TABLE_COLUMNS = ("loss", "expected", "predicted", "id", "text")
 # Largest number of classes of a confusion matrix, and of one with percentages in its cells.

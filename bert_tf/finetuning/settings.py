@@ -8,7 +8,7 @@ from absl import flags
 
 from bert_tf.choices import FREELY, HEAD_POOLINGS, PATH, STRATEGIES, XLA_CHOICES
 from bert_tf.cli import flag_fields as flag
-from bert_tf.evaluation.scores import CLASS_METRICS
+from bert_tf.evaluation.metrics import CLASS_METRICS
 from bert_tf.io.messages import did_you_mean
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
 from bert_tf.tasks.registry import KINDS, tasks

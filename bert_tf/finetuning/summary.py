@@ -11,8 +11,8 @@ import bert_tf
 from bert_tf.checkpoints import model_card
 from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.evaluation.calibration import FEW
+from bert_tf.evaluation.metrics import score_text
 from bert_tf.evaluation.report import write_report
-from bert_tf.evaluation.scores import score_text
 from bert_tf.features import TEMPERATURE
 from bert_tf.io.messages import listed, markdown_code, one_line, quote
 from bert_tf.io.paths import HUB_SCHEME

@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_tf.checkpoints.load import load_with_report
 from bert_tf.evaluation.evaluation import Inference
-from bert_tf.evaluation.scores import rank, score_text
+from bert_tf.evaluation.metrics import rank, score_text
 from bert_tf.io.files import atomic_write, read_json, write_json
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.keras_hooks import fresh_names

@@ -10,7 +10,7 @@ from bert_tf import features
 from bert_tf.checkpoints import model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.evaluation.evaluation import Evaluation, Inference
-from bert_tf.evaluation.scores import LOWER_IS_BETTER, json_scores, rank, score_text
+from bert_tf.evaluation.metrics import LOWER_IS_BETTER, json_scores, rank, score_text
 from bert_tf.io.messages import one_line
 from bert_tf.pipelines.tokenized_examples import Examples
 from bert_tf.tasks.task import Task, evaluate

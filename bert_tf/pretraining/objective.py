@@ -24,8 +24,8 @@ from bert_tf import features, modeling
 from bert_tf.graph_gradients import sum_over_replicas
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.compilation import Compilation
+from bert_tf.training.cross_entropy import LossSums, predicted_sums, weighted_sums
 from bert_tf.training.loop import TrainingLoop
-from bert_tf.training.losses import LossSums, predicted_sums, weighted_sums
 from bert_tf.training.step import Batch, Objective
 
 # Creates the dataset of an input pipeline, which serves the replicas of one host.

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from bert_tf.evaluation.scores import CLASS_METRICS, LOSS, Comparison
+from bert_tf.evaluation.metrics import CLASS_METRICS, LOSS, Comparison
 from bert_tf.io.messages import listed, one_line
 from bert_tf.readers import examples as read
 from bert_tf.readers import tables

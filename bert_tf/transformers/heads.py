@@ -24,7 +24,7 @@ from bert_tf.modeling import (
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.encoder import nan_if_out_of_range
 from bert_tf.modeling.task_models import TaskModel
-from bert_tf.training.losses import weighted_sums
+from bert_tf.training.cross_entropy import weighted_sums
 
 from .configuration import PretrainedConfig
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from bert_tf.evaluation.calibration import calibrate_classes
 from bert_tf.evaluation.evaluation import Evaluation, Mistake
+from bert_tf.evaluation.metrics import Confusion, compare_classes
 from bert_tf.evaluation.report import write_report
-from bert_tf.evaluation.scores import Confusion, compare_classes
 
 BAD = "<script>alert('\"&')</script>"
 

@@ -19,11 +19,11 @@ from bert_tf.tasks.losses import (
     ChoiceCrossEntropy,
     SmoothedClasses,
     SmoothedCrossEntropy,
-    similarity_loss,
     squared_error,
 )
+from bert_tf.tasks.similarity.losses import similarity_loss
 from bert_tf.training.attention import attend_in_groups
-from bert_tf.training.losses import predicted_sums
+from bert_tf.training.cross_entropy import predicted_sums
 from bert_tf.training.precision import (
     is_rewritten,
     preserved_arithmetic,

@@ -16,7 +16,7 @@ from bert_tf import features
 from bert_tf.answering.export_options import QuestionOptions
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import rule
-from bert_tf.evaluation.scores import LOSS, Comparison
+from bert_tf.evaluation.metrics import LOSS, Comparison
 from bert_tf.features import NULL_THRESHOLD
 from bert_tf.readers.tables import TableFile
 from bert_tf.tasks.task import ExampleSet, FormReader, Items, Task, outputs, tokenized

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_tf.evaluation.scores import Comparison
+from bert_tf.evaluation.metrics import Comparison
 
 # Number of ranked documents per query, as in BEIR.
 _RANKS = 1000

@@ -16,7 +16,7 @@ import numpy as np
 from bert_tf.choices import BOTH_WAYS, COSENT, COSINE, ONE_WAY, SIMILARITY_LOSSES
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import Given, Values
-from bert_tf.evaluation.scores import CORRELATIONS, compare, ranks
+from bert_tf.evaluation.metrics import CORRELATIONS, compare, ranks
 from bert_tf.readers.examples import (
     BadRows,
     ExampleSet,
@@ -182,7 +182,7 @@ class SimilarityTask(Task):
 
     def loss(self) -> Any:
         """Returns the named loss, by default the first one suitable for the data."""
-        from bert_tf.tasks.losses import similarity_loss
+        from .losses import similarity_loss
 
         names = (COSENT, COSINE) if self._has_scores else (ONE_WAY, BOTH_WAYS)
         name = self.options.similarity_loss or names[0]

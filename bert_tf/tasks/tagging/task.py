@@ -16,7 +16,7 @@ from bert_tf import features
 from bert_tf.choices import FEATURE_BASED
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import Given, Values, conflicts_with, requires_flag, rule
-from bert_tf.evaluation.scores import (
+from bert_tf.evaluation.metrics import (
     ENTITY_SCORES,
     LOSS,
     TAG_SCORES,

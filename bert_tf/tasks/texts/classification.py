@@ -11,7 +11,7 @@ import numpy as np
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import conflicts_with, requires_flag, rule
-from bert_tf.evaluation.scores import (
+from bert_tf.evaluation.metrics import (
     BINARY_SCORES,
     CLASS_SCORES,
     LOSS,

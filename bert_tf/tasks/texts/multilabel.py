@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf.cli import flag_fields
-from bert_tf.evaluation.scores import AT_HALF, HALF, LOSS, MULTILABEL_SCORES, compare_multilabel
+from bert_tf.evaluation.metrics import AT_HALF, HALF, LOSS, MULTILABEL_SCORES, compare_multilabel
 from bert_tf.features import DEFAULT_THRESHOLD, PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.readers.examples import TextExample
 from bert_tf.readers.own_data import read_multilabel

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf.evaluation.scores import CHOICE_SCORES, LOSS, compare
+from bert_tf.evaluation.metrics import CHOICE_SCORES, LOSS, compare
 from bert_tf.readers import examples as read
 from bert_tf.readers.examples import BadRowError, BadRows, ChoiceExample, ExampleSet, quoted
 from bert_tf.readers.tables import Row, TableFile, read_columns, read_rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf.evaluation.scores import LOSS, NUMBER_SCORES, compare
+from bert_tf.evaluation.metrics import LOSS, NUMBER_SCORES, compare
 from bert_tf.readers.glue import GLUE_TASKS
 from bert_tf.readers.own_data import read_regression
 from bert_tf.tasks.target_scale import TargetScale

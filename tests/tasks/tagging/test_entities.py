@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.evaluation.scores import compare_entities, total
+from bert_tf.evaluation.metrics import compare_entities, total
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import BadRows
 from bert_tf.tasks.tagging.entities import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.evaluation.scores import compare_entities
+from bert_tf.evaluation.metrics import compare_entities
 from bert_tf.modeling import BertTokenClassifier
 from bert_tf.readers.examples import TaggedExample
 from bert_tf.tasks.tagging.entities import find_all

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_tf.evaluation.scores import (
+from bert_tf.evaluation.metrics import (
     CHOICE_SCORES,
     NUMBER_SCORES,
     ClassScore,

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.pretraining import objective
-from bert_tf.training import losses
+from bert_tf.training import cross_entropy
 
 from .conftest import random_batch
 
@@ -26,7 +26,7 @@ def test_sums_equal_kernel_for_large_logits_and_low_precision(scale, dtype):
     logits = tf.cast(random.normal(size=(4, 5, 7)) * scale, dtype)
     ids = random.integers(0, 7, (4, 5), np.int32)
     weights = random.integers(0, 2, (4, 5)).astype(np.float32)
-    sums = losses.weighted_sums(logits, tf.constant(ids), tf.constant(weights))
+    sums = cross_entropy.weighted_sums(logits, tf.constant(ids), tf.constant(weights))
     expected = expected_sums(logits, ids, weights)
     assert sums.loss.dtype == tf.float32
     np.testing.assert_allclose([float(s) for s in sums], expected, rtol=1e-5)
@@ -39,7 +39,7 @@ def test_gradient_equals_library_kernel(device_type):
     weights = tf.random.stateless_uniform((3, 4), (7, 8))
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(logits)
-        ours = losses.weighted_sums(logits, labels, weights, device_type).loss
+        ours = cross_entropy.weighted_sums(logits, labels, weights, device_type).loss
         nll = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         theirs = tf.reduce_sum(weights * nll)
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
@@ -60,9 +60,9 @@ def test_sums_of_states_equal_sums_of_logits(count, dtype):
     weights = tf.constant([1.0, 1.0, 0.5, 0.0, 1.0, 1.0][:count], tf.float32)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([states, table, bias])
-        ours = losses.predicted_sums(states, table, bias, labels, weights)
+        ours = cross_entropy.predicted_sums(states, table, bias, labels, weights)
         logits = tf.matmul(states, table, transpose_b=True)
-        theirs = losses.weighted_sums(tf.cast(logits, "float32") + bias, labels, weights)
+        theirs = cross_entropy.weighted_sums(tf.cast(logits, "float32") + bias, labels, weights)
         loss, expected_loss = 3.0 * ours.loss, 3.0 * theirs.loss
     rounding = 1e-6 if dtype == "float32" else 2e-2
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
