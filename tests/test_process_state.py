@@ -218,7 +218,7 @@ def test_training_that_changes_process_state_is_exclusive(first, second):
     with training_in_process(**first):
         if first or second:
             with (
-                pytest.raises(ValueError, match="^Another training is in progress in this "),
+                pytest.raises(ValueError, match="^Another training run is in progress "),
                 training_in_process(**second),
             ):
                 pass
@@ -236,7 +236,7 @@ def test_second_training_is_rejected_before_writing(inputs, tmp_path):
             lambda: _train(inputs, model_dir=tmp_path / "fine"),
             lambda: api.pretrain(texts=DOCUMENTS, **SIZES),
         ):
-            with pytest.raises(ValueError, match="^Another training is in progress in this "):
+            with pytest.raises(ValueError, match="^Another training run is in progress "):
                 call()
     assert not (tmp_path / "fine").exists()
 

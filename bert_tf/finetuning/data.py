@@ -1,6 +1,6 @@
-"""Reads the data of a fine-tuning and creates its task.
+"""Reads the data of a fine-tuning run and creates the run's task.
 
-This module does not load TensorFlow before it creates a task.
+This module does not import TensorFlow until it creates a task.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class DataSplits:
-    """Examples by set name.
+    """Examples for training, and the dev and test splits by name.
 
     ``notes`` contains warnings about the data; ``columns`` contains the keyword arguments of the
-    reader of tables, and is empty for other formats.
+    table reader, and is empty for other formats.
     """
 
     train: ExampleSet[Any]
@@ -50,7 +50,7 @@ class DataSplits:
         return list(dict.fromkeys(message for each in examples for message in each.skipped))
 
     def fingerprints(self) -> dict[str, str]:
-        """Returns hashes of the examples of each set, which detect changes since the start."""
+        """Returns a hash of each split's examples, to detect changes when a run resumes."""
         return {name: _fingerprint(examples) for name, examples in self._all().items()}
 
     def _all(self) -> dict[str, ExampleSet[Any]]:
@@ -65,7 +65,7 @@ def _fingerprint(examples: ExampleSet[Any]) -> str:
 
 
 def read_splits(settings: FineTuningSettings) -> DataSplits:
-    """Reads and checks all sets."""
+    """Reads and checks all splits."""
     splits = _read_glue_splits(settings) if settings.glue else _read_files(settings)
     splits.notes.extend(splits.train.notes)
     splits.notes.extend(_contradiction_notes(settings.kind, splits))
@@ -97,7 +97,7 @@ def _read_glue_splits(settings: FineTuningSettings) -> DataSplits:
         if folder is None or has_glue_file(name, folder, split):
             test[set_name] = read(split, name)
         else:
-            notes.append(f"{folder} has no file for {description}, which is not predicted.")
+            notes.append(f"{folder} has no file for {description}, so there are no predictions.")
     train = read(train_split)
     columns = {"text_columns": list(task.text_columns), "label_column": None}
     return DataSplits(train, dev, test, notes, columns)
@@ -129,7 +129,7 @@ def _read_files(settings: FineTuningSettings) -> DataSplits:
         if shared := _count_shared_texts(kept, held_out):
             notes.append(
                 f"{shared:,} of {len(held_out):,} held-out pairs share one text with a training "
-                "pair. Only equal pairs stay in one set."
+                "pair. Only identical pairs are kept in the same split."
             )
     else:
         notes.append("No dev set: the weights of the last epoch are kept.")
@@ -161,9 +161,10 @@ def _has_labels(settings: FineTuningSettings, path: str, form: FormReader | None
 def _reader(
     settings: FineTuningSettings, columns: Mapping[str, Any], form: FormReader | None
 ) -> Callable[..., ExampleSet[Any]]:
-    """Returns a function that reads a file in the native ``form`` of the task type or a table.
+    """Returns a function that reads a table or a file in the task type's native format.
 
-    Its argument ``labels`` contains the possible classes; ``None`` for those of the file.
+    The function's argument ``labels`` contains the possible classes; with ``None``, they are those
+    that occur in the file. ``form`` reads the native format; with ``None``, files are tables.
     """
     kind, encoding = settings.kind, settings.encoding
     options = {**columns, "skip_bad_rows": settings.skip_bad_rows}
@@ -195,8 +196,8 @@ def hold_out(
         groups: Description of the groups.
 
     Returns:
-        The training examples and the held-out examples, at least one group each, in the order of
-        ``items``, and the description, extended if groups are too large.
+        The training examples and the held-out examples, each at least one group in the order of
+        ``items``; and ``groups``, extended if a group is too large.
     """
     sizes = collections.Counter(key(item) for item in items)
     if len(sizes) < 2:
@@ -211,12 +212,12 @@ def hold_out(
         chosen = _draw_by_class(ranked, sizes, classes, fraction, seed)
     else:
         chosen = _draw(ranked, sizes, fraction * len(items))
-    # If each group is too large, use the smallest.
+    # If every group is too large, use the smallest.
     chosen = chosen or {min(ranked, key=sizes.__getitem__)}
     held_out = [item for item in items if key(item) in chosen]
     if len(held_out) < fraction * len(items) / 2:
         largest = max(sizes.values())
-        groups += f"; {largest:,} share a text or an article and are not split, pass --dev_file"
+        groups += f"; {largest:,} share a text or an article and cannot be split: pass --dev_file"
     return [item for item in items if key(item) not in chosen], held_out, groups
 
 
@@ -238,7 +239,7 @@ def _draw(ranked: Sequence[Hashable], sizes: Mapping[Any, int], target: float) -
 
 
 def _classes(items: Sequence[Any], key: Callable[[Any], Hashable]) -> dict[Hashable, str]:
-    """Returns the class of each group, the rarest if there are several; {} without classes."""
+    """Returns the class of each group, or its rarest class; {} if examples have no classes."""
     if not all(isinstance(item, TextExample) and isinstance(item.label, str) for item in items):
         return {}
     counts = collections.Counter(item.label for item in items)
@@ -277,7 +278,7 @@ def _draw_by_class(
 
 
 def _contradiction_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
-    """Yields a note on equal texts with different labels."""
+    """Yields a note if identical texts have different labels."""
     first: dict[int, Hashable] = {}
     conflicts: dict[int, tuple[Any, set[Hashable]]] = {}
     for examples in (splits.train, *splits.dev.values()):
@@ -299,14 +300,14 @@ def _contradiction_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
 
 
 def _shared_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
-    """Yields notes on dev and test examples that also occur in another set."""
+    """Yields notes on dev and test examples that also occur in another split."""
     field = kind.unshared_text
     also = f"have a {field} that also occurs" if field else "also occur"
 
     def keys(examples: ExampleSet[Any]) -> list[int]:
         columns = map(kind.all_texts, examples.items)
         texts = ([column[field]] if field else column.values() for column in columns)
-        # The order of a pair and the case do not matter.
+        # The order of the texts in a pair and their case do not matter.
         return [hash(tuple(sorted(_plain(text).casefold() for text in each))) for each in texts]
 
     known = {"training": {*keys(splits.train)}} if splits.dev else {}
@@ -358,7 +359,7 @@ def read_task(
 
 
 def _table_columns(settings: FineTuningSettings) -> dict[str, Any]:
-    """Returns the keyword arguments of the reader of tables; {} for native formats."""
+    """Returns the keyword arguments of the table reader; {} for native formats."""
     if not settings.text_columns:
         return {}
     columns = {
@@ -374,8 +375,8 @@ def _table_columns(settings: FineTuningSettings) -> dict[str, Any]:
 def check_tables(settings: FineTuningSettings) -> None:
     """Checks early that tables are not empty and contain the columns.
 
-    Skips the checks with ``skip_bad_rows``, which allows rows without a column, and for existing
-    runs, because a finished run does not need its files.
+    Does nothing with ``skip_bad_rows``, which allows rows without a column, and for existing runs,
+    because a finished run does not need its input files.
     """
     columns = _table_columns(settings)
     is_new = not os.path.isdir(settings.model_dir)

@@ -18,16 +18,16 @@ from bert_tf.training.progress import print_progress
 
 from .objective import FewShotTraining
 
-_MAX_ROUNDS = 5000  # of the logistic regression
+_MAX_ROUNDS = 5000  # iterations of the logistic regression
 
 
 def few_shot_training(
     task: Task, inference: Inference, pairs_each: int, seed: int
 ) -> FewShotTraining:
-    """Creates the training on pairs, which trains the encoder, then fits the head.
+    """Prepares training the encoder on pairs of texts, and then fitting the head.
 
-    The target cosine similarity is 1 for two texts of the same class and 0 for others. The result
-    is a standard classifier.
+    The target cosine similarity is 1 for two texts of the same class and 0 for other pairs. The
+    result is a standard classifier.
     """
     items, length, classifier = task.training_items(), inference.max_seq_length, inference.model
     ids = np.array([task.labels.index(item.label) for item in items])
@@ -59,11 +59,12 @@ def draw_pairs(ids: np.ndarray, each: int, seed: int) -> list[tuple[int, int, fl
 
     Args:
         ids: Class ids of the N examples, of shape (N,).
-        each: Number of pairs of each example with examples of its class, and with others.
+        each: Number of pairs to draw for each example, both within its class and across classes.
         seed: Random seed.
 
     Returns:
-        Indices of the two examples and the target: 1.0 for equal classes, else 0.0.
+        For each pair, the indices of both examples, and the target: 1.0 for equal classes, else
+        0.0.
     """
     random, pairs = np.random.default_rng(seed), []
     for one, class_id in enumerate(ids):
@@ -80,9 +81,9 @@ def fit_head(vectors: np.ndarray, ids: np.ndarray, classes: int) -> tuple[np.nda
     """Fits a multinomial logistic regression.
 
     Minimizes the objective of scikit-learn's ``LogisticRegression`` (cross-entropy with an L2
-    penalty) on normalized vectors, because the pairs train only directions. The kernel is then
-    scaled for vectors of the mean length. Uses Nesterov's method with a step size from the largest
-    curvature.
+    penalty) on normalized vectors, because cosine similarity trains only their directions. The
+    kernel is then scaled for vectors of the mean length. Uses Nesterov's method; the step size is
+    derived from the maximum curvature.
 
     Args:
         vectors: Embeddings of shape (N, H).

@@ -1,4 +1,4 @@
-"""Model of a fine-tuning: its initial weights, its construction and its inference."""
+"""Model of a fine-tuning run: initial weights, default schedule and construction."""
 
 import contextlib
 import dataclasses
@@ -29,11 +29,10 @@ _HEAD = {"pooling": "cls", "dense_size": None, "dense_activation": DENSE_ACTIVAT
 
 
 class InitialModel(NamedTuple):
-    """Model that a run starts from; a resumed run has no ``checkpoint``.
+    """Model that a run starts from; ``checkpoint`` is None if the run resumes.
 
-    ``head`` contains arguments of the constructor: the ``pooling``, for heads with one input vector
-    per text, and the dense layer of an embedding model. ``embedding`` defines the embedding of a
-    text.
+    ``head`` contains constructor arguments: ``pooling``, for heads with one input vector per text,
+    and the dense layer of an embedding model. ``embedding`` defines how texts are embedded.
     """
 
     config: BertConfig
@@ -65,22 +64,22 @@ class RunSource:
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
-        """Description of the run, without weights, or the initial checkpoint."""
+        """The run's description, without weights, if it has progress; else the initial weights."""
         if self.is_run:
             return model_directory.read_description(self._directory.path)
         return self._initial
 
     @property
     def differences(self) -> str:
-        """Section of the model card on differences between ``--init_checkpoint`` and its source."""
-        with contextlib.suppress(ValueError, ImportError):  # It may have been deleted.
+        """Model card section on the differences between ``--init_checkpoint`` and its source."""
+        with contextlib.suppress(ValueError, ImportError):  # The checkpoint may have been deleted.
             return model_card.differences(self._initial.notes, self._initial.path)
         return ""
 
     def fingerprint(self, moved: Sequence[str]) -> dict[str, str]:
-        """Returns the fingerprint of the initial checkpoint by its flag; {} if it is not needed.
+        """Returns the initial checkpoint's fingerprint by flag; {} if the checkpoint is not needed.
 
-        ``moved`` contains the flags whose paths have changed since the start.
+        ``moved`` contains the flags whose paths have changed since the run started.
         """
         if self.is_run and "init_checkpoint" not in moved:
             return {}
@@ -116,7 +115,7 @@ def with_default_schedule(
 def initial_model(
     settings: FineTuningSettings, checkpoint: Checkpoint, *, resumes: bool = False
 ) -> InitialModel:
-    """Creates the initial model; if the run ``resumes``, ``checkpoint`` is its description."""
+    """Creates the initial model; in a run that ``resumes``, ``checkpoint`` is its description."""
     _check_pooling(settings)
     tokenization = checkpoint.tokenization
     if tokenization is None:
@@ -127,7 +126,7 @@ def initial_model(
     if not resumes:
         tokenization = tokenization.with_special_tokens(settings.special_tokens_in_texts)
     tokenizer = tokenization.to_tokenizer()
-    if resumes:  # Its weights are restored later.
+    if resumes:  # The weights are restored later.
         head, embedding = checkpoint.model.arguments, checkpoint.sentence_embedding
         start = InitialModel(checkpoint.config, tokenization, tokenizer, None, head, embedding)
     else:
@@ -138,21 +137,21 @@ def initial_model(
 
 
 def _check_pooling(settings: FineTuningSettings) -> None:
-    """Rejects ``--pooling`` for heads with an output per token."""
+    """Rejects ``--pooling`` for heads that have one output per token."""
     kind = settings.kind
     if settings.pooling and not (
         kind.embeds or "pooling" in MODEL_CLASSES[kind.model].argument_checks
     ):
         raise ValueError(
             f"--pooling={settings.pooling} is not supported for {settings.glue or settings.task}, "
-            "which has outputs per token. Remove it."
+            "because its model has one output per token. Remove --pooling."
         )
 
 
 def _apply_flags(
     settings: FineTuningSettings, checkpoint: Checkpoint
 ) -> tuple[BertConfig, Mapping[str, Any], SentenceEmbedding | None]:
-    """Returns the config, the arguments of the head and the embedding for the flags."""
+    """Returns the config, the head's arguments and the embedding, as changed by the flags."""
     config, rate = checkpoint.config, settings.hidden_dropout_prob
     if rate is not None:
         config = dataclasses.replace(
@@ -168,7 +167,7 @@ def _apply_flags(
 
 
 def _check_start(settings: FineTuningSettings, start: InitialModel) -> None:
-    """Checks the sequence length and the numbers of blocks against the model."""
+    """Checks that the model has enough positions and blocks for the flags."""
     positions, blocks = start.config.max_position_embeddings, start.config.num_hidden_layers
     if settings.max_seq_length > positions:
         raise ValueError(
@@ -186,7 +185,7 @@ def _check_start(settings: FineTuningSettings, start: InitialModel) -> None:
     )
     if has_no_head and frozen == blocks:
         raise ValueError(
-            f"--freeze={frozen}: expected at most {frozen - 1} without a trained head."
+            f"--freeze={frozen}: expected at most {frozen - 1}, because only blocks are trained."
         )
     for variant in settings.variants:
         try:
@@ -226,11 +225,11 @@ def model_spec(task: Task, start: InitialModel) -> ModelSpec:
 def build_model(
     settings: FineTuningSettings, task: Task, start: InitialModel
 ) -> tuple[BertModel, list[str]]:
-    """Builds the model of the task, with the initial weights or random ones from the seed.
+    """Builds the task's model with the initial weights, or random weights from the seed.
 
-    Reuses the head of the checkpoint only if its class, its labels and its input match. Everything
-    except weights is defined by the task, so that a resumed run builds the same model. Also returns
-    messages about new and unused weights.
+    Reuses the checkpoint's head only if its class, labels and input match. The task defines
+    everything except weights, so a resumed run builds the same model. Also returns messages about
+    new and unused weights.
     """
     spec, checkpoint = model_spec(task, start), start.checkpoint
     tensors: Mapping[str, StoredTensor] = {}
@@ -260,7 +259,7 @@ def build_model(
 def _pooling_notes(
     settings: FineTuningSettings, spec: ModelSpec, checkpoint: Checkpoint
 ) -> list[str]:
-    """Returns notes on the pooling; none for the default, [CLS]."""
+    """Returns a list with a note on the pooling, empty for the default pooling, [CLS]."""
     pooling, pools = spec.pooling, "pooling" in spec.model_class.argument_checks
     if not pools or (pooling, checkpoint.pooling) == ("cls", "cls"):
         return []

@@ -22,9 +22,9 @@ class TaskObjective(Objective):
 
     Args:
         model: Compiled model.
-        weight_of: Returns the weight of the mean loss of a part of a batch, from its targets.
-        compares_rows: Whether the loss compares examples, so that each replica requires the outputs
-            of all replicas.
+        weight_of: Returns the weight of a part's mean loss, given the targets of the part.
+        compares_rows: Whether the loss compares examples with each other, so each replica requires
+            the outputs of all replicas.
     """
 
     num_sums = 2
@@ -57,7 +57,7 @@ class TaskObjective(Objective):
         loss = self._model.compute_loss(
             rows, targets, outputs, counted.get("weights"), training=True
         )
-        # Keras divides by the number of replicas.
+        # Keras divides the loss by the number of replicas.
         loss *= share.num_replicas * tf.math.divide_no_nan(self._weight_of(targets), totals[0])
         tokens = tf.zeros(())
         if features.INPUT_MASK in rows:
@@ -84,7 +84,7 @@ class FewShotTraining(NamedTuple):
 def with_cursors(
     batches: tf.data.Dataset, examples: Examples, batch_size: int, first_step: int
 ) -> tf.data.Dataset:
-    """Adds the position of its last example to each batch; the first one is of ``first_step``."""
+    """Adds to each batch the position of its last example; the first step is ``first_step``."""
     each_epoch, num_examples = examples.num_batches(batch_size), len(examples)
 
     def with_cursor(step: tf.Tensor, parts: tuple[Any, ...]) -> dict[str, Any]:
@@ -94,6 +94,6 @@ def with_cursors(
         cursor = tf.cast([[zero, epoch, zero, last]], tf.int32)
         return {**dict(zip(_PARTS, parts, strict=False)), features.CURSOR: cursor}
 
-    # The first conversion by AutoGraph would take seconds.
+    # AutoGraph would take seconds for its first conversion.
     with_cursor = tf.autograph.experimental.do_not_convert(with_cursor)
     return batches.enumerate(first_step).map(with_cursor)

@@ -1,4 +1,4 @@
-"""Runs or resumes a fine-tuning."""
+"""Starts or resumes a fine-tuning run."""
 
 import contextlib
 import gc
@@ -28,12 +28,12 @@ from .training import FineTuningInputs, train
 def run(
     settings: FineTuningSettings, callbacks: Sequence[Any] = (), *, is_temporary: bool = False
 ) -> dict[str, Any]:
-    """Runs a fine-tuning, or resumes it, and prints its results.
+    """Starts or resumes a fine-tuning run, and prints the results.
 
     Args:
         settings: Settings of the run.
         callbacks: Keras callbacks.
-        is_temporary: Whether the model directory is deleted afterwards.
+        is_temporary: Whether the caller deletes the model directory afterwards.
 
     Returns:
         The contents of ``results.json``.
@@ -58,7 +58,7 @@ def run(
         moved = directory.check_settings(settings.to_dict(), MAY_CHANGE)
         is_finished = directory.is_finished()
         if is_finished:
-            # Rows in memory have no path, so that their contents are compared.
+            # Rows in memory have no path, so their contents are compared.
             if moved or any(is_in_memory(str(path)) for path in settings.files.values()):
                 fingerprints = read_splits(settings).fingerprints()
                 directory.check_inputs({**fingerprints, **source.fingerprint(moved)})
@@ -99,7 +99,7 @@ def open_inputs(
 ) -> FineTuningInputs:
     """Opens the initial model, reads the data, tokenizes the training set and prints notes.
 
-    ``moved`` contains the flags whose paths have changed since the start.
+    ``moved`` contains the flags whose paths have changed since the run started.
     """
     start = initial_model(settings, source.checkpoint, resumes=source.is_run)
     task, splits = read_task(settings, start.embedding)
@@ -118,12 +118,12 @@ def open_inputs(
 
 
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:
-    """Returns whether the export is requested and missing."""
+    """Returns whether the export is requested but does not exist yet."""
     return settings.export and not results.get("export")
 
 
 def export_best(directory: FineTuningDirectory, name: str) -> None:
-    """Exports the best weights, and replaces an incomplete export of a killed process."""
+    """Exports the best weights, and replaces an incomplete export left by a killed process."""
     print_progress("Exporting.", flush=True)
     remove_export(directory.export)
     gc.collect()  # Frees the trained model, which contains reference cycles.

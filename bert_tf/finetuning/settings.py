@@ -54,18 +54,18 @@ _NEEDS_DEV = flag.rule(
 
 
 def _changes_shapes(option: Callable[[str], Any]) -> bool:
-    """Returns whether shapes depend on the texts, so that XLA would compile each step again."""
+    """Returns whether shapes depend on the texts; if so, XLA would recompile every step."""
     return option("long_text") == "windows" or bool(option("feature_based"))
 
 
 _NEEDS_STATIC_SHAPES = flag.rule(
     lambda value, values: value == "true" and _changes_shapes(values.get),
-    "--{flag}=true does not support --long_text=windows and --feature_based. Remove it.",
+    "--{flag}=true does not support --long_text=windows or --feature_based. Remove --{flag}.",
 )
 
 
 def _is_score(name: str, values: flag.Values, given: flag.Given) -> str:
-    """Checks that the task type has the metric; class names are checked with the data."""
+    """Checks that the task type has the metric; class names are checked when data are read."""
     score, kind = values[name], tasks()[values["task"]]
     if score is None or score in kind.metrics:
         return ""
@@ -127,7 +127,7 @@ class FineTuningSettings:
         rules=[
             flag.conflicts_with(
                 "dev_fraction",
-                message="--{flag} and --{other} exclude each other. Remove one of them.",
+                message="--{flag} and --{other} are mutually exclusive. Remove one of them.",
             )
         ],
         only="files",
@@ -333,7 +333,7 @@ class FineTuningSettings:
         return getattr(self.options, "variants", ())
 
     def changes_shapes(self, replicas: int) -> bool:
-        """Returns whether shapes change between steps, because of the texts or of replicas."""
+        """Returns whether shapes change between steps, due to the texts or several replicas."""
         return replicas > 1 or _changes_shapes(self.option)
 
     def option(self, name: str) -> Any:
@@ -351,7 +351,7 @@ class FineTuningSettings:
         return {name: value for name, value in values.items() if name in flag_defaults()}
 
     def replaced(self, **values: Any) -> "FineTuningSettings":
-        """Returns a copy with other values of some flags."""
+        """Returns a copy with changed values of some flags."""
         options = {name: values.pop(name) for name in [*values] if hasattr(self.options, name)}
         options = dataclasses.replace(self.options, **options)
         return dataclasses.replace(self, **values, options=options)
@@ -406,12 +406,12 @@ def tasks_with_flag(name: str) -> list[str]:
 
 
 def settings_from_flags(values: flags.FlagValues = flags.FLAGS) -> FineTuningSettings:
-    """Returns the settings of the parsed flags."""
+    """Returns the settings that the parsed flags define."""
     return resolve({name: values[name].value for name in flag_defaults() if values[name].present})
 
 
 def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
-    """Returns the settings for some flags and the defaults of all others.
+    """Returns the settings for the given flags and the defaults of all others.
 
     Raises:
         ValueError: If a flag is invalid, or if flags contradict each other.

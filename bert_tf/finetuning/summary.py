@@ -1,4 +1,4 @@
-"""Summary of the data before the training; results, files and model card after it."""
+"""Summary of the data before training; results, files and model card after training."""
 
 import math
 import os
@@ -28,10 +28,10 @@ from .settings import MAY_CHANGE, FineTuningSettings, flag_defaults
 from .training import TrainingOutcome, scores_line
 
 _SAMPLE = 200  # number of examples for estimating the rate of unknown words
-# Settings that a sweep varies, and the columns of its table.
+# Settings that a sweep varies, and the columns of the sweep's table.
 VARIED = ("train_batch_size", "learning_rate", "num_train_epochs")
 _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
-# Settings that every card contains; others are listed if they differ from the default.
+# Settings that every model card lists; others are listed if they differ from the default.
 _ALWAYS_LISTED = (
     *("max_seq_length", "train_batch_size", "learning_rate", "num_train_epochs"),
     *("warmup_proportion", "optimizer", "precision", "metric", "seed"),
@@ -39,7 +39,7 @@ _ALWAYS_LISTED = (
 
 
 def training_summary(task: Task, examples: Examples, tokenizer: BertTokenizer) -> list[str]:
-    """Returns the lines that describe the sets, their labels and unknown words."""
+    """Returns lines about the splits, their labels and unknown words."""
     notes = label_summary(task)
     labels = f", labels {listed(task.labels)}" if task.labels else ""
     evaluated = ", ".join(task.dev_sets) or "nothing"
@@ -82,20 +82,20 @@ def label_summary(task: Task) -> list[str]:
     unscored = [label for label in counts if not dev_counts.get(label)]
     if unscored and dev_counts:
         lines.append(
-            f"{name} has no examples of {listed(map(quote, unscored))}, so that they are not "
+            f"{name} has no examples of {listed(map(quote, unscored))}, so these labels are not "
             f"evaluated. {remedy}"
         )
     unlearned = [label for label in dev_counts if not counts.get(label)]
     if unlearned:
         lines.append(
-            f"The training set has no examples of {listed(map(quote, unlearned))}, which {name} "
-            f"contains. {remedy}"
+            f"The training set has no examples of {listed(map(quote, unlearned))}, although "
+            f"{name} does. {remedy}"
         )
     return lines
 
 
 def _constant_label_notes(task: Task) -> list[str]:
-    """Returns notes on sets with a constant label, for which correlations are undefined."""
+    """Returns notes on dev sets whose labels are all equal, so correlations are undefined."""
     numbers = {name: {label_of(item) for item in task.sets[name].items} for name in task.dev_sets}
     return [
         f"Every label of {name} is {labels.pop():.6g}, so its correlations and r2 are undefined. "
@@ -106,7 +106,7 @@ def _constant_label_notes(task: Task) -> list[str]:
 
 
 def write_outputs(outcome: TrainingOutcome, directory: FineTuningDirectory) -> dict[str, list[str]]:
-    """Writes predictions and reports; returns the paths of the files by set."""
+    """Writes predictions and reports; returns the paths of the files by split."""
     task, results = outcome.task, outcome.results
     files: dict[str, list[str]] = {}
     for name in (*task.dev_sets, *task.test_sets):
@@ -122,14 +122,14 @@ def write_outputs(outcome: TrainingOutcome, directory: FineTuningDirectory) -> d
 
 
 def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
-    """Prints the results of a finished fine-tuning and the next commands."""
+    """Prints the results of a finished fine-tuning run and the commands to run next."""
     if "configurations" in results:
         print_progress(sweep_table(results))
         print_progress(f"\nBest run: {results['best_run']}, saved in {directory.path}")
     best = results["best"]
     trained = f"{results['steps']:,} steps"
     if results["examples_per_second"]:
-        # Without evaluations and the first step of each process, which compiles the graph.
+        # The speed excludes evaluations and each process's first step, which compiles the graph.
         trained += f" at {results['examples_per_second']:,.1f} examples/s"
     print_progress(f"Trained {trained}. Saved the weights of epoch {best['epoch']:.3g}.")
     for name, scores in results["scores"].items():
@@ -169,7 +169,7 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
 
 
 def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    r"""Returns a line on the calibration of each set that the temperature improves.
+    r"""Returns a line for each split whose calibration the temperature improves.
 
     >>> raw, better = ({"expected_calibration_error": e, "loss": e} for e in (0.5, 0.25))
     >>> values = {"temperature": 1.7, "decisions": 900, "raw": raw, "calibrated": better}
@@ -217,7 +217,7 @@ def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def sweep_table(results: Mapping[str, Any]) -> str:
-    """Formats the table and the collapsed runs."""
+    """Formats the table of a sweep and the list of collapsed runs."""
     rows = table_rows(results)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [f"{results['headline']} on {results['dev_set']}:"]
@@ -239,7 +239,7 @@ def run_card(
 ) -> str:
     """Returns the model card; it contains file names, but not paths, which may be private.
 
-    ``differences`` is the section on the initial checkpoint and its source.
+    ``differences`` is the section on differences between the initial checkpoint and its source.
     """
     checkpoint, start = open_checkpoint(path), settings.init_checkpoint
     is_from_hub = start.startswith(HUB_SCHEME)
@@ -301,7 +301,7 @@ def _hub_results(
 
 
 def _scores_table(results: Mapping[str, Any]) -> str:
-    """Returns the table of the scores, with the main metric of each set first."""
+    """Returns the table of the scores, with the main metric of each split first."""
     rows = [
         (set_name, markdown_code(metric), "undefined" if value is None else f"{value:.4g}")
         for set_name, scores in results["scores"].items()

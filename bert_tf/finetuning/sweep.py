@@ -64,7 +64,7 @@ def plan_runs(settings: FineTuningSettings, folder: str) -> dict[str, FineTuning
 
 
 def run_sweep(inputs: FineTuningInputs) -> TrainingOutcome:
-    """Executes the remaining runs, and moves the weights of the best one to the model directory."""
+    """Executes the remaining runs, and moves the best run's weights to the model directory."""
     directory, planned = inputs.directory, plan_runs(inputs.settings, inputs.directory.runs)
     dev_set = str(inputs.task.deciding_set)  # The rules of the flags require a dev set.
     ended: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ def run_sweep(inputs: FineTuningInputs) -> TrainingOutcome:
 
 
 def _inputs_of(run: FineTuningSettings, inputs: FineTuningInputs) -> FineTuningInputs:
-    """Returns the inputs of a run, with its settings, directory and options of the task."""
+    """Returns the inputs of a run, with the run's settings, directory and task options."""
     is_temporary = inputs.directory.is_temporary
     directory = FineTuningDirectory(run.model_dir, is_temporary=is_temporary)
     task = with_options(inputs.task, run.options)
@@ -121,7 +121,7 @@ def _inputs_of(run: FineTuningSettings, inputs: FineTuningInputs) -> FineTuningI
 
 
 def _train_run(inputs: FineTuningInputs) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains; returns the results and the outputs of the best weights."""
+    """Trains one run; returns its results and the outputs of its best weights."""
     outputs: dict[str, Any] = {}
     try:
         with fresh_names():
@@ -161,10 +161,10 @@ def _move_best(
     results: dict[str, Any],
     outputs: dict[str, Any],
 ) -> TrainingOutcome:
-    """Moves the weights of the best run, which has these inputs; returns its outcome."""
+    """Moves the weights of the best run, whose inputs are ``inputs``; returns the outcome."""
     run_directory, task, settings = inputs.directory, inputs.task, inputs.settings
-    # If the process was interrupted after the move, the weights of the run no longer exist. Weights
-    # in the model directory may also be those of an earlier best run.
+    # If an earlier process was interrupted after the move, the run's directory has no weights. The
+    # model directory may also contain the weights of an earlier best run.
     source = run_directory if saved_states.find_latest(run_directory.best_weights) else directory
     with inputs.devices.strategy.scope():
         model, _ = load_with_report(
@@ -187,9 +187,10 @@ def _move_best(
 def summarize(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:
     """Returns the configurations, sorted by decreasing mean of the main metric.
 
-    Each contains the number of ``runs``; ``mean``, ``std`` (of the sample; ``None`` for one run)
-    and ``best`` of the main metric over the ``scored`` runs, with the ``best_seed``; the number of
-    ``collapsed`` runs; and the ``means`` and ``deviations`` of all scores.
+    Each configuration contains the numbers of ``runs``, of ``scored`` runs (those with scores) and
+    of ``collapsed`` runs; the ``mean``, ``std`` (sample standard deviation; ``None`` for one run)
+    and ``best`` value of the main metric; the ``best_seed``; and the ``means`` and ``deviations``
+    of all scores.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for run in runs:

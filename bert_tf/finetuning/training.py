@@ -1,4 +1,4 @@
-"""Trains the model of a task, with evaluation, exact resumption and detection of divergence."""
+"""Trains a task's model, with evaluation, exact resumption and detection of divergence."""
 
 import collections
 import dataclasses
@@ -41,8 +41,7 @@ _MIN_FALL = 0.02
 class FineTuningInputs(Inputs):
     """Inputs of a run; the runs of a sweep share ``start`` and the tokenized ``examples``.
 
-    ``columns`` contains the keyword arguments of the reader of tables, and is empty for other
-    formats.
+    ``columns`` contains the keyword arguments of the table reader, and is empty for other formats.
     """
 
     directory: FineTuningDirectory
@@ -53,9 +52,9 @@ class FineTuningInputs(Inputs):
 
 
 class FineTuningTrainer(Trainer):
-    """Trains the model of a task, which has its initial weights.
+    """Trains a task's model from its initial weights.
 
-    ``few_shot`` replaces the trained task, but not the evaluated one.
+    ``few_shot`` replaces the model, task and examples for training, but not for evaluation.
     """
 
     state: "TrainingState"
@@ -87,7 +86,7 @@ class FineTuningTrainer(Trainer):
         # Weights by their names in checkpoints.
         self._weights = {f"model/{weight.path}": weight for weight in self.model.weights}
         self._outputs: dict[str, Any] = {} if inference.cache is None else inference.cache
-        self._best_outputs: dict[str, Any] = {}  # empty after a resumption
+        self._best_outputs: dict[str, Any] = {}  # empty if the run resumes
         self._evaluated_step = -1
         self.loop = self._make_loop(few_shot)
         names = self.task.logged_scores if self.task.deciding_set else ()
@@ -98,13 +97,13 @@ class FineTuningTrainer(Trainer):
             epochs=self._num_epochs,
             scores={n: "min" if n in LOWER_IS_BETTER else "max" for n in names},
         )
-        # Callbacks are called after each step. TensorFlow's collectives require constant shapes
-        # within a call.
+        # Callbacks are called after each step. TensorFlow's collective operations require constant
+        # shapes within a call.
         replicas = self.devices.strategy.num_replicas_in_sync
         self.single_step_calls = bool(inputs.callbacks) or replicas > 1
 
     def _make_loop(self, few_shot: FewShotTraining) -> TrainingLoop:
-        """Creates the training loop; compiles the model only for the callbacks."""
+        """Creates the training loop; compiles the model for its loss and for callbacks."""
         settings, strategy, device = self.settings, self.devices.strategy, self.devices.device_type
         warmup = int(settings.warmup_proportion * self.last_step)
         schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.last_step)
@@ -190,7 +189,7 @@ class FineTuningTrainer(Trainer):
         return iter(batches)
 
     def has_ended(self) -> bool:
-        """Returns whether all steps are done, or early stopping or a callback ends the training."""
+        """Returns whether training has ended: all steps, early stopping or a callback."""
         state = self.state
         patience = self.settings.early_stopping_epochs * self.steps_per_epoch
         stopped = False
@@ -212,7 +211,7 @@ class FineTuningTrainer(Trainer):
             self.save()
 
     def remedy(self, error: BadStepError) -> Exception:
-        """Returns an error with a remedy."""
+        """Returns a DivergedError whose message contains a remedy."""
         return DivergedError(_divergence(error.bad, self.settings))
 
     def evaluate(self) -> str | None:
@@ -282,7 +281,7 @@ class FineTuningTrainer(Trainer):
         return labels
 
     def _examples_of(self, step: int) -> int:
-        """Returns the number of examples of a step, counted from 1."""
+        """Returns the number of examples in a step; the first step is step 1."""
         size, total = self.settings.train_batch_size, len(self.examples)
         batch_index = (step - 1) % self.steps_per_epoch
         return min(size, total - batch_index * size)
@@ -293,7 +292,7 @@ class FineTuningTrainer(Trainer):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOutcome:
-    """Task, inference with the best weights, evaluations by set, and the results."""
+    """Task, inference with the best weights, evaluations by split, and the results."""
 
     task: Task
     inference: Inference
@@ -387,21 +386,21 @@ def describe(inputs: FineTuningInputs, thresholds: Mapping[str, float]) -> None:
     model_directory.write_description(described, path)
 
 
-# === State of a training ===
+# === Training state ===
 
 
 @dataclasses.dataclass
 class TrainingState:
-    """State of a training, saved as JSON with its variables.
+    """State of a training run, saved as JSON together with the variables.
 
     Attributes:
-        step: Number of steps done.
+        step: Number of finished steps.
         curve: Training loss.
         evaluations: Evaluations on the deciding set.
         best_step: Step of the best evaluation; without evaluations, the end of the last epoch.
-        seconds: Training time, without the first step of each process.
+        seconds: Training time, excluding the first step of each process.
         examples: Number of examples trained in ``seconds``.
-        stopped: Whether a callback ended the training.
+        stopped: Whether a callback ended training.
     """
 
     step: int
@@ -423,7 +422,7 @@ class TrainingState:
 
 
 class DivergedError(ValueError):
-    """The loss, the gradient or the weights are not finite."""
+    """Raised if the loss, the gradient or the weights are not finite."""
 
 
 def _divergence(bad: BadStep, settings: FineTuningSettings) -> str:
@@ -446,7 +445,7 @@ class LossCurve:
     counts: list[int] = dataclasses.field(default_factory=lambda: [0] * _TENTHS)
 
     def add(self, step: int, loss: float) -> None:
-        """Adds the finite loss of a step, counted from 0."""
+        """Adds the finite loss of a step; the first step is step 0."""
         tenth = step * _TENTHS // self.num_steps
         self.sums[tenth] += loss
         self.counts[tenth] += 1

@@ -1,13 +1,13 @@
-"""Attention without padding, which recomputes its weights in the backward pass.
+"""Attention without padding that recomputes attention weights in the backward pass.
 
 Standard attention stores the weights (B, N, S, S) of each layer for the backward pass, before and
-after dropout. This module processes one group of texts at a time, padded to the longest of the
-group. The backward pass recomputes scores and weights (like the tiles of Dao et al. 2022) from
-queries, keys, values, contexts and dropout masks. The loop depends on the lengths of the batch, so
-that XLA cannot compile it.
+after dropout. This module processes one group of texts at a time, padded to the longest text of the
+group. As in Dao et al. 2022, the backward pass recomputes scores and weights from queries, keys,
+values, contexts and dropout masks. XLA cannot compile the loop over the groups, because its shapes
+depend on the lengths of the texts.
 
-Dimensions: B batch, S sequence, G texts of a group, L length of the longest of them, N heads,
-D head size, H = N * D hidden, R rows, W any width.
+Dimensions: B batch, S sequence, G texts per group, L length of the longest text of a group,
+N heads, D head size, H = N * D hidden, R rows, W any width.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ from bert_tf.modeling.transformer import (
     split_heads,
 )
 
-# Maximum number of scores of a group: 16 MB in float32 fit in a processor's cache. Dropout masks
-# depend on it and on ``choose_attention``: if you change one, increase ``_FORMAT`` of
-# ``RunDirectory``, so that runs do not resume with other masks.
+# Maximum number of scores per group. In float32, they take 16 MB, which fits in a CPU's cache.
+# Dropout masks depend on this number and on ``choose_attention``. If you change either, increase
+# ``_FORMAT`` in run_directory.py, so that runs do not resume with different masks.
 _MAX_SCORES = 1 << 22
 
 
@@ -60,9 +60,10 @@ def attend_in_groups(
 
 
 def choose_attention(lengths: np.ndarray, texts: int, heads: int) -> Attend | None:
-    """Returns the attention for batches of ``texts`` texts; None for the standard attention.
+    """Chooses the attention for batches of ``texts`` texts; None means standard attention.
 
-    A loop over groups is slower if there are few scores. ``lengths`` (N,) are those of all texts.
+    The loop over groups is slower if there are few scores. ``lengths`` (N,) are the lengths of all
+    texts.
     """
     # Approximate length of the longest text of a batch.
     longest = float(np.quantile(lengths, 1 - 1 / (texts + 1)))
@@ -74,11 +75,11 @@ class _Group(NamedTuple):
     """Texts that are processed together, padded to the longest."""
 
     index: tf.Tensor
-    row_indices: tf.Tensor  # (G, L): the rows of their tokens, R at padding without a row
+    row_indices: tf.Tensor  # (G, L): row of each token, R for padding without a row
     real_tokens: tf.Tensor  # (G, L)
 
     def take(self, matrix: tf.Tensor) -> tf.Tensor:
-        """Gathers (G, L, W) from (R, W); the values of padding are arbitrary."""
+        """Gathers (G, L, W) from (R, W); values at padding positions are arbitrary."""
         return tf.gather(matrix, tf.minimum(self.row_indices, tf.shape(matrix)[0] - 1))
 
     def rows(self, batch: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
@@ -149,7 +150,7 @@ class _GroupedAttention:
         return self._loop(gradients, masks, projected, projected.shape[-1])[0]
 
     def _scaled(self, x: tf.Tensor) -> tf.Tensor:
-        """Multiplies by the scale and rounds once; a rounded scale would bias all contexts."""
+        """Multiplies by the dropout scale, then rounds; a rounded scale would bias all contexts."""
         return tf.cast(cast_to_logits_dtype(x) * self._scale, x.dtype)
 
     def _weights(self, group: _Group, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:

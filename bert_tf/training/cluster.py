@@ -17,9 +17,9 @@ class Cluster(NamedTuple):
 
 
 def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None) -> Cluster | None:
-    """Returns the cluster of the flags or of ``TF_CONFIG``; None for a single process.
+    """Returns the cluster that the flags or ``TF_CONFIG`` define; None for a single process.
 
-    ``["slurm"]`` and ``["slurm:PORT"]`` mean the tasks that srun started.
+    ``["slurm"]`` and ``["slurm:PORT"]`` refer to the tasks that srun started.
 
     >>> find_cluster(["a:2222", "b:2222"], 1)
     Cluster(addresses=('a:2222', 'b:2222'), task=1)
@@ -57,7 +57,7 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
 
 
 def check_one_worker() -> None:
-    """Checks that ``TF_CONFIG`` contains at most one task, for commands without workers."""
+    """Checks that ``TF_CONFIG`` contains at most one task; most commands need a single process."""
     count = sum(map(len, read_tf_config()[0].values()))
     if count > 1:
         raise ValueError(
@@ -68,8 +68,8 @@ def check_one_worker() -> None:
 
 # === TF_CONFIG, as TensorFlow, Vertex AI, AI Platform and Kubeflow write it ===
 
-# Like ``tf.distribute.cluster_resolver.TFConfigClusterResolver``, this accepts an index that is a
-# string, and ignores ``environment``, ``job`` and the ``trial`` of a task.
+# Like ``tf.distribute.cluster_resolver.TFConfigClusterResolver``, this code accepts a string as
+# ``index``, and ignores the keys ``environment`` and ``job``, and ``trial`` in ``task``.
 
 JOBS = ("chief", "worker")
 _EXPECTED = 'TF_CONFIG: expected a cluster such as {"worker": ["HOST:PORT", "HOST:PORT"]}'
@@ -112,7 +112,7 @@ def _job(name: Any) -> Any:
 
 # === Environment variables of Slurm and Open MPI ===
 
-# Variables with the number of processes, and the flags for training with all of them.
+# Variables that contain the number of processes, and the flags for training one model with all.
 _TOGETHER = {
     "SLURM_STEP_NUM_TASKS": "--worker_hosts=slurm",
     "OMPI_COMM_WORLD_SIZE": "--worker_hosts=HOST:PORT,HOST:PORT --task_index=$OMPI_COMM_WORLD_RANK",
@@ -120,7 +120,7 @@ _TOGETHER = {
 
 
 def slurm_workers(port: str) -> tuple[list[str], int]:
-    """Returns the addresses of the tasks of srun, in the order of ranks, and the rank."""
+    """Returns the addresses of srun's tasks in rank order, and the rank of this process."""
     names = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
     try:
         nodes, tasks, rank = (os.environ[name] for name in names)
@@ -140,7 +140,7 @@ def slurm_workers(port: str) -> tuple[list[str], int]:
 
 def _host_names(nodes: str) -> Iterator[str]:
     """Expands Slurm's short form of host names, such as ``m5,n[08-10,12]``."""
-    # TensorFlow's SlurmClusterResolver sorts n10 before n9, unlike the ranks.
+    # TensorFlow's SlurmClusterResolver would sort n10 before n9, which is not the order of ranks.
     for name in re.findall(r"(?:[^,[]|\[[^]]*\])+", nodes):
         prefix, _, ranges = name.removesuffix("]").partition("[")
         if not ranges:
@@ -151,7 +151,7 @@ def _host_names(nodes: str) -> Iterator[str]:
 
 
 def uncoordinated_processes() -> Iterator[str]:
-    """Yields a warning if the process is one of several that do not train together."""
+    """Yields a warning if this process is one of several that each train their own model."""
     for name, flags in _TOGETHER.items():
         count = os.environ.get(name, "1")
         if count != "1":

@@ -1,4 +1,4 @@
-"""Variants of the training step for the devices and for XLA, and its dropout masks."""
+"""Variants of the training step, and its dropout masks, for each device with and without XLA."""
 
 import contextlib
 import functools
@@ -22,8 +22,8 @@ from bert_tf.modeling.layers import (
 from bert_tf.modeling.transformer import ComputePlan, attend_full_batch, score_scale, softmax
 
 # === Stateless dropout masks ===
-# A mask depends only on the seed of the run, the step, the replica, the micro-batch, the index of
-# the dropout layer and the position in the tensor, so that checkpoints contain no random state.
+# A mask depends only on the run's seed, the step, the replica, the micro-batch, the index of the
+# dropout layer and the position in the tensor, so checkpoints do not need to contain random state.
 
 
 def dropout_seeds(
@@ -31,14 +31,14 @@ def dropout_seeds(
 ) -> tf.Tensor:
     """Returns independent seeds (count, 2) int64, one per seed generator.
 
-    They replace the counters of Keras seed generators, which are the same on all replicas and would
-    have to be saved.
+    The seeds replace the counters of Keras' seed generators, because those counters are the same on
+    all replicas and would have to be saved.
 
     >>> first, again = (dropout_seeds(7, 0, 0, 0, 1).numpy().tolist() for _ in range(2))
     >>> first == again, first == dropout_seeds(7, 0, 1, 0, 1).numpy().tolist()
     (True, False)
     """
-    # The key of stateless operations is two 32-bit numbers.
+    # Stateless operations take a key of two 32-bit numbers.
     key = tf.constant([seed & 0x7FFFFFFF, (seed >> 31) & 0x7FFFFFFF], tf.int32)
     for number in (step, replica, micro_batch):
         key = tf.random.fold_in(key, tf.cast(number, tf.int32))
@@ -50,10 +50,10 @@ def dropout_seeds(
 
 
 def draw_by_counter(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.Tensor]:
-    """Draws masks (``layers.Draw``) with Philox, from the two words of the generator.
+    """Draws masks (``layers.Draw``) with Philox; the counter is the two words of ``generator``.
 
-    The words are the counter. The key is constant, because TensorFlow computes keys on the host,
-    which would delay each dropout.
+    The key is constant, because TensorFlow computes keys on the host, which would delay each
+    dropout layer.
     """
     count = math.prod(shape)
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
@@ -68,12 +68,12 @@ def draw_by_counter(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.
 
 
 # --- With XLA, on a GPU or a TPU ---
-# XLA does not fuse Philox and Threefry with the operations that use their words. A hash of the
-# position is computed within the kernel that applies the mask.
+# XLA does not fuse Philox or Threefry with the operations that use the random words. By contrast, a
+# hash of the position is computed within the kernel that applies the mask.
 
 
 def hashed_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
-    """Returns seeds like ``dropout_seeds``, computed by the hash in fewer operations."""
+    """Returns seeds in the format of ``dropout_seeds``, hashed in fewer operations."""
     key = tf.range(2 * count, dtype=tf.int32)
     key = _hash_words(tf.cast(key, tf.uint32))
     for number in (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, step, replica, micro_batch):
@@ -82,12 +82,12 @@ def hashed_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: in
 
 
 def draw_by_hash(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.Tensor]:
-    """Draws masks (``layers.Draw``) by a hash of positions and the two words of the generator.
+    """Draws masks (``layers.Draw``) by hashing positions with the two words of ``generator``.
 
     Positions are computed in the shape of the tensor, to avoid padding on devices that tile arrays.
     """
     first, second = tf.unstack(tf.cast(generator.next(), tf.uint32))
-    # Broadcasting the seed first prevents XLA from folding the positions to a constant.
+    # Broadcasting the seed first prevents XLA from folding the positions into a constant.
     positions, stride = tf.broadcast_to(first, shape), 1
     for axis in reversed(range(len(shape))):
         along = tf.cast(tf.range(shape[axis]), tf.uint32) * tf.cast(stride, tf.uint32)
@@ -114,7 +114,7 @@ def _xor_shift(words: tf.Tensor, shift: int) -> tf.Tensor:
 
 
 class Masks(NamedTuple):
-    """Method for drawing masks: the seeds of a step and the masks for the seeds."""
+    """Method for drawing masks: functions for the seeds of a step and for the masks of a seed."""
 
     name: str
     seeds: Callable[..., tf.Tensor]
@@ -130,7 +130,7 @@ HASHED = Masks("a hash", hashed_seeds, draw_by_hash)
 
 
 def should_use_xla(jit_compile: str, device_type: str, changes_shapes: bool = False) -> bool:
-    """Returns whether XLA compiles the step for a value of ``--jit_compile``; auto on GPUs only.
+    """Returns whether XLA compiles the step; "auto" means on GPUs, if batch shapes do not change.
 
     >>> should_use_xla("auto", "GPU"), should_use_xla("auto", "GPU", changes_shapes=True)
     (True, False)
@@ -160,12 +160,12 @@ class Compilation(NamedTuple):
 
     @property
     def groups_attention(self) -> bool:
-        """Whether attention in groups may be faster."""
+        """Whether ``attend_in_groups`` may be faster than standard attention."""
         return not self.uses_xla and self.device_type == "CPU"
 
     @property
     def length_multiple(self) -> int:
-        """Multiple of batch lengths; other devices than CPUs compile each length."""
+        """Factor of padded batch lengths; it limits how many lengths GPUs and TPUs compile."""
         return 1 if self.device_type == "CPU" else 16
 
     @property
@@ -178,7 +178,7 @@ class Compilation(NamedTuple):
     def seed_device(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a context for computing the seeds of the masks.
 
-        TensorFlow converts seeds to keys on the host, so that seeds on a GPU would be copied back.
+        TensorFlow converts seeds to keys on the host, so seeds on a GPU would be copied back.
         """
         on_host = self.device_type == "GPU" and not self.uses_xla
         return tf.device("CPU:0") if on_host else contextlib.nullcontext()
@@ -189,14 +189,15 @@ class Compilation(NamedTuple):
         """Clips gradients by their global norm; also returns the norm."""
         if self.fuses_kernels:
             norm = _global_norm(gradients)
-            # XLA updates all variables of the same size in one kernel if they read an array, but
-            # not if they read a scalar: 19 kernels for 158 variables.
+            # XLA updates all variables of the same size in one kernel if the updates read an array,
+            # but not if they read a scalar. With an array, 158 variables take 19 kernels.
             (scales,), _ = tf.clip_by_global_norm([tf.ones([2])], clip_norm, use_norm=norm)
             scale = _barrier(scales)[0]
             return [gradient * scale for gradient in gradients], norm
         if self.device_type == "CPU":
             return tf.clip_by_global_norm(gradients, clip_norm)
-        # Without XLA, each operation is a kernel: four for one vector, instead of two per gradient.
+        # Without XLA, each operation is a kernel. One vector takes four kernels in total; separate
+        # gradients take two kernels each.
         joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
         (clipped,), norm = tf.clip_by_global_norm([joined], clip_norm)
         parts = tf.split(clipped, [gradient.shape.num_elements() for gradient in gradients])
@@ -205,7 +206,7 @@ class Compilation(NamedTuple):
 
     @property
     def plan(self) -> StepPlan:
-        """Plan of computation for the layers."""
+        """Computation plan for the layers."""
         plan = StepPlan(self.masks.draw, tf.gather)  # ops.take would copy a size to the GPU.
         if not self.fuses_kernels:
             return plan
@@ -215,8 +216,8 @@ class Compilation(NamedTuple):
 
 def _global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns the Euclidean norm of all gradients, in few XLA kernels."""
-    # One kernel per matrix and one for the rest; XLA would create two or three per gradient, or,
-    # without the barrier, one per vector.
+    # This takes one kernel per matrix and one for the rest. By default, XLA would create two or
+    # three kernels per gradient; without the barrier, it would create one per vector.
     squares = [tf.square(gradient) for gradient in gradients]
     rows = [tf.reduce_sum(each, axis=-1) if len(each.shape) > 1 else each for each in squares]
     joined = tf.concat([tf.reshape(row, [-1]) for row in rows], axis=0)
@@ -251,8 +252,8 @@ def _recompute(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Te
 # These plans choose the values to store for the backward pass; XLA's choice is slower.
 
 
-# Minimum number of elements of hidden states: 5,461 tokens of bert-base. With fewer, the additional
-# kernels of a plan are estimated to take longer than the memory transfers that they save.
+# Minimum number of elements in the hidden states: 5,461 tokens for BERT-base. With fewer elements,
+# a plan's extra kernels are estimated to take longer than the memory transfers that they avoid.
 MIN_ELEMENTS = 1 << 22
 
 
@@ -267,7 +268,7 @@ class XlaPlan(ComputePlan):
     training_attention = staticmethod(_attend_recomputed)
 
     def suits(self, block: Any, hidden: Any, training: bool) -> bool:
-        """Returns whether the hidden states are large and the kernels are not quantized."""
+        """Returns whether to use the plan: to train with large states and unquantized kernels."""
         is_large = None not in hidden.shape and math.prod(hidden.shape) >= MIN_ELEMENTS
         layers = (block.attention.query_key_value, block.feed_forward_output)
         return training and is_large and not any(dense.quantization_mode for dense in layers)
@@ -313,7 +314,7 @@ class TimeMajorPlan(XlaPlan):
 
 
 def _project_by_parts(hidden: Any, kernel: Any, bias: Any) -> tuple[list[Any], Callable[..., Any]]:
-    """Returns states for the residual, queries, keys and values, (R, H) each, and a gradient."""
+    """Returns [residual states, queries, keys, values], each (R, H), and a gradient function."""
     kernels, biases = tf.split(kernel, 3, axis=1), tf.split(bias, 3)
 
     def gradient(hidden_grad: Any, *part_grads: Any) -> tuple[Any, Any, Any]:

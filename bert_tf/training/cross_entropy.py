@@ -12,7 +12,7 @@ from bert_tf.graph_gradients import custom_gradient
 
 
 class LossSums(NamedTuple):
-    """Float32 scalars over the weighted positions or examples of a batch."""
+    """Float32 sums over the weighted positions or examples of a batch."""
 
     loss: tf.Tensor  # sum of weight * negative log-likelihood, in nats
     weight: tf.Tensor  # sum of the weights
@@ -30,7 +30,7 @@ def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         # (N, V); used in the forward and the backward pass
         probabilities = tf.nn.softmax(logits)
         at_labels = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
-        # The maximum probability is 1 / sum(exp(logits - max)), at least 1 / V: no underflow.
+        # The maximum probability, 1 / sum(exp(logits - max)), is at least 1 / V: no underflow.
         log_sum = tf.reduce_max(logits, axis=-1) - tf.math.log(
             tf.reduce_max(probabilities, axis=-1)
         )
@@ -45,14 +45,14 @@ def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def _likelihood_without_scatter(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns the same loss, computed by operations that XLA fuses.
+    """Returns the same loss as ``_likelihood``, computed by operations that XLA fuses.
 
-    Stores no intermediate results. Scattering would copy the logits on TPUs, and on GPUs with
+    Intermediate results are not stored. Scattering would copy the logits on TPUs, and on GPUs with
     ``--deterministic``.
     """
 
     def is_label() -> tf.Tensor:
-        # TensorFlow would create a range on the host.
+        # Unlike ``tf.one_hot``, ``tf.range`` would run on the host.
         return tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
 
     @custom_gradient
@@ -88,9 +88,9 @@ def weighted_sums(
     >>> round(float(sums.loss), 4), float(sums.weight), float(sums.correct)
     (1.3863, 1.0, 1.0)
     """
-    # (N, V) and (N,), the shape in which the logits were computed; another shape may need a copy.
+    # (N, V) is the shape in which the logits were computed; another shape may require a copy.
     logits = tf.cast(tf.reshape(logits, [-1, logits.shape[-1]]), tf.float32)
-    # TensorFlow places int32 operations on the host, as in ``embedding_lookup``.
+    # TensorFlow would place int32 operations on the host (see ``embedding_lookup``).
     labels = tf.reshape(tf.cast(tf.bitcast(tf.cast(labels, tf.int32), tf.uint32), tf.int64), [-1])
     weights = tf.cast(tf.reshape(weights, [-1]), tf.float32)
     hits = tf.equal(tf.argmax(logits, axis=-1), labels)
@@ -107,8 +107,8 @@ def predicted_sums(
 ) -> LossSums:
     """Computes ``weighted_sums`` for the logits ``states`` x ``table`` + ``bias``.
 
-    Faster on CPUs for small models, because it needs fewer passes over arrays of the size of the
-    logits.
+    For small models on CPUs, this is faster, because it makes fewer passes over arrays as large as
+    the logits.
 
     Args:
         states: Hidden states (N, H) in the compute dtype; N may be 0.
@@ -139,7 +139,7 @@ def predicted_sums(
             narrow, at = tf.cast(scale, states.dtype)[:, None], labels[:, None]
             factor, scaled = tf.cast(probabilities, states.dtype), states * narrow
             states_grad = (tf.matmul(factor, table) - tf.gather(table, labels)) * narrow
-            # In bfloat16, the row of a frequent label would not change after 256 updates.
+            # In bfloat16, the sum for a frequent label would stop changing after 256 additions.
             table_grad = tf.cast(tf.matmul(factor, scaled, transpose_a=True), tf.float32)
             table_grad = tf.tensor_scatter_nd_sub(table_grad, at, tf.cast(scaled, tf.float32))
             bias_grad = tf.linalg.matvec(probabilities, scale, transpose_a=True)

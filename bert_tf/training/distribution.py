@@ -24,7 +24,7 @@ STRATEGIES = (*choices.STRATEGIES, "multi_worker")
 
 
 class Distribution(NamedTuple):
-    """Devices of a training."""
+    """Devices of a training run."""
 
     strategy: tf.distribute.Strategy
     device_type: str  # CPU, GPU or TPU
@@ -40,7 +40,7 @@ def choose_strategy(
     cluster: Cluster | None = None,
     wait_minutes: float = 10.0,
 ) -> Distribution:
-    """Chooses the ``tf.distribute`` strategy. Call it before variables are created.
+    """Chooses the ``tf.distribute`` strategy. Call this function before creating variables.
 
     Args:
         strategy: ``auto`` uses ``tpu`` if given, else ``cluster`` if given, else all GPUs, else the
@@ -57,7 +57,7 @@ def choose_strategy(
     Raises:
         ValueError: If the arguments are invalid, the workers cannot connect, the TPU does not
             respond within 20 seconds, or it is not ready within ten minutes.
-        TimeoutError: If a worker does not connect.
+        TimeoutError: If a worker does not connect within ``wait_minutes``.
 
     >>> choose_strategy("one_device").strategy.num_replicas_in_sync
     1
@@ -121,9 +121,9 @@ def open_devices(strategy: str, precision: str) -> tf.distribute.Strategy:
 
 
 def open_distribution(strategy: str, precision: str, *, jit_compile: bool = False) -> Distribution:
-    """Chooses the devices of commands that run on one machine, and sets the precision.
+    """Chooses the devices and sets the precision, for commands that run on one machine.
 
-    ``jit_compile`` is whether ``--jit_compile=true`` was passed.
+    ``jit_compile`` specifies whether ``--jit_compile=true`` was passed.
     """
     check_one_worker()
     devices = choose_strategy(strategy)
@@ -131,8 +131,8 @@ def open_distribution(strategy: str, precision: str, *, jit_compile: bool = Fals
     replicas = devices.strategy.num_replicas_in_sync
     if jit_compile and replicas > 1:
         raise ValueError(
-            f"--jit_compile=true requires one device, but the strategy uses {replicas}. Remove it, "
-            "or pass --strategy=one_device."
+            f"--jit_compile=true requires one device, but the strategy uses {replicas}. Remove "
+            "--jit_compile=true, or pass --strategy=one_device."
         )
     if strategy == "mirrored" or replicas > 1:
         # Standard output may contain predictions.
@@ -142,7 +142,7 @@ def open_distribution(strategy: str, precision: str, *, jit_compile: bool = Fals
 
 @functools.cache
 def _mirrored(*devices: str) -> tf.distribute.MirroredStrategy:
-    """Returns the strategy for some devices; a second one in a process would corrupt sums."""
+    """Returns a cached strategy, because a second one for the same devices would corrupt sums."""
     return tf.distribute.MirroredStrategy(devices or None)
 
 
@@ -199,10 +199,10 @@ def _tpu_error(tpu: str, reason: str) -> ValueError:
 
 
 def _check_address(tpu: str, address: str) -> None:
-    """Tests the address, because TensorFlow waits forever for an unreachable one."""
+    """Checks that the address can be reached; if not, TensorFlow would wait forever."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or not host:
-        raise ValueError(f"Address {tpu!r} of the TPU: expected the format grpc://host:port.")
+        raise ValueError(f"TPU address {tpu!r}: expected the format grpc://host:port.")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
@@ -210,7 +210,7 @@ def _check_address(tpu: str, address: str) -> None:
 
 
 def _find_tpu(tpu: str) -> tuple[tf.distribute.cluster_resolver.TPUClusterResolver, str]:
-    """Looks up the TPU; also returns the address of its first host, empty on a TPU VM."""
+    """Looks up the TPU; also returns the address of the TPU's first host, "" on a TPU VM."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
     return resolver, resolver.master()
 

@@ -1,4 +1,4 @@
-"""Training loop for all trainings and distribution strategies."""
+"""Training loop of pre-training and fine-tuning, for all distribution strategies."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ _MAX_STEPS = 500
 
 
 class StepResults(NamedTuple):
-    """Results of the steps of a call, as NumPy arrays and Python numbers."""
+    """Results of the steps of one call of ``make``, as NumPy arrays and Python numbers."""
 
     step: int  # number of updates so far
     sums: np.ndarray  # sums of the objective over the call
@@ -47,10 +47,10 @@ class BadStep(NamedTuple):
 
     Attributes:
         step: Index of the step.
-        cursors: Last (epoch, pool, row) of each host.
+        cursors: Last (epoch, pool, row) of each input pipeline.
         loss: Loss.
         gradient_norm: Global norm of the gradient.
-        corrupts_weights: Whether only the new weights are not finite.
+        corrupts_weights: Whether the loss and the gradient are finite, but the new weights are not.
     """
 
     step: int
@@ -72,7 +72,7 @@ class BadStep(NamedTuple):
 
 
 class BadStepError(ValueError):
-    """The weights are unusable after the step ``bad``; ``remedy`` is part of the message."""
+    """Raised if the step ``bad`` made the weights unusable; the message ends with ``remedy``."""
 
     def __init__(
         self,
@@ -85,13 +85,13 @@ class BadStepError(ValueError):
 
 
 class Pace:
-    """Number of steps per call, adapted to about two seconds."""
+    """Number of steps per call, adapted so that a call takes about two seconds."""
 
     def __init__(self) -> None:
         self.steps = 1
 
     def note(self, steps: int, seconds: float) -> None:
-        """Adapts the number to the measured time of some steps."""
+        """Adapts the number to the measured duration of some steps."""
         target = max(1, round(steps * _CALL_SECONDS / seconds))
         self.steps = min(target, 2 * self.steps, _MAX_STEPS)
 
@@ -102,15 +102,15 @@ class TrainingLoop:
     Args:
         model: Model created in the scope of the strategy.
         optimizer: Optimizer built for ``model.trainable_variables`` in the scope of the strategy.
-            The loop disables its reduction of gradients over the replicas.
+            The loop disables the optimizer's own reduction of gradients over replicas.
         strategy: A ``tf.distribute`` strategy.
         objective: Objective to minimize.
         seed: Random seed of the dropout masks.
         gradient_accumulation_steps: Number of micro-batches per replica.
         clip_norm: Maximum global norm of the summed gradients.
-        device_type: Device of the strategy: "CPU", "GPU" or "TPU".
+        device_type: Type of the strategy's devices: "CPU", "GPU" or "TPU".
         jit_compile: Whether to compile the step with XLA; TPUs always do.
-        measures_waits: Whether to measure waiting for batches; not supported with
+        measures_waits: Whether to measure the time spent waiting for batches; not supported with
             ``enable_op_determinism``.
 
     Raises:
@@ -158,8 +158,8 @@ class TrainingLoop:
         self._num_sums = objective.num_sums
         self._micro_batches = gradient_accumulation_steps
         self._measures_waits = measures_waits
-        # The first conversion by AutoGraph would take seconds. For a method, TensorFlow would warn
-        # about retracing at the fifth object; not for a partial.
+        # AutoGraph would take seconds for its first conversion. TensorFlow would warn of retracing
+        # if five objects traced the same method, but does not warn for partials.
         self._make = tf.function(functools.partial(self._make_steps), autograph=False)
 
     @property
@@ -168,11 +168,11 @@ class TrainingLoop:
         return int(self.optimizer.iterations.numpy())
 
     def state(self) -> dict[str, keras.Variable]:
-        """Returns the variables of a checkpoint: ``model_state`` and ``optimizer/PATH``."""
+        """Returns the variables to save: those of ``model_state``, and ``optimizer/PATH``."""
         return {**model_state(self.model), **_named("optimizer", self.optimizer.variables)}
 
     def make(self, iterator: Iterator[Any], num_steps: int) -> StepResults:
-        """Performs updates in one call of a compiled function.
+        """Performs ``num_steps`` updates in one call of a compiled function.
 
         Raises:
             BadStepError: If the loss or the gradients of a step, or the weights after the last one,
@@ -211,7 +211,7 @@ class TrainingLoop:
         )
 
     def _make_steps(self, iterator: Iterator[Any], num_steps: tf.Tensor) -> tuple[Any, ...]:
-        """Performs updates; returns sums, learning rate, measures, cursors and times."""
+        """Returns sums, learning rate, losses and norms, cursors, waits and the weights' norm."""
 
         def make_one(
             index: tf.Tensor,
@@ -222,7 +222,7 @@ class TrainingLoop:
             ended: tf.Tensor,
             waited: tf.Tensor,
         ) -> tuple[Any, ...]:
-            # On a CPU, the previous iteration has ended; not on other devices.
+            # On a CPU, the previous iteration has ended; on other devices, it may still run.
             ended = tf.maximum(ended, self._time_after([]))
             batch, came = self._timed(iterator.get_next())  # type: ignore[attr-defined]
             waited += tf.maximum(came - ended, 0.0)
@@ -269,7 +269,7 @@ class TrainingLoop:
         return tf.nest.map_structure(wait_for_batch, batch, expand_composites=True), came
 
     def _time_after(self, values: Any) -> tf.Tensor:
-        """Returns the time at which all tensors are computed; 0 if not measured."""
+        """Returns the time at which all tensors have been computed; 0 if waits are not measured."""
         if not self._measures_waits:
             return tf.zeros((), tf.float64)
         with tf.device("CPU:0"):

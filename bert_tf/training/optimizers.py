@@ -23,8 +23,8 @@ _UNDECAYED = re.compile(r"(.*/)?(gamma|beta|[^/]*bias)")
 def weight_decay_exclusions(variables: Iterable[keras.Variable]) -> list[keras.Variable]:
     """Returns the variables without weight decay: those of LayerNorm, and all biases.
 
-    The last component of their paths is ``gamma``, ``beta`` or ends in ``bias``. Source:
-    ``exclude_from_weight_decay`` in Google's ``optimization.py``.
+    The last component of an excluded variable's path is ``gamma`` or ``beta``, or ends in ``bias``.
+    Source: ``exclude_from_weight_decay`` in Google's ``optimization.py``.
 
     Args:
         variables: Trainable variables.
@@ -138,15 +138,15 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """Does nothing, because ``update_step`` applies the weight decay."""
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        """Applies gradients; converts sparse ones, whose norm Keras computes incorrectly."""
+        """Applies gradients; makes sparse ones dense, because Keras computes their norm wrongly."""
         dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in grads]
         try:
             super().apply(dense, trainable_variables)
         finally:
-            self._scalars = None  # These may be tensors of a graph.
+            self._scalars = None  # The scalars may be tensors of a graph.
 
     def _scalars_of(self, dtype: tf.DType) -> Any:
-        """Returns tensors that all updates of a step share, because each is a GPU kernel."""
+        """Returns scalars that all updates of a step share, because each takes a GPU kernel."""
         if self._scalars is None or self._scalars.epsilon.dtype != dtype:
             # The kernel multiplies the learning rate by
             # sqrt(1 - beta_2_power) / (1 - beta_1_power).
@@ -205,8 +205,8 @@ class Lamb(AdamWeightDecay):
     of the variable divided by the norm of the update, or 1 if either is 0. Variables without weight
     decay are not scaled. Keras' ``Lamb`` excludes the weight decay from the ratio and scales all
     variables. The arguments are those of `AdamWeightDecay`. The paper uses a learning rate of
-    0.000625 for batches of 512, multiplied by the square root of the relative batch size: 0.005 for
-    32,768.
+    0.000625 for batches of 512, and scales it by the square root of the batch size: 0.005 for
+    batches of 32,768.
 
     Source: You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76
     minutes", algorithm 2, with the identity for its function phi.
@@ -270,17 +270,17 @@ def create_optimizer(
     """Creates an optimizer, built for the variables of a model.
 
     ``adam`` is Google's Adam without bias correction, with an epsilon of 1e-6. ``adamw`` has bias
-    correction and an epsilon of 1e-8, because many gradients of short fine-tunings are small
-    compared with 1e-6. ``lamb`` is `Lamb`. All use a beta_1 of 0.9, and apply no weight decay to
-    `weight_decay_exclusions`. Call it in the scope of the strategy.
+    correction and an epsilon of 1e-8, because many gradients of short fine-tuning runs are small
+    compared with 1e-6. ``lamb`` is `Lamb`. All use a beta_1 of 0.9, and exclude the variables that
+    `weight_decay_exclusions` returns. Call this function in the scope of the strategy.
 
     Args:
-        name: "adam", "adamw" or "lamb"; the first component of the paths of the variables.
+        name: "adam", "adamw" or "lamb"; the first component of the paths of optimizer variables.
         learning_rate: A float or a ``LearningRateSchedule``, for example `WarmupLinearDecay`.
         variables: Trainable variables of the model.
         weight_decay: Weight decay, multiplied by the learning rate; 0 for none.
         beta_2: Decay rate of the second moment.
-        epsilon: Epsilon; by default that of the optimizer.
+        epsilon: Epsilon; the default depends on the optimizer.
         **kwargs: Other arguments of ``keras.optimizers.Optimizer``, such as ``global_clipnorm`` for
             ``fit`` on one device.
 

@@ -1,4 +1,4 @@
-"""Precision, with Keras' dtype policy or TensorFlow's graph rewrite, and the process it affects."""
+"""Precision (Keras' dtype policy or TensorFlow's graph rewrite) and process-wide settings."""
 
 import contextlib
 import os
@@ -37,19 +37,19 @@ def _bfloat16_warnings() -> Iterator[str]:
         if major < 8:
             yield (
                 f"--precision=bfloat16: {details.get('device_name', 'the GPU')} has compute "
-                f"capability {major}.{minor}, but bfloat16 requires 8.0 and is slower or fails. "
-                "Use --precision=float32."
+                f"capability {major}.{minor}, but bfloat16 requires 8.0. Training will be slower "
+                "or fail; use --precision=float32."
             )
 
 
 def set_precision(precision: str, device_type: str, jit_compile: bool = False) -> str:
-    """Sets the precision of this thread. Call it before the model is created.
+    """Sets the precision of this thread. Call this function before creating the model.
 
     With ``bfloat16``, variables, sums of gradients, updates and losses are float32; matrix products
     and most elementwise operations are bfloat16. On GPUs and TPUs, and with XLA, this is Keras'
     ``mixed_bfloat16`` policy. On CPUs, the model is float32, and TensorFlow's graph optimizer
-    rewrites the matrix products of traced functions for oneDNN, which is 1.16 times as fast as the
-    policy for BERT-base. Eager code and processors without AVX-512 compute in float32.
+    rewrites the matrix products of traced functions for oneDNN. For BERT-base, the rewrite is 1.16
+    times as fast as the policy. Eager code and processors without AVX-512 compute in float32.
 
     Args:
         precision: "float32" or "bfloat16".
@@ -106,10 +106,10 @@ def preserved_arithmetic() -> Iterator[None]:
         keras.config.set_dtype_policy(policy)
 
 
-# === Process-wide settings, and trainings in parallel threads ===
+# === Process-wide settings, and training runs in parallel threads ===
 
 _lock = threading.Lock()
-# Whether each training in progress excludes all others.
+# One value per training run in progress: whether the run is exclusive.
 _trainings: list[bool] = []
 
 
@@ -117,22 +117,22 @@ _trainings: list[bool] = []
 def training_in_process(
     *, num_replicas: int = 1, is_rewritten: bool = False, deterministic: bool = False
 ) -> Iterator[None]:
-    """Registers a training, and restores process-wide settings at its end.
+    """Registers a training run, and restores process-wide settings when the context exits.
 
-    Trainings in float32 on one device can run at the same time. All others are exclusive: several
-    replicas share TensorFlow's collective operations, ``is_rewritten`` (bfloat16 on a CPU) needs an
-    environment variable, and ``deterministic`` changes the operations of all threads.
+    Several runs can train in parallel if each uses float32 on one device. All other runs are
+    exclusive: several replicas share TensorFlow's collective operations, ``is_rewritten`` (bfloat16
+    on a CPU) needs an environment variable, and ``deterministic`` affects all threads.
 
     Raises:
-        ValueError: If another training is in progress and one of the two is exclusive.
+        ValueError: If another training run is in progress and either run is exclusive.
     """
     is_exclusive = num_replicas > 1 or is_rewritten or deterministic
     with _lock:
         if _trainings and (is_exclusive or any(_trainings)):
             raise ValueError(
-                "Another training is in progress in this process, and one of the two uses several "
-                "devices, bfloat16 on a CPU or deterministic. Wait until it ends, or use another "
-                "process."
+                "Another training run is in progress in this process, and one of the two runs uses "
+                "several devices, bfloat16 on a CPU or deterministic. Wait until the other run "
+                "ends, or use another process."
             )
         _trainings.append(is_exclusive)
     try:
@@ -152,7 +152,8 @@ def training_in_process(
 def _biases_in_float32() -> Iterator[None]:
     """Excludes operations that sum many values from the bfloat16 rewrite.
 
-    In bfloat16, BiasAddGrad sums 4,096 ones to 256, and AddN loses steps of a recurrent layer.
+    In bfloat16, BiasAddGrad sums 4,096 ones to 256, and AddN loses contributions of time steps in
+    a recurrent layer.
     """
     previous = os.environ.get(NOT_REWRITTEN)
     excluded = {*(previous or "AddN").split(","), "AddN", "BiasAddGrad"}

@@ -16,9 +16,9 @@ from bert_tf.io.messages import EscapedStream
 from bert_tf.io.paths import local_path
 
 _LOG_INTERVAL_S = 10.0
-# Object stores rewrite the complete file for each addition.
+# Object stores rewrite the complete file for each added record.
 _REMOTE_SECONDS = 60.0
-# Sections of TensorBoard by patterns of names; the first match is used.
+# TensorBoard sections, and patterns of the names in each; the first match is used.
 _SECTIONS = {
     "masked_lm": r"masked_lm_(.+)",
     "next_sentence": r"next_sentence_(.+)",
@@ -30,8 +30,8 @@ _SECTIONS = {
 
 # Discards its input.
 NOWHERE: TextIO = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-# Belongs to one call in one thread, while ``sys.stdout`` belongs to the whole process. ``None`` is
-# standard output at the time of printing.
+# Stream for the progress of one call in one thread; ``sys.stdout`` is shared by the whole process.
+# ``None`` means standard output at the time of printing.
 _stream: contextvars.ContextVar[TextIO | None] = contextvars.ContextVar("_stream", default=None)
 
 
@@ -51,7 +51,7 @@ def progress_to(stream: TextIO | None) -> Iterator[None]:
 
 def print_progress(*values: object, sep: str = " ", flush: bool = False) -> None:
     """Prints a line about a run, as ``print`` does, to the stream of ``progress_to``."""
-    # A program's standard output may have no encoding for the names of its classes.
+    # The encoding of standard output may lack characters that occur in class names.
     print(*values, sep=sep, file=EscapedStream(_stream.get() or sys.stdout), flush=flush)
 
 
@@ -81,7 +81,7 @@ class Progress:
         label: Name of the task.
         total: Total number of units.
         unit: Name of the unit.
-        start: Number of units that were done before.
+        start: Number of units that were finished before.
     """
 
     def __init__(self, label: str, total: int, unit: str, start: int = 0) -> None:
@@ -159,7 +159,7 @@ class Summaries:
     def write(self, group: str, step: int, figures: Mapping[str, float]) -> None:
         """Adds scalars of a group (``train`` or ``eval``) at a step.
 
-        On local disks they are written immediately, because a run may be killed at any time.
+        On local disks, scalars are written immediately, because a run may be killed at any time.
         """
         self._waiting.setdefault(group, []).append((step, dict(figures)))
         if time.monotonic() - self._written_at >= self._seconds:

@@ -1,4 +1,4 @@
-"""Directory of a run: paths, saved settings and fingerprints, and a lock."""
+"""Run directory: paths, saved settings, input fingerprints, and a lock."""
 
 import contextlib
 import hashlib
@@ -27,7 +27,7 @@ _NO_SETTINGS = {*_FORMAT, "changes", "masks"}
 
 
 class RunDirectory:
-    """Directory of a run, ``--model_dir``.
+    """Run directory (``--model_dir``).
 
     | path                    | contents                                                      |
     |-------------------------|---------------------------------------------------------------|
@@ -35,10 +35,10 @@ class RunDirectory:
     | inputs.json             | fingerprints of the input files                               |
     | model.json and others   | description of the model: class, casing, sizes                |
     | corpus/                 | sample corpus, index of the corpus, decompressed copies       |
-    | checkpoints/            | states; the last one contains the weights of the run          |
+    | checkpoints/            | saved states; the last one contains the run's final weights   |
     | best/                   | model directory with the weights of the best evaluation       |
     | logs/                   | TensorBoard summaries                                         |
-    | progress.json           | evaluated checkpoints, and the end by a callback              |
+    | progress.json           | evaluated checkpoints, and whether a callback stopped the run |
     | export/1/               | SavedModel                                                    |
     | results.json            | final evaluation; written last, marks the run as finished     |
 
@@ -71,7 +71,7 @@ class RunDirectory:
     def check_location(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
         """Checks that the directory contains only files of a run.
 
-        Before the run has progress, ``inputs``, paths by flag, must not be in the directory.
+        Until the run has progress, the paths in ``inputs`` (by flag) must be outside the directory.
         """
         if self._local is not None and not self.has_progress():
             directory = f"{os.path.realpath(self._local)}/"
@@ -121,7 +121,7 @@ class RunDirectory:
     def locked(self) -> Iterator[None]:
         """Locks the directory for this process, if the file system supports locks.
 
-        If the process fails before it has progress, the files of the start are removed.
+        If a new run fails before it has written anything else, its initial files are removed.
         """
         if self._local is None or not self._is_chief:
             yield
@@ -133,12 +133,12 @@ class RunDirectory:
         except OSError as error:
             raise OSError(
                 f"Cannot write to --model_dir={self.path}, whose run is not finished: "
-                f"{error.strerror}. Make it writable, or use another --model_dir."
+                f"{error.strerror}. Make the directory writable, or use another --model_dir."
             ) from error
         try:
             try:
                 lock_file(descriptor)
-                # The other process may have removed the file.
+                # Another process may have removed the file meanwhile.
                 if not os.path.samestat(os.fstat(descriptor), os.lstat(lock)):
                     raise BlockingIOError
             except (BlockingIOError, FileNotFoundError):
@@ -211,7 +211,7 @@ class RunDirectory:
         """Returns the contents of flags.json; {} if it does not exist.
 
         Raises:
-            ValueError: If an incompatible version wrote it.
+            ValueError: If an incompatible version of bert_tf wrote the file.
         """
         flags = _read(self.flags)
         version = flags.get("format_version")
@@ -224,7 +224,7 @@ class RunDirectory:
         return flags
 
     def record_changes(self, step: int, values: Mapping[str, Any]) -> None:
-        """Records settings that change at a step; a finished run becomes unfinished."""
+        """Records settings that change at a step, and marks a finished run as unfinished."""
         recorded = self.saved_flags()
         changes = [
             {"step": step, "flag": name, "from": recorded.get(name), "to": value}
@@ -235,7 +235,7 @@ class RunDirectory:
         write_json(self.flags, {**recorded, **values, "changes": changes})
 
     def record_dropout_masks(self, masks: str, step: int) -> None:
-        """Records the method for drawing dropout masks, and prints a change."""
+        """Records the method for drawing dropout masks, and reports a change of method."""
         recorded = self.saved_flags()
         previous = recorded.get("masks")
         if not (self._is_chief and recorded) or previous == masks:
@@ -257,13 +257,13 @@ class RunDirectory:
     ) -> list[str]:
         """Saves the settings of a new run, or compares them with those of a run in progress.
 
-        A run without a checkpoint is replaced, except for copies and the index of the corpus.
+        A run without a checkpoint is replaced, except for the copies and the index of the corpus.
 
         Args:
             settings: Settings by flag name.
-            may_change: Names of settings that may change when a run resumes: ``FREELY``, as a
-                ``PATH`` to moved files, or in a way that the caller handles.
-            older: Values of settings that older runs did not record.
+            may_change: Names of the settings that may change when a run resumes, by rule:
+                ``FREELY``, ``PATH`` (a path to moved files), or a rule that the caller applies.
+            older: Values to assume for settings that an older version did not record.
 
         Returns:
             The names of the changed settings, except those that may change freely. Call
@@ -289,8 +289,8 @@ class RunDirectory:
             return []
         if not recorded:
             raise ValueError(
-                f"--model_dir={self.path} does not contain the run of the chief. Use a directory "
-                "that all workers share."
+                f"--model_dir={self.path} does not contain the chief's run. Use a directory that "
+                "all workers share."
             )
         allowed: list[str] = []
         conflicts: list[str] = []
@@ -313,13 +313,13 @@ class RunDirectory:
         return allowed
 
     def check_inputs(self, fingerprints: Mapping[str, str]) -> None:
-        """Saves fingerprints of the inputs, or compares them if the run has progress."""
+        """Saves the inputs' fingerprints; if the run has progress, first compares them."""
         recorded, has_progress = _read(self.inputs), self.has_progress()
         changed = sorted(
             name for name, value in fingerprints.items() if recorded.get(name, value) != value
         )
         if changed and (has_progress or not self._is_chief):
-            # Inputs without a flag change together with flags, which are sufficient here.
+            # Inputs that have no flag change only together with flags, which are reported instead.
             flags = [name for name in changed if name.startswith("--")] or changed
             raise ValueError(
                 f"The data of {' and '.join(flags)} differ from those the run in {self.path} "
@@ -331,18 +331,18 @@ class RunDirectory:
 
 
 class FineTuningDirectory(RunDirectory):
-    """Directory of a fine-tuning, ``--model_dir``, which ``bert_tf.load`` can load.
+    """Directory of a fine-tuning run (``--model_dir``), which ``bert_tf.load`` can load.
 
-    | path              | contents, in addition to those of every run                       |
+    | path              | contents, in addition to the files of every run                   |
     |-------------------|-------------------------------------------------------------------|
     | task.json         | settings for ``bert_tf.predict``: columns, lengths                |
     | checkpoints/      | weights of the best evaluation                                    |
     | last/             | last saved state, until the run has finished                      |
-    | dev/, test/, ...  | predictions and reports by set                                    |
+    | dev/, test/, ...  | predictions and reports, one directory per split                  |
     | skipped_rows.txt  | skipped bad rows                                                  |
     | runs/             | a directory like this for each run of a sweep                     |
     | README.md         | model card                                                        |
-    | results.tsv       | table of a sweep                                                  |
+    | results.tsv       | results table of a sweep                                          |
     """
 
     def __init__(self, path: str, *, is_temporary: bool = False) -> None:
@@ -353,7 +353,7 @@ class FineTuningDirectory(RunDirectory):
         self.runs, self.card = self.join("runs"), self.join("README.md")
 
     def has_checkpoint(self) -> bool:
-        """Returns whether the training, or one of a sweep, has saved a checkpoint."""
+        """Returns whether the run, or a run of its sweep, has saved a checkpoint."""
         if self.has_state() or saved_states.has_finished(self.best_weights):
             return True
         runs = tf.io.gfile.listdir(self.runs) if tf.io.gfile.isdir(self.runs) else ()

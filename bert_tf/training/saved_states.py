@@ -1,4 +1,4 @@
-"""Checkpoints of the state of a training, with exact values and verified files.
+"""Checkpoints of the training state, with exact values and verified files.
 
 A checkpoint is a directory, such as ``step-00001000``, with these files:
 
@@ -84,7 +84,7 @@ def save(
         directory: Directory of the checkpoints.
         step: Step of the checkpoint.
         variables: Variables or tensors by name.
-        extra: Additional state for JSON.
+        extra: Additional state, saved as JSON.
         keep: Number of checkpoints to keep.
 
     Returns:
@@ -138,8 +138,8 @@ def copy_values(variables: Mapping[str, keras.Variable | tf.Tensor]) -> dict[str
 class BackgroundSaving:
     """Context that saves checkpoints in a background thread, one at a time.
 
-    It waits for the last checkpoint at its end, except after Ctrl-C. Saving requires memory for a
-    second copy of the variables.
+    On exit, except after Ctrl-C, the context waits for the last checkpoint. Saving requires memory
+    for a second copy of the variables.
     """
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class BackgroundSaving:
     ) -> None:
         """Copies the values and calls `save` in the background.
 
-        First waits for the previous checkpoint, and raises its OSError, unless ``at_same_step``.
+        Unless ``at_same_step``, first waits for the previous checkpoint, and raises its OSError.
         """
         if not at_same_step:
             self.wait()
@@ -173,14 +173,14 @@ class BackgroundSaving:
         self._pending.append(self._thread.submit(save, directory, step, values, extra, keep=keep))
 
     def wait(self) -> None:
-        """Waits for pending checkpoints, and raises their OSError."""
+        """Waits for pending checkpoints; raises OSError if one could not be saved."""
         pending, self._pending = self._pending, []
         for saving in pending:
             saving.result()
 
 
 def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping[str, Any]) -> None:
-    """Writes a checkpoint into a new directory; ``extra`` is additional state for JSON."""
+    """Writes a checkpoint into a new directory; ``extra`` is additional state, saved as JSON."""
     if os.path.islink(path):
         raise OSError(f"{path} is a symbolic link")
     tf.io.gfile.makedirs(path)
@@ -232,7 +232,7 @@ def restore_latest(directory: str, variables: Mapping[str, keras.Variable]) -> R
 
 
 def find_latest(directory: str) -> Restored | None:
-    """Finds the newest intact checkpoint."""
+    """Finds the newest intact checkpoint; returns None if there is no complete checkpoint."""
     warnings: list[str] = []
     damaged = False
     for path in reversed(_checkpoint_paths(directory)):
@@ -315,7 +315,7 @@ def _assign(path: str, variables: Mapping[str, keras.Variable]) -> None:
 
 
 def _read_manifest(path: str) -> dict[str, Any]:
-    """Reads the manifest and verifies all files; raises `_UnusableError` otherwise."""
+    """Reads the manifest and verifies all files; raises `_UnusableError` if this fails."""
     manifest_path = os.path.join(path, _MANIFEST)
     if not tf.io.gfile.exists(manifest_path):
         raise _UnfinishedError("it is incomplete")
@@ -324,7 +324,7 @@ def _read_manifest(path: str) -> dict[str, Any]:
         _check_manifest(manifest)
     except ValueError as error:
         raise _UnusableError(f"its {_MANIFEST} is damaged: {reason(error).rstrip('.')}") from error
-    # Names from a listing cannot refer to other directories.
+    # Names in a directory listing cannot refer to other directories, unlike those in a manifest.
     listing = set(tf.io.gfile.listdir(path))
     unnamed = {name for name in listing if name.startswith(f"{BUNDLE}.")} - set(manifest["files"])
     if unnamed:
@@ -370,7 +370,7 @@ def _delete(path: str) -> None:
 
 
 def _delete_old(newest: str, keep: int) -> None:
-    """Deletes incomplete checkpoints up to the newest, and all but the last ``keep`` others."""
+    """Deletes incomplete checkpoints before ``newest``, and all but ``keep`` complete ones."""
     paths = _checkpoint_paths(os.path.dirname(newest))
     paths = [path for path in paths if _step_of(path) <= _step_of(newest)]
     finished = [path for path in paths if _is_finished(path)]
@@ -420,11 +420,11 @@ class Bundle:
             stored = sum(tf.io.gfile.stat(file).length for file in files)
             size = math.prod(self.shapes[name]) * dtype.size
             if size > stored:
-                raise IndexError(f"it has {size:,} bytes, and the data files {stored:,}")
+                raise IndexError(f"it has {size:,} bytes, but the data files have {stored:,}")
             return np.asarray(self._reader.get_tensor(name))
 
     def read_string(self, name: str) -> bytes:
-        """Returns a scalar string tensor; raises ValueError if it is not one or is damaged."""
+        """Returns a scalar string tensor; raises ValueError if it is not a string or is damaged."""
         with self._readable(name):
             value = self._reader.get_tensor(name)
         if not isinstance(value, bytes):
@@ -433,7 +433,7 @@ class Bundle:
 
     @contextlib.contextmanager
     def _readable(self, name: str) -> Iterator[None]:
-        """Converts errors of TensorFlow to a ValueError."""
+        """Converts TensorFlow's errors to a ValueError."""
         try:
             yield
         except (tf.errors.OpError, IndexError, RuntimeError) as error:

@@ -1,8 +1,9 @@
-"""Training step of a replica, inside ``strategy.run``.
+"""Training step of one replica, which runs inside ``strategy.run``.
 
-The part of a batch for a replica is split into micro-batches. The gradients of their contributions
-to the mean loss of the batch are summed over micro-batches and replicas, clipped by their global
-norm and applied. The numbers of replicas and micro-batches only affect rounding and dropout masks.
+Each replica splits its part of a batch into micro-batches. The gradients of each micro-batch's
+contribution to the batch's mean loss are summed over micro-batches and replicas, clipped by their
+global norm and applied. The numbers of replicas and micro-batches affect only rounding and dropout
+masks.
 
 Dimensions: B batch, K micro-batches.
 """
@@ -22,14 +23,14 @@ from bert_tf.modeling.layers import step_plan_scope
 
 from .compilation import Compilation
 
-# Nested tensors (B, ...) by name, with the positions of the examples, ``features.CURSOR``.
+# Nested tensors (B, ...) by name, including the positions of the examples (``features.CURSOR``).
 Batch = Mapping[str, Any]
 
 
 class Objective(abc.ABC):
-    """Objective of a training: the mean loss of a batch, from sums over its parts."""
+    """Training objective: the mean loss of a batch, computed from sums over parts of the batch."""
 
-    # Number of values that ``part`` sums.
+    # Number of sums that ``part`` returns.
     num_sums: int
 
     @abc.abstractmethod
@@ -41,8 +42,8 @@ class Objective(abc.ABC):
         """Runs the model in training mode on a part of a batch.
 
         Returns:
-            The contribution to the mean loss and float32 sums (``num_sums``,), which are summed
-            over micro-batches and replicas.
+            The contribution to the mean loss, and float32 sums (``num_sums``,). The caller adds
+            both up over micro-batches and replicas.
         """
 
     @abc.abstractmethod
@@ -51,11 +52,11 @@ class Objective(abc.ABC):
 
 
 class ReplicaStep:
-    """Update of a model by a replica inside ``strategy.run``.
+    """Training step of one replica; call ``run`` inside ``strategy.run``.
 
-    Gradients are reduced over the replicas here, before they are clipped, and not by the optimizer.
-    ``micro_batches`` is K. ``run`` is the step; XLA compiles it completely for one replica, and
-    only the gradients for several.
+    The step itself, rather than the optimizer, sums gradients over the replicas, because they are
+    clipped afterwards. ``micro_batches`` is K. With one replica, XLA compiles the complete step;
+    with several replicas, it compiles only the gradients.
     """
 
     def __init__(
@@ -82,8 +83,8 @@ class ReplicaStep:
         self._gradients: Callable[..., Any] = self.sum_gradients
         self.run: Callable[[Batch], tuple[tf.Tensor, ...]] = self
         if compilation.jit_compile and compilation.device_type != "TPU":
-            # Strategies do not allow XLA around collectives, or, on GPUs, around Keras' counting of
-            # updates.
+            # Strategies do not support XLA around collective operations or, on GPUs, around the
+            # increment of Keras' update counter.
             if num_replicas == 1:
                 self.run = tf.function(self.__call__, jit_compile=True, autograph=False)
             else:
@@ -94,8 +95,8 @@ class ReplicaStep:
         """Updates the weights with this replica's part of a batch.
 
         Returns:
-            The sums of the objective over all replicas; the mean loss and the global norm of the
-            gradients before clipping (2,); the learning rate; and the cursors of ``reduce``.
+            Four items: the objective's sums over all replicas; the mean loss and the gradients'
+            global norm before clipping, (2,); the learning rate; and the cursors from ``reduce``.
         """
         rate = tf.cast(tf.convert_to_tensor(self._optimizer.learning_rate), tf.float32)
         gradients, (sums, norm, cursors) = self.reduce(batch)
@@ -108,9 +109,8 @@ class ReplicaStep:
         """Computes the clipped gradients of all replicas.
 
         Returns:
-            The gradients; and a tuple of the sums of the objective, the global norm of the
-            gradients before clipping, and the cursor of the last example of each replica, of shape
-            (replicas, C).
+            The gradients, and a tuple of three items: the objective's sums; the gradients' global
+            norm before clipping; and the cursor of each replica's last example, (replicas, C).
         """
         context = tf.distribute.get_replica_context()
         rows = {key: value for key, value in batch.items() if key != features.CURSOR}
@@ -118,7 +118,7 @@ class ReplicaStep:
         replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
         gradients, sums = self._gradients(rows, step, replica, self._objective.totals(rows))
         cursor = batch[features.CURSOR][-1]
-        # Split into two halves, which are exact in float32, to be reduced with the other sums.
+        # Two halves are exact in float32, so they can be reduced together with the other sums.
         halves = tf.cast(tf.stack([cursor // 65536, cursor % 65536]), tf.float32)
         placed = tf.one_hot(replica, context.num_replicas_in_sync)[:, None, None] * halves
         flat = tf.concat([sums, tf.reshape(placed, [-1])], 0)
@@ -142,7 +142,7 @@ class ReplicaStep:
         first = tf.nest.flatten(rows)[0]
         num_rows, static_rows = tf.shape(first)[0], first.shape[0]
         is_even = static_rows is not None and static_rows % count == 0
-        size = -(-num_rows // count)  # Small batches have fewer than K parts.
+        size = -(-num_rows // count)  # Small batches have fewer than K micro-batches.
         if self._compilation.uses_xla and not is_even:
             sizes = tf.range(1, size + 1)
             size = tf.reduce_max(tf.where(num_rows % sizes == 0, sizes, 1))
@@ -166,7 +166,7 @@ class ReplicaStep:
             ]
 
         # Gradients are flat, because TensorFlow replaces a chain of sums of the same shape by a sum
-        # in place, which fails in a loop. A loop stores the activations of only one micro-batch.
+        # in place, which fails in a loop. The loop stores activations of one micro-batch at a time.
         zeros = [tf.zeros([math.prod(v.shape)], v.dtype) for v in variables]
         sums = tf.zeros([self._objective.num_sums])
         _, sums, *totalled = tf.while_loop(

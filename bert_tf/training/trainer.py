@@ -1,6 +1,6 @@
-"""Base class of trainings: steps, callbacks, evaluations, checkpoints and interruption.
+"""Base class of trainers: steps, callbacks, evaluations, checkpoints and interruption.
 
-All workers agree after each call of the compiled steps whether to evaluate, save or stop.
+After each call of the compiled steps, the workers agree whether to evaluate, save or stop.
 """
 
 import abc
@@ -25,14 +25,14 @@ from .run_directory import RunDirectory
 from .saved_states import BackgroundSaving
 
 _SETS_LEARNING_RATE = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
-# Cloud machines send SIGTERM before they are preempted.
+# Processes receive SIGTERM before a cloud machine is preempted.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """Context that records the first signal; a second one interrupts immediately.
+    """Context that records the first SIGINT or SIGTERM; a second one interrupts immediately.
 
-    Python handles signals only in the main thread.
+    Only the main thread records signals, because Python does not handle them in other threads.
 
     >>> with Interruption() as interruption:
     ...     interruption.requested
@@ -68,9 +68,9 @@ class Interruption:
 class Callbacks:
     """Calls Keras callbacks as ``fit`` does.
 
-    Steps and epochs count from 0 at the start of the training, also after a resumption. ``scores``
-    maps the names of scores to Keras' ``mode``, "min" or "max". ``hooks`` is called where the logs
-    need no preparation: for evaluations and at the end.
+    Steps and epochs are numbered from 0 at the start of training, also in a resumed run. ``scores``
+    maps the names of scores to Keras' ``mode``, "min" or "max". Trainers call ``hooks`` directly
+    for events whose logs need no preparation: evaluations and the end of training.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class Callbacks:
         return bool(self._model.stop_training)
 
     def begin(self) -> None:
-        """Starts the training."""
+        """Reports the start of training to the callbacks."""
         self._model.stop_training = False
         self.hooks.on_train_begin()
 
     def begin_step(self, step: int) -> None:
-        """Starts a step, and its epoch if it is the first step of it in this process."""
+        """Reports the start of a step, and of its epoch unless that was already reported."""
         epoch, batch_index = divmod(step, self._steps)
         if epoch != self._epoch:
             self._epoch = epoch
@@ -121,12 +121,12 @@ class Callbacks:
         steps: int = 1,
         logs: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Ends one or more steps with their mean loss and other values for the logs."""
+        """Reports the end of one or more steps, with their mean loss and other logged values."""
         self._losses += [loss] * steps
         self.hooks.on_train_batch_end(step % self._steps, {**logs, "loss": loss})
 
     def end_epoch(self, scores: Mapping[str, float]) -> None:
-        """Ends an epoch with the mean ``loss`` and the scores as ``val_SCORE``."""
+        """Reports the end of an epoch, with the mean ``loss`` and the scores as ``val_SCORE``."""
         losses = {"loss": sum(self._losses) / len(self._losses)} if self._losses else {}
         logs = {**losses, **{f"val_{name}": value for name, value in scores.items()}}
         self.hooks.on_epoch_end(self._epoch, logs)
@@ -142,17 +142,17 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
         if isinstance(callback, _SETS_LEARNING_RATE):
             raise ValueError(
                 f"callbacks contains {type(callback).__name__}, but the learning rate follows the "
-                "schedule of the run. Remove the callback, and set the schedule by the flags."
+                "run's schedule. Remove the callback, and set the schedule with the flags."
             )
 
 
 def _set_modes(callbacks: Sequence[Any], modes: Mapping[str, str]) -> None:
-    """Sets the automatic modes of callbacks that monitor a value of an epoch's logs.
+    """Sets the mode of callbacks that monitor a value of the epoch logs with the mode "auto".
 
-    Keras infers a mode from compiled metrics, which this training does not have.
+    Keras infers such modes from compiled metrics, but this library does not compile models.
 
     Raises:
-        ValueError: If the logs will not contain a monitored value.
+        ValueError: If the logs will not contain a monitored value, or its mode is unknown.
     """
     adds_logs = False
     for callback in callbacks:
@@ -161,7 +161,7 @@ def _set_modes(callbacks: Sequence[Any], modes: Mapping[str, str]) -> None:
             if mode == "auto":
                 callback.mode = modes[monitor]
         elif isinstance(monitor, str) and (
-            # A callback that saves each epoch does not use its default.
+            # A callback that saves every epoch ignores the default monitor.
             getattr(callback, "save_best_only", True) or monitor != "val_loss"
         ):
             name = f"monitor={quote(monitor)} of {type(callback).__name__}"
@@ -172,14 +172,14 @@ def _set_modes(callbacks: Sequence[Any], modes: Mapping[str, str]) -> None:
                 )
             if mode == "auto":
                 raise ValueError(f"{name}: its direction is unknown. Pass mode='min' or 'max'.")
-        # Callbacks share the logs, and one of the user's own may add values for those after it.
+        # Callbacks share the logs, so a custom callback may add values for later callbacks.
         is_of_keras = type(callback).__module__.partition(".")[0] == "keras"
         adds_logs |= not is_of_keras or isinstance(callback, keras.callbacks.LambdaCallback)
 
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """Inputs of a training; subclasses add data and initial weights.
+    """Inputs of a training run; subclasses add data and initial weights.
 
     ``callbacks`` contains Keras callbacks.
     """
@@ -191,16 +191,16 @@ class Inputs:
 
 
 class Trainer(abc.ABC):
-    """Base class of trainings. A resumed run gives bit-for-bit the result of an uninterrupted one.
+    """Base class of trainers. A resumed run has bit-for-bit the results of an uninterrupted run.
 
-    Only the chief writes files. Subclasses create ``loop``, ``callbacks`` and ``state``, which is
-    saved as JSON by its methods ``to_json`` and ``from_json``, in addition to the variables of the
-    loop. They define evaluation and displayed values. Each epoch of ``steps_per_epoch`` steps ends
-    with an evaluation and a checkpoint.
+    Only the chief writes files. Subclasses create ``loop``, ``callbacks`` and ``state``, and define
+    the evaluation and the displayed values. A checkpoint contains the variables of the loop, and
+    ``state.to_json()``, from which ``state.from_json`` restores the state. Each epoch of
+    ``steps_per_epoch`` steps ends with an evaluation and a checkpoint.
 
     Args:
-        inputs: Settings, directory and devices.
-        save_seconds: Maximum time between checkpoints within an epoch.
+        inputs: Settings, directory, devices and callbacks.
+        save_seconds: Maximum number of seconds between checkpoints within an epoch.
         num_states: Number of checkpoints to keep; 0 saves none.
     """
 
@@ -210,7 +210,7 @@ class Trainer(abc.ABC):
     steps_per_epoch: int
     # Whether each call of the loop runs a single step.
     single_step_calls = False
-    # Description of the state in the message about a resumption.
+    # Description of the saved state in the message that is printed when a run resumes.
     saved: ClassVar[str]
     # Whether the logs of callbacks contain all values of a step, not only the loss.
     logs_figures: ClassVar[bool]
@@ -233,7 +233,7 @@ class Trainer(abc.ABC):
     # --- Saved states ----------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Saves the state, once per step."""
+        """Saves the state, unless it is already saved for this step."""
         if self._num_states and self.step != self._saved_step:
             variables, state = self.loop.state(), self.state.to_json()
             states, keep = self.directory.states, self._num_states
@@ -242,7 +242,7 @@ class Trainer(abc.ABC):
         self._saved_step, self._saved_at = self.step, time.monotonic()
 
     def restore(self) -> bool:
-        """Restores the newest state, and prints a message; returns whether there is one."""
+        """Restores the newest saved state, if any; returns whether there is one."""
         restored = saved_states.restore_latest(self.directory.states, self.loop.state())
         self.workers.check_same(self.step, "newest checkpoint in --model_dir")
         if restored is None:
@@ -288,14 +288,17 @@ class Trainer(abc.ABC):
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
         """Saves and evaluates if due.
 
-        ``stops`` is whether a signal stops the training, ``ends`` whether a callback ends it.
+        Args:
+            progress: Progress bar.
+            stops: Whether a signal stops the run.
+            ends: Whether a callback ends training.
         """
 
     @abc.abstractmethod
     def take(
         self, results: StepResults, seconds: float | None
     ) -> tuple[dict[str, float], int, int]:
-        """Records results; returns values with the ``loss``, and numbers of tokens and examples."""
+        """Records results; returns values by name, including ``loss``, and tokens and examples."""
 
     @abc.abstractmethod
     def labels(self, figures: Mapping[str, float]) -> dict[str, str]:
@@ -304,7 +307,8 @@ class Trainer(abc.ABC):
     def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
         """Displays the results of some steps, and writes them for TensorBoard.
 
-        ``seconds`` is the time of the steps, ``None`` for the first call, which is mostly tracing.
+        ``seconds`` is the duration of the steps; it is ``None`` for the first call, which is mostly
+        tracing.
         """
         figures, tokens, examples = self.take(results, seconds)
         figures |= {"gradient_norm": results.gradient_norm, "learning_rate": results.learning_rate}
@@ -321,10 +325,10 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def remedy(self, error: BadStepError) -> Exception:
-        """Returns an error with a remedy for a bad step."""
+        """Returns the error to raise for a bad step, with a remedy in its message."""
 
     def has_ended(self) -> bool:
-        """Returns whether the training ends before ``last_step``."""
+        """Returns whether training has ended before ``last_step``."""
         return False
 
     def note_end(self) -> None:
@@ -368,7 +372,7 @@ class Trainer(abc.ABC):
             stops, ends = bool(requests.any()), bool(stopping.any())
             if stops or ends or pauses[0]:
                 self.pause(progress, stops, ends)
-                # A callback may end the training after the evaluation, and a signal may arrive.
+                # After the evaluation, a callback may have ended training or a signal arrived.
                 requests, stopping = self.workers.gather(
                     [self.interruption.requested, self.callbacks.stops]
                 ).T

@@ -1,8 +1,8 @@
 """Connections between workers before TensorFlow joins them, and exchange of signals.
 
 TensorFlow waits an hour for a missing worker, catches SIGTERM during that time, and holds the
-global interpreter lock. Therefore each worker first connects to the chief, which starts the joining
-when all workers are connected.
+global interpreter lock. Therefore, each worker first connects to the chief, and TensorFlow joins
+the workers only when all are connected.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from typing import Any
 _ANSWER_SECONDS = 2.0
 _PAUSE_SECONDS = 0.2
 _REPORT_SECONDS = 30.0
-# Time after which the chief knows why a worker ended.
+# Time after which the chief knows why a worker exited.
 _REASON_SECONDS = 15.0
 _START, _JOINED, _STOPPED = b"g", b"j", b"s"
 
 
 class LostWorkerError(ConnectionError):
-    """Another worker has ended; ``command`` then ends the process immediately."""
+    """Raised if another worker has exited; ``command`` then ends this process immediately."""
 
 
 class Partners:
@@ -47,11 +47,11 @@ class Partners:
 
     @contextlib.contextmanager
     def connected_workers(self, minutes: float) -> Iterator[None]:
-        """Waits until all workers are connected, so that the block can join them.
+        """Waits until all workers are connected; the block then joins them through TensorFlow.
 
-        If a worker ends before it has joined, this process ends with an error message and status 1.
-        Before the joining starts, a signal interrupts immediately. During the joining, it
-        interrupts when all workers have joined, so that none waits for a missing one.
+        If a worker exits before it has joined, this process exits with an error message and status
+        1. A signal interrupts immediately before the block, but within the block only when all
+        workers have joined, so that no worker waits for a missing one.
 
         Raises:
             TimeoutError: If a worker is missing after ``minutes``.
@@ -80,7 +80,7 @@ class Partners:
             raise
 
     def is_any_stopped(self) -> bool:
-        """Returns whether another worker, which has ended, was interrupted."""
+        """Returns whether another worker reports that it was interrupted; waits for the report."""
         events = select.poll()
         for each in self._connections.values():
             events.register(each, select.POLLIN)
@@ -99,8 +99,8 @@ class Partners:
                     break
                 if now - began > 60 * minutes:
                     raise TimeoutError(
-                        f"Waited {minutes:g} minutes for {missing}. Check its output, and restart "
-                        "each worker with the same addresses and reachable ports."
+                        f"Waited {minutes:g} minutes for {missing}. Check the output of each "
+                        "worker, and restart all with the same addresses and reachable ports."
                     )
                 if now - reported > _REPORT_SECONDS:
                     reported = now
@@ -108,7 +108,7 @@ class Partners:
         if self._is_chief:
             self._send(_START)
             return
-        # TensorFlow reports SIGTERM to the chief only once, so that the chief must already listen.
+        # TensorFlow reports SIGTERM to the chief only once, so the chief must already be listening.
         while not (connection := self._call()) and _receive(self._connections[0]) is None:
             if received:
                 break
@@ -129,17 +129,17 @@ class Partners:
             number = getattr(error, "errno", None)
             raise ValueError(
                 f"Cannot listen on the port of {self.name(self._index)}, which is this process: "
-                f"{os.strerror(number) if number else error}. Stop the program that uses it, or "
-                "pass another HOST:PORT on all workers."
+                f"{os.strerror(number) if number else error}. Stop the program that uses the port, "
+                "or pass another HOST:PORT on all workers."
             ) from error
         listening.settimeout(_PAUSE_SECONDS)
         return listening
 
     def _missing(self, listening: socket.socket) -> str:
-        """Checks once for new workers; returns those that are missing, for a message."""
+        """Checks once for new workers; returns a description of the missing ones, or ""."""
         if self._is_chief:
             for index, each in [*self._connections.items()]:
-                if _receive(each) is not None:  # The worker has ended and may connect again.
+                if _receive(each) is not None:  # The worker has exited and may connect again.
                     self._connections.pop(index).close()
             with contextlib.suppress(OSError):  # There is no new connection.
                 self._accept_peer(listening.accept()[0])
@@ -185,7 +185,7 @@ class Partners:
         return False
 
     def _withdraw(self) -> None:
-        """Interrupts, unless the chief has started the joining, which needs all workers."""
+        """Raises KeyboardInterrupt, unless the chief has started joining, which needs all."""
         self._send(_STOPPED)
         if self._is_chief or not any(
             _receive(each, _ANSWER_SECONDS) == _START for each in self._connections.values()
@@ -194,7 +194,7 @@ class Partners:
 
     def _send(self, word: bytes) -> None:
         for each in self._connections.values():
-            with contextlib.suppress(OSError):  # The end of a worker is detected elsewhere.
+            with contextlib.suppress(OSError):  # The exit of a worker is detected elsewhere.
                 each.send(word)
 
     def _await_joined(self, minutes: float) -> None:
@@ -207,7 +207,7 @@ class Partners:
 
 
 def _receive(connection: socket.socket, seconds: float = 0.0) -> bytes | None:
-    """Returns a byte from the other side, b"" if it has ended, or None after ``seconds``."""
+    """Returns a byte; b"" if the connection has ended; None if no byte arrives in time."""
     events = select.poll()
     events.register(connection, select.POLLIN)
     if not events.poll(1000 * seconds):
@@ -234,10 +234,12 @@ def collected_signals() -> Iterator[list[int]]:
 
 
 _ENDED = (
-    "{} ended before TensorFlow had joined the workers. Check its output, and restart all workers."
+    "{} exited before TensorFlow had joined the workers. Check the output of that worker, and "
+    "restart all workers."
 )
-# Arguments: the process to end, the seconds it may take, and, for each connection, its file
-# descriptor and the message if it ends. Standard input ends when the process has joined, or ends.
+# Arguments: ID of the process to end; maximum number of seconds; for each connection, the file
+# descriptor and the message to print if the connection ends. Standard input closes when the process
+# has joined or has exited.
 _WATCHER = """
 import os, select, signal, sys
 process, seconds, *words = sys.argv[1:]
@@ -256,7 +258,7 @@ if all(number for number, _ in came):
 
 @contextlib.contextmanager
 def _watched(names: Mapping[int, str], minutes: float) -> Iterator[None]:
-    """Watches for workers that end, in another process: no thread of this one runs in the block."""
+    """Watches for workers that exit, in a subprocess: no Python thread can run in the block."""
     command = [sys.executable, "-ISc", _WATCHER, str(os.getpid()), f"{60 * minutes:g}"]
     command += [f"{number}={_ENDED.format(name)}" for number, name in names.items()]
     libc = ctypes.CDLL(None)

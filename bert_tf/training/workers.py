@@ -1,4 +1,4 @@
-"""Strategy of several workers, and exchange of numbers by its all-reduce."""
+"""Strategy for several workers, and exchange of numbers between them by all-reduce."""
 
 import contextlib
 import signal
@@ -19,7 +19,7 @@ from .waiting import LostWorkerError, Partners, collected_signals
 
 T = TypeVar("T")
 
-# Errors of TensorFlow if another worker has ended or does not respond.
+# Errors that TensorFlow raises if another worker has exited or does not respond.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -29,7 +29,7 @@ _LOST = (
     tf.errors.InternalError,
 )
 
-# TensorFlow checks each second whether it has received SIGTERM, and reports it to all workers.
+# TensorFlow checks every second whether it has received SIGTERM, and notifies all workers.
 _NOTICE, _NOTICE_MILLISECONDS = "TF_DEFAULT_PREEMPTION_NOTICE_KEY", 2000
 
 
@@ -52,7 +52,7 @@ def connect(cluster: Cluster, wait_minutes: float) -> tuple[tf.distribute.Strate
                     f"The workers cannot connect ({reason(error, 200)}). Restart each worker with "
                     "its own --task_index (or TF_CONFIG) and an unused port."
                 ) from error
-        # TensorFlow's error cannot be raised while a signal handler raises another.
+        # TensorFlow cannot raise its error while a signal handler raises another error.
         with collected_signals() as received, contextlib.suppress(tf.errors.OpError):
             context.context().get_config_key_value(_NOTICE, _NOTICE_MILLISECONDS)
             received.append(signal.SIGTERM)
@@ -103,7 +103,7 @@ class Workers:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Raises LostWorkerError if another worker has ended, or interrupts if it was stopped."""
+        """Raises LostWorkerError if another worker is lost, KeyboardInterrupt if it was stopped."""
         with self._partners.reporting():
             try:
                 yield
@@ -113,9 +113,9 @@ class Workers:
                 if self._partners.is_any_stopped():
                     raise KeyboardInterrupt from error
                 raise LostWorkerError(
-                    f"Another of the {self.count} workers ended or cannot be reached. Check its "
-                    "output, and rerun the command on each worker to resume from the last "
-                    "checkpoint."
+                    f"One of the other workers ({self.count} in total) has exited or cannot be "
+                    "reached. Check the output of each worker, and rerun the command on all to "
+                    "resume from the last checkpoint."
                 ) from error
 
     def wait(self) -> None:
@@ -128,13 +128,13 @@ class Workers:
         self._linger()
 
     def _linger(self) -> None:
-        # A worker may end when it has its sum, while others still read from it. A second sum starts
-        # only after all workers have the first one.
+        # A worker may exit when it has received its sum, while others still read from it. A second
+        # sum starts only after all workers have received the first one.
         with contextlib.suppress(LostWorkerError):
             self.wait()
 
     def check_same(self, number: float, name: str) -> None:
-        """Checks that all workers have the same number; ``name`` is used in errors."""
+        """Checks that all workers have the same number; ``name`` names it in the error message."""
         numbers = self.gather([number])[:, 0]
         if (numbers != numbers[0]).any():
             self._linger()
@@ -145,7 +145,7 @@ class Workers:
 
 
 def run_in_thread(work: Callable[[], T], seconds: float | None = None) -> T:
-    """Calls a function in a thread, which Ctrl-C or a TimeoutError abandons."""
+    """Calls a function in a thread, and abandons the thread on Ctrl-C or after ``seconds``."""
     future: Future[T] = Future()
 
     def run() -> None:

@@ -132,7 +132,7 @@ def test_too_large_group_is_skipped():
     few += [SimilarityExample(str(n), (f"r{n}", f"b{n}"), None) for n in range(3)]
     _, held_out, what = hold_out(few, 0.1, seed=1)
     assert len(held_out) in (2, 3)
-    assert what.startswith("chosen at random; 97 share a text or an article and are not split, ")
+    assert what.startswith("chosen at random; 97 share a text or an article and cannot be split: ")
 
 
 def test_at_least_one_example_stays_in_each_split():

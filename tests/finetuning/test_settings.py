@@ -104,7 +104,7 @@ TEXTS = "classification"
         ("regression", {"metric": "f1_x"}, "not a metric of --task=regression"),
         ("ner", {"train_file": None}, "--task=ner requires --train_file"),
         (TEXTS, {"dev_file": "d.csv", "dev_fraction": 0.2},
-         "--dev_file and --dev_fraction exclude each other"),
+         "--dev_file and --dev_fraction are mutually exclusive"),
         (TEXTS, {"text_columns": None}, "A or A,B, columns of a.csv; got none"),
         (TEXTS, {"text_columns": "a,b,c"}, "A or A,B, columns of a.csv; got a,b,c"),
         (TEXTS, {"text_columns": "a,a"}, "--label_column contain a twice: expected different "
@@ -135,7 +135,7 @@ TEXTS = "classification"
         ("similarity", {"gradient_accumulation_steps": 2}, "steps=2 is not supported, because "
          "the loss compares the examples of a batch"),
         (TEXTS, {"jit_compile": "true", "long_text": "windows"},
-         "--jit_compile=true does not support --long_text=windows and --feature_based"),
+         "--jit_compile=true does not support --long_text=windows or --feature_based"),
         ("ner", {"jit_compile": "true", **LAST}, "--jit_compile=true does not support "
          "--long_text=windows and --feature_based"),
         # Frozen features.

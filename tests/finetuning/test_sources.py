@@ -174,8 +174,8 @@ def test_pairs_with_shared_text_across_sets_are_reported(inputs, tmp_path):
     trained = {item.text_a for item in task.training_items()}
     assert all(item.text_a in trained for item in sets.dev["dev"].items)
     assert sets.notes[-1] == (
-        "6 of 6 held-out pairs share one text with a training pair. Only equal pairs stay in one "
-        "set."
+        "6 of 6 held-out pairs share one text with a training pair. Only identical pairs are kept "
+        "in the same split."
     )
     train.write_text("\n".join(["a\tb\tlabel", *(f"{n}\t{n}\t{'yn'[n % 2]}" for n in range(60))]))
     assert len(read_task(settings(inputs, tmp_path, **flags))[1].notes) == 1
@@ -376,7 +376,7 @@ def test_glue_with_diagnostic_set_and_missing_file(tmp_path):
     assert task.name == "MNLI"
     assert task.dev_sets == ("dev_matched", "dev_mismatched")
     assert task.test_sets == ("test_matched", "ax")
-    missing = "has no file for split test_mismatched, which is not predicted."
+    missing = "has no file for split test_mismatched, so there are no predictions."
     assert sets.notes[0] == f"{tmp_path} {missing}"
     assert sets.columns["text_columns"] == ["sentence1", "sentence2"]
 
@@ -388,5 +388,5 @@ def test_diagnostic_set_is_in_or_next_to_mnli_directory(tmp_path):
     task, sets = read_task(parse(*given))
     assert task.test_sets == ("test_matched",)
     assert sets.notes[1].endswith(
-        "MNLI has no file for the diagnostic set AX, which is not predicted."
+        "MNLI has no file for the diagnostic set AX, so there are no predictions."
     )

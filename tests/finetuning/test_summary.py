@@ -54,8 +54,8 @@ def test_labels_are_counted_and_compared():
         "Baseline: always predicting 'y', the most common label, has an accuracy of 0.250 on dev.",
     ]
     lines = label_summary(task_on(["x", "x", "y"], ["x", "z"]))
-    assert lines[2].startswith("dev has no examples of 'y', so that they are not evaluated.")
-    assert lines[3].startswith("The training set has no examples of 'z', which dev contains.")
+    assert lines[2].startswith("dev has no examples of 'y', so these labels are not evaluated.")
+    assert lines[3].startswith("The training set has no examples of 'z', although dev does.")
     assert len(lines) == 4
     several = task_on([("x", "y"), (), ("y",)], [("x",), ("y",)], "multilabel")
     assert label_summary(several) == ["Training set: y 2, x 1."]

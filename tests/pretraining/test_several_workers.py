@@ -107,7 +107,7 @@ def test_stopped_and_killed_workers_resume_exactly(inputs, uninterrupted, tmp_pa
     workers[1].kill()
     (_, error, status), _ = _end(workers)
     assert status == 1 and "Traceback" not in error
-    assert error.splitlines()[-1].startswith("Error: Another of the 2 workers ended"), error
+    assert error.splitlines()[-1].startswith("Error: One of the other workers (2 in"), error
     _assert_ended(_start(inputs, model_dir))
     assert_bit_equal(weights(model_dir, STEPS["killed"]), uninterrupted("killed"))
 

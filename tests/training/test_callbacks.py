@@ -57,7 +57,7 @@ def test_auto_mode_uses_direction_of_score(monitor, values, epochs):
         ),
         (
             keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate),
-            "^callbacks contains LearningRateScheduler, but the learning rate follows the schedule",
+            "^callbacks contains LearningRateScheduler, but the learning rate follows the run's",
         ),
         (keras.callbacks.ReduceLROnPlateau(), "^callbacks contains ReduceLROnPlateau"),
     ],

@@ -46,7 +46,7 @@ def test_mirrored_without_gpu_is_reported(capsys):
          "multi_worker"),
         ("mirrored", {"tpu": "local"}, "Strategy 'mirrored' with a TPU .'local'.: expected 'auto'"),
         ("auto", {"tpu": ""}, "--tpu is empty: expected a name, 'local' or grpc://host:port"),
-        *(("auto", {"tpu": tpu}, f"Address '{tpu}' of the TPU: expected the format grpc://host:port")
+        *(("auto", {"tpu": tpu}, f"TPU address '{tpu}': expected the format grpc://host:port")
           for tpu in ("http://there", "grpc://:8470", "grpc://a:b")),
         *(("auto", {"tpu": tpu}, NO_TPU.format(tpu, reason)) for tpu, reason in (
             ("grpc://localhost:99999", ""), ("local", "TPUs not found in the cluster"))),

@@ -175,7 +175,7 @@ def test_worker_compares_settings_of_chief_without_writing(directory):
     other = RunDirectory(directory.path, is_chief=False)
     with pytest.raises(
         ValueError,
-        match="does not contain the run of the chief. Use a directory that all workers share",
+        match="does not contain the chief's run. Use a directory that all workers share",
     ):
         other.check_settings(read_settings(directory))
     directory.check_settings(read_settings(directory))
@@ -333,7 +333,7 @@ def test_lock_does_not_follow_links(directory, tmp_path):
     os.symlink(tmp_path / "mine", os.path.join(directory.path, ".lock"))
     with pytest.raises(
         OSError,
-        match="/run, whose run is not finished: .*Make it writable, or use another --model_dir",
+        match="/run, whose run is not finished: .*Make the directory writable, or use another",
     ):
         with directory.locked():
             pass

@@ -79,8 +79,8 @@ def test_worker_that_ends_before_joining_stops_others(tmp_path, lost):
     workers[lost].process.kill()
     assert workers[1 - lost].wait() == (
         1,
-        f"Error: worker {lost} ({addresses[lost]}) ended before TensorFlow had joined the "
-        "workers. Check its output, and restart all workers.\n",
+        f"Error: worker {lost} ({addresses[lost]}) exited before TensorFlow had joined the "
+        "workers. Check the output of that worker, and restart all workers.\n",
     )
     assert time.monotonic() - began < 10
     workers[lost].wait()
@@ -225,5 +225,6 @@ def test_unavailable_port_raises_error():
             raise AssertionError("it has no port")
     assert str(error.value) == (
         f"Cannot listen on the port of worker 0 ({addresses[0]}), which is this process: Address "
-        "already in use. Stop the program that uses it, or pass another HOST:PORT on all workers."
+        "already in use. Stop the program that uses the port, or pass another HOST:PORT on all "
+        "workers."
     )

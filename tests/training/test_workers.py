@@ -26,7 +26,7 @@ def test_different_values_raise_error():
 def test_lost_worker_error_is_shown_by_command():
     two_workers = workers.Workers(cluster=Cluster(("a:1", "b:1"), 0))
     with pytest.raises(
-        workers.LostWorkerError, match="^Another of the 2 workers ended or cannot be reached"
+        workers.LostWorkerError, match="^One of the other workers .2 in total. has exited or"
     ) as error:
         with two_workers.connected():
             raise tf.errors.UnavailableError(None, None, "gone")
