@@ -1,7 +1,7 @@
 """Output directory of an extraction: vector files and a manifest.
 
-docs/guides/features.md describes the files. Letters: N lines, T tokens in total, L layers, D
-dimensions of a vector.
+docs/guides/features.md describes the files. Dimensions: N lines, T tokens in total, L layers, D
+values per vector.
 
 Source: google-research/bert ``extract_features.py``.
 """
@@ -35,14 +35,14 @@ class Manifest:
     # The files in the order of their lines, each as ``{"file": ..., "lines": ...}``.
     shards: tuple[Mapping[str, Any], ...] = ()
     lines: int = 0  # number of lines written so far
-    tokens: int = 0  # number of their tokens, including [CLS] and [SEP]
+    tokens: int = 0  # number of tokens in these lines, including [CLS] and [SEP]
     lines_cut: int = 0  # number of lines with more tokens than ``max_seq_length``
     lines_not_utf8: int = 0  # number of lines with bytes that are not UTF-8
     complete: bool = False  # whether all lines are written
 
 
 def open_output(path: str, new: Manifest) -> Manifest:
-    """Reads the manifest of an output directory, or starts it with ``new`` if it has no files."""
+    """Reads the manifest of an output directory; writes ``new`` if the directory has no files."""
     manifest = os.path.join(path, _MANIFEST)
     if not tf.io.gfile.exists(manifest):
         is_directory = tf.io.gfile.isdir(path)
@@ -73,8 +73,8 @@ def open_output(path: str, new: Manifest) -> Manifest:
             differences.append(f"--{name} ({_DIGEST_CHANGES.get(name, change)})")
     if differences:
         raise ValueError(
-            f"{path} was started with other settings: {', '.join(differences)}. Use the original "
-            "flags, or another --output."
+            f"{path} was started with different settings: {', '.join(differences)}. Use the "
+            "original flags, or another --output."
         )
     missing = {shard["file"] for shard in saved.shards} - set(tf.io.gfile.listdir(path))
     if missing:
@@ -103,7 +103,7 @@ class Rows(NamedTuple):
 
     @property
     def starts(self) -> np.ndarray:
-        """(N + 1,) int64: offset of each line's first token, and the total number of tokens."""
+        """Offset of each line's first token, and the total number of tokens: (N + 1,) int64."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
     def slice(self, begin: int, end: int) -> "Rows":
@@ -216,8 +216,8 @@ def _write_parquet(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block
             writer.write_table(pyarrow.table(columns, schema))
 
 
-# File suffix and writer of each format. A writer takes the token ids of all lines, and then blocks
-# of lines with their vectors.
+# File suffix and writer of each format. A writer takes the token ids of all lines, and then
+# blocks of lines with the vectors.
 Writer = Callable[[str, Layout, Rows, Iterable[Block]], None]
 WRITERS: Mapping[str, tuple[str, Writer]] = {
     "jsonl": (".jsonl", _write_jsonl),

@@ -1,6 +1,6 @@
-"""Runs an extraction: tokenizes lines, computes their vectors and writes the files.
+"""Extracts features: tokenizes lines, computes the vectors and writes the files.
 
-Letters: N lines, T tokens in total, L layers, D dimensions of a vector.
+Dimensions: N lines, T tokens in total, L layers, D values per vector.
 """
 
 import collections
@@ -46,7 +46,7 @@ _LINES_CHUNK_SIZE = 1024
 _CHARACTERS_CHUNK_SIZE = 1 << 23
 # Maximum number of float32 values in memory: 128 MiB.
 _VALUES_CHUNK_SIZE = 1 << 25
-# By ``is_pooled``; a file has about 30 MB or 90 MB.
+# Number of lines per file, by ``is_pooled``; a file has about 30 MB or 90 MB.
 _LINES_PER_FILE = {True: 10_000, False: 1_000}
 _FLAGS = (
     *("format", "layers", "pooling", "normalize"),
@@ -118,8 +118,8 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     checkpoint = open_checkpoint(settings.model)
     if settings.pooling is None and checkpoint.unsupported_modules:
         raise ValueError(
-            f"{checkpoint.unsupported_modules}; to extract the states of its BERT, pass --layers "
-            "or --pooling."
+            f"{checkpoint.unsupported_modules}; to extract the hidden states of its encoder, pass "
+            "--layers or --pooling."
         )
     encoder, report = load_with_report(
         checkpoint, BertEncoder, max_seq_length=settings.max_seq_length, pooler=False
@@ -162,7 +162,7 @@ def fingerprint(files: Sequence[SourceFile]) -> str:
 
 
 def read_lines(files: Sequence[SourceFile]) -> Iterator[Line]:
-    """Yields the lines of all files; like the tokenizer, drops bytes that are not UTF-8."""
+    """Yields the lines of all files; like the tokenizer, drops bytes that are not valid UTF-8."""
     index = bytes_before = on_disk = 0
 
     def count(size: int) -> None:
@@ -178,7 +178,7 @@ def read_lines(files: Sequence[SourceFile]) -> Iterator[Line]:
                 # Google's regular expression is greedy: the last mark separates a pair.
                 first, mark, second = line.strip().rpartition(PAIR_MARK)
                 texts: tuple[str, str | None] = (first, second) if mark else (second, None)
-                # The offset in a gzip file counts its text.
+                # In a gzip file, ``end`` is an offset in the uncompressed text.
                 bytes_read = on_disk if is_gzip else bytes_before + end
                 yield Line(*texts, line.encode() == raw, index, bytes_read)
                 index += 1
@@ -186,7 +186,7 @@ def read_lines(files: Sequence[SourceFile]) -> Iterator[Line]:
 
 
 def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Rows, int]:
-    """Tokenizes consecutive lines; also returns the number of lines that were cut."""
+    """Tokenizes consecutive lines; also returns the number of truncated lines."""
     tokenizer, max_seq_length = preprocessor.tokenizer, preprocessor.max_seq_length
     num_texts = np.array([1 if line.second is None else 2 for line in lines])
     packed = {
@@ -227,7 +227,7 @@ class _Shard(NamedTuple):
 def _next_shard(
     lines: Iterator[Line], preprocessor: BertPreprocessor, limit: int, prefix: str
 ) -> _Shard | None:
-    """Reads and tokenizes ``limit`` lines after adding the prefix; ``None`` at the end."""
+    """Tokenizes up to ``limit`` lines after adding the prefix; ``None`` if no lines are left."""
     chunks: list[Rows] = []
     last, num_cut, num_not_utf8 = None, 0, 0
     groups = group_items(
@@ -290,7 +290,7 @@ def _describe(manifest: Manifest) -> str:
 
 
 class _Display:
-    """Progress bar in bytes of the input; within an output file, the tokens are counted."""
+    """Progress bar in input bytes, estimated from the number of tokens within an output file."""
 
     def __init__(self, start: int, total: int) -> None:
         self.progress = Progress("Extracting", total, "bytes", start=start)
@@ -341,15 +341,15 @@ class _Extractor:
         self.layout = Layout(settings.layers, width, settings.is_pooled, vocabulary)
         self._batch_size, self._preprocessor = settings.batch_size, preprocessor
         options = (embedding, settings.layers, settings.pooling, settings.normalize)
-        # Traced on first use, because the checks of the output may still raise.
+        # The step is traced on first use, because the checks of the output may raise errors first.
         self._step = functools.partial(get_traced_step, encoder, _vectors, _BATCH, *options)
 
     def blocks(self, rows: Rows, on_progress: Callable[[int], None]) -> Iterator[Block]:
-        """Computes the vectors of lines in order, in blocks that limit the memory."""
+        """Yields the vectors of the lines in order, in blocks of limited size."""
         limit = max(1, _VALUES_CHUNK_SIZE // (len(self.layout.layers) * self.layout.width))
         sizes = np.ones_like(rows.lengths) if self.layout.is_pooled else rows.lengths
         begin = total = 0
-        # The last size exceeds the limit, so that it ends the last block.
+        # A final size that exceeds the limit ends the last block.
         for row, size in enumerate([*sizes.tolist(), limit + 1]):
             if total and total + size > limit:
                 chunk = rows.slice(begin, row)
@@ -376,7 +376,7 @@ class _Extractor:
             if not layout.is_pooled:
                 vectors = tf.boolean_mask(vectors, batch[features.INPUT_MASK])
             counts = starts[lines + 1] - starts[lines]
-            # The vectors of a batch are contiguous; their lines in ``values`` are not.
+            # The vectors of a batch are contiguous; their positions in ``values`` are not.
             offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             values[np.repeat(starts[lines], counts) + offsets] = vectors.numpy()
             on_progress(int(rows.lengths[lines].sum()))

@@ -1,4 +1,4 @@
-"""Flags of ``extract_features``, with the checks that need no model."""
+"""Flags of ``extract_features``, and the checks that do not require a model."""
 
 import dataclasses
 import re
@@ -24,7 +24,7 @@ _INTEGER_LAYERS = flag.rule(
 
 @dataclasses.dataclass(frozen=True)
 class ExtractionSettings:
-    """The flags. ``with_model_defaults`` replaces ``None`` in ``layers`` and ``pooling``."""
+    """Values of the flags; ``with_model_defaults`` replaces None in ``layers`` and ``pooling``."""
 
     model: str = flag.string(
         None,

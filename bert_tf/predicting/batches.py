@@ -14,7 +14,7 @@ from bert_tf.readers.own_data import text_example
 from bert_tf.readers.tables import Row
 from bert_tf.tasks.python_data import plain_value
 
-# Output for invalid rows by the kind of the NumPy dtype; 0 for others.
+# Output value for invalid rows, by NumPy dtype kind; it is 0 for all other kinds.
 _NO_ANSWER = {"O": None, "f": np.nan}
 _loading = threading.Lock()
 _loaded: dict[str, Any] = {}  # loaded exports by directory
@@ -23,15 +23,15 @@ _loaded: dict[str, Any] = {}  # loaded exports by directory
 class BatchPredictor:
     """Predicts columns of examples with an export, for Apache Beam, Ray, Spark and others.
 
-    Pickling stores only the arguments. Each process loads the export on its first call; this
+    Pickling stores only the arguments. Each process loads the export on its first call, which
     requires TensorFlow and tensorflow-text, but no Keras model. Instances are thread-safe.
 
     Args:
-        export: Directory of a version of an export, such as ``exports/reviews/1``.
+        export: Versioned directory of an export, such as ``exports/reviews/1``.
         signature: Name of a signature with string inputs.
         outputs: Names of the outputs to return; by default all.
-        threads: Number of threads of TensorFlow if the process has not used it yet; by default one
-            per core.
+        threads: Number of TensorFlow threads, by default one per core; has no effect if the process
+            already uses TensorFlow.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class BatchPredictor:
         outputs: Sequence[str] | None = None,
         threads: int | None = None,
     ) -> None:
-        # Workers may have other working directories.
+        # Workers may have different working directories.
         self.export = absolute_path(export)
         self.signature, self.outputs, self.threads = signature, outputs, threads
 
@@ -50,8 +50,8 @@ class BatchPredictor:
         """Predicts N examples. Pass about a thousand examples per call for speed.
 
         Args:
-            columns: N strings by the name of each input; N lists of strings for ``choices`` and
-                ``words``. Other columns are ignored.
+            columns: For each input name, N strings; for ``choices`` and ``words``, N lists of
+                strings. Other columns are ignored.
 
         Returns:
             The outputs by name, each of shape ``(N, ...)``, with strings as ``str``; and ``error``,
@@ -84,7 +84,7 @@ class BatchPredictor:
         return {**outputs, "error": np.array(errors, object)}
 
     def _function(self) -> Any:
-        """Returns the function of the signature, and loads the export if necessary."""
+        """Returns the function of the signature; loads the export if necessary."""
         import tensorflow as tf
 
         from bert_tf.saved_models import replay
@@ -128,7 +128,7 @@ def _texts(row: Sequence[Any], are_lists: Mapping[str, bool]) -> list[Any]:
 
 
 def _in_rows(answers: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Inserts the answers for the valid rows, a mask of shape (N,), into N rows."""
+    """Returns N rows that contain the answers where ``valid``, a mask of shape (N,), is true."""
     from bert_tf.saved_models.replay import as_text
 
     if answers.dtype == object:

@@ -1,6 +1,6 @@
 """Reader of unlabeled files, which checks all rows and then yields chunks of examples.
 
-A file is a table of ``readers.tables``, or has the format of ``Task.native_reader``.
+A file is a table that ``readers.tables`` reads, or has the native format of the task type.
 """
 
 import collections
@@ -26,13 +26,13 @@ _CHUNK = 2048
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """Examples of a file.
+    """Examples in a file.
 
     Attributes:
         count: Number of examples.
         skipped: One message per bad row.
-        chunks: Yields the examples and bad rows in order. Each call reads texts again, so that
-            memory usage does not grow with the file.
+        chunks: Yields the examples and bad rows in order. Each call reads texts again, so memory
+            usage does not grow with the file.
         has_columns: Whether the columns have names.
     """
 
@@ -83,8 +83,8 @@ def read_inputs(
         text_columns: Columns of the texts; by default those of the training table.
         id_column: Column of the ids; by default that of the training table.
         skip_bad_rows: Whether to skip all bad rows instead of raising an error.
-        output_suffix: Format of the output if it contains all columns. Rows that it cannot store
-            are bad.
+        output_suffix: Suffix of the output file if it contains all columns. Rows that this format
+            cannot store are bad rows.
     """
     kind, table = KINDS[task.kind], TableFile.from_path(source)
     path = table.path
@@ -140,7 +140,7 @@ def _in_memory(
             items.append(bad_rows.popleft())
         items.append(item)
     items += bad_rows
-    # The sentences of a document are context for each other, so that chunks must not split them.
+    # The sentences of a document serve as context for each other, so chunks must not split them.
     size = max(1, len(items)) if task.options.get("document_context") else _CHUNK
 
     def chunks() -> Iterator[list[Any]]:
@@ -154,7 +154,7 @@ def _in_memory(
 
 
 def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str, Any]:
-    """Returns the keyword arguments of the reader."""
+    """Returns the keyword arguments of the task type's reader."""
     kind, trained = KINDS[task.kind], task.columns.get("text_columns")
     options = {
         name: task.columns[name]

@@ -60,18 +60,18 @@ class Predictor:
     Args:
         model: Model directory of a run, any other checkpoint with a task head that ``bert_tf.load``
             supports, a model with a ``preprocessor``, or the result of ``api.fine_tune``.
-        threshold: Threshold that replaces that of the model. For multilabel, the minimum
-            probability of a predicted class; for squad, the margin by which the score of "" must
-            exceed that of the best answer.
+        threshold: Threshold to use instead of the model's. For multilabel, the minimum probability
+            of a predicted class. For squad, the margin by which the score of no answer ("") must
+            exceed the score of the best answer.
         top_k: Number of most probable classes to return instead of all probabilities; for
             classification and multiple choice.
-        max_seq_length: Maximum number of tokens per sequence; by default that of the training, else
-            the number of positions.
+        max_seq_length: Maximum number of tokens per sequence; by default, the limit from training,
+            or else from the tokenizer, or else the number of positions.
         batch_size: Batch size.
 
     Raises:
-        ValueError: If the model does not exist or has no task head, or if an argument does not suit
-            it.
+        ValueError: If the model does not exist or has no task head, or if it does not support an
+            argument.
 
     >>> from bert_tf import BertClassifier, BertConfig, BertPreprocessor, Predictor
     >>> model = BertClassifier(BertConfig.from_preset("bert-tiny", vocab_size=7), num_classes=2)
@@ -133,13 +133,13 @@ class Predictor:
             data: One example: a string, or a mapping with string values, such as ``{"question":
                 ..., "context": ...}``. Or several examples: a list of strings, tuples of strings,
                 lists of words, or mappings; a mapping of columns; a pandas or polars data frame; or
-                a ``tf.data.Dataset``. Columns without names get those of the training data, or
-                text; text_a, text_b; words; context, choices; question, context.
+                a ``tf.data.Dataset``. Columns without names get the names in the training data, or
+                default names: text; text_a, text_b; words; context, choices; question, context.
             text_columns: Columns to read; by default those of the training data.
             id_column: Column of the ids; by default that of the training data if it exists.
             skip_bad_rows: Whether bad rows get a record with an ``error`` instead of raising
                 ``ValueError``.
-            keep_columns: Whether records contain the columns of their rows instead of the ids.
+            keep_columns: Whether records contain all input columns instead of the ids.
 
         Returns:
             A record for one example, else a list of records in the same order.
@@ -210,7 +210,7 @@ class Predictor:
     # === Internal ===
 
     def __getstate__(self) -> dict[str, Any]:
-        # The model contains the weights; the tensors of a checkpoint are lazily read files.
+        # The loaded model replaces the checkpoint's tensors, which are read lazily from files.
         checkpoint = dataclasses.replace(self._checkpoint, tensors={})
         return {**vars(self), "_model": self._loaded(), "_checkpoint": checkpoint}
 
@@ -223,7 +223,7 @@ class Predictor:
         return {name.strip() for name in names} <= {*self.labels}
 
     def _loaded(self) -> BertModel:
-        """Returns the model, and loads it in the first call."""
+        """Returns the model, which the first call loads."""
         runtime.check_fork()
         with _loading:
             model: BertModel = self._model or load(self._checkpoint)
@@ -234,7 +234,7 @@ class Predictor:
         return model
 
     def _records(self, inference: Inference, items: Sequence[Any]) -> Iterator[Record]:
-        """Yields the record of each item, in order; that of a bad row has an ``error``."""
+        """Yields the record of each item, in order; the record of a bad row has an ``error``."""
         valid = [item for item in items if not isinstance(item, BadRow)]
         predictions: Iterator[Record] = iter(())
         if valid:
@@ -258,7 +258,7 @@ class Predictor:
                 yield next(predictions)
 
     def _select_top_classes(self, record: Record) -> Record:
-        """Replaces all probabilities by those of the ``top_k`` most probable classes."""
+        """Replaces all probabilities with those of the ``top_k`` most probable classes."""
         probabilities = record.get("probabilities")
         if not probabilities or self._top_k is None:
             return record
@@ -272,7 +272,7 @@ class Predictor:
 
 
 def _is_example(data: Any) -> bool:
-    """Returns whether data are a single example."""
+    """Returns whether ``data`` is a single example."""
     has_text = isinstance(data, Mapping) and any(isinstance(value, str) for value in data.values())
     return has_text or isinstance(data, str)
 
@@ -313,7 +313,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
 def _thresholds(
     checkpoint: Checkpoint, task: TaskFile, threshold: float | None
 ) -> Mapping[str, float]:
-    """Returns the thresholds of the model, or the given one."""
+    """Returns the model's thresholds, or the model's temperature and ``threshold``."""
     if threshold is None:
         return checkpoint.thresholds
     if not math.isfinite(threshold):

@@ -1,4 +1,4 @@
-"""Predictions on a file with a fine-tuned model."""
+"""Predictions of a fine-tuned model for a file."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ def run(settings: PredictionSettings) -> None:
 
 
 def open_predictor(model: Any, settings: PredictionSettings) -> Predictor:
-    """Opens a predictor with the settings of the flags."""
+    """Creates a predictor with the settings of the flags."""
     return Predictor(
         model,
         threshold=settings.threshold,
@@ -91,7 +91,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
 
 @contextlib.contextmanager
 def _input_table(settings: PredictionSettings) -> Iterator[TableFile]:
-    """Yields the table of ``--input``; copies standard input, because tables are read twice."""
+    """Yields the ``--input`` table; copies standard input, because tables are read twice."""
     suffix = settings.input_format and f".{settings.input_format}"
     options = settings.encoding, check_delimiter(settings.delimiter), suffix
     if settings.input != STANDARD_INPUT:
@@ -119,7 +119,7 @@ def _read_inputs(
 
 
 def _suffix(predictor: Predictor, settings: PredictionSettings) -> str:
-    """Returns the suffix of the output."""
+    """Returns the suffix of the output file; ``.tsv`` for standard output."""
     output, input = settings.output, settings.input
     if output is None:
         return ".tsv"
@@ -141,7 +141,7 @@ def _open_output(output: str | None, standard_output: Any) -> Iterator[Any]:
         with atomic_write(output) as file:
             yield text_stream(file)
     elif standard_output.isatty():
-        # Terminals must not interpret control codes.
+        # The terminal must not interpret control codes in texts.
         yield EscapedStream(standard_output)
     else:
         yield text_stream(standard_output.buffer)

@@ -82,7 +82,7 @@ class PredictionSettings:
 
 
 def settings_of_call(**values: Any) -> PredictionSettings:
-    """Returns the settings of a Python call, which has its own model and data."""
+    """Returns the settings for a call from Python, with model and data in memory."""
     call = {"model": "memory", "input": "memory", **values}
     parsed = flag.flags_of_call(call, PredictionSettings)
     (settings,) = flag.settings_of(parsed, PredictionSettings)

@@ -23,8 +23,9 @@ from .settings import Phase, PretrainingSettings, make_phases
 # Bytes per parameter in training, all float32: the weight, its gradient, and Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16
 # Activations that a layer saves for the backward pass, as multiples of the hidden size, of the
-# feed-forward size, and of the S x S attention matrix per head; the last number counts arrays as
-# large as the logits. XLA recomputes the activation function and, on TPU, the attention weights.
+# feed-forward size, and of the S x S attention matrix per head. The last value is the number of
+# arrays as large as the logits. XLA recomputes the activation function and, on TPU, the attention
+# weights.
 _SAVED_ACTIVATIONS = (12, 3, 3, 3)
 _XLA_SAVED_ACTIVATIONS = {"GPU": (8, 1, 2.5, 2), "TPU": (8, 1, 0, 1)}
 _TIMED_ROWS = 8
@@ -52,9 +53,9 @@ def parameter_count(config: BertConfig, nsp: bool = True) -> int:
 def memory_bytes(
     settings: PretrainingSettings, config: BertConfig, phase: Phase, replicas: int, device: str
 ) -> int:
-    """Estimates the memory of one step, in bytes per device.
+    """Estimates the memory that one step requires, in bytes per device.
 
-    Counts weights, gradients, optimizer moments, and the activations of one micro-batch.
+    Includes weights, gradients, optimizer moments, and the activations of one micro-batch.
     """
     compilation = Compilation(device, should_use_xla(settings.jit_compile, device))
     saved = _XLA_SAVED_ACTIVATIONS[device] if compilation.fuses_kernels else _SAVED_ACTIVATIONS
@@ -62,7 +63,7 @@ def memory_bytes(
     length, hidden = phase.max_seq_length, config.hidden_size
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     layer = length * (wide * hidden + inner * config.intermediate_size + square * heads * length)
-    # With remat, the activations of one layer at a time, and the inputs of all layers.
+    # With remat, a step stores the activations of one layer at a time and the inputs of all layers.
     stored = layer + layers * length * hidden if settings.remat else layers * layer
     stored += logits * predictions_per_row(settings, phase) * config.vocab_size
     rows = -(-phase.rows // (replicas * settings.gradient_accumulation_steps))
@@ -73,7 +74,7 @@ def memory_bytes(
 
 
 def report_cost(settings: PretrainingSettings) -> None:
-    """Prints the parameters, and the memory, tokens and time per step, without evaluations."""
+    """Prints the number of parameters, and memory, tokens and time per step, for training only."""
     devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
     settings, start = open_start(settings)
     config = read_config(settings, start)
@@ -101,7 +102,7 @@ def report_cost(settings: PretrainingSettings) -> None:
             )
         if device == "CPU" and parameters * 20 > machine:
             print_progress(
-                f"  Not timed: training the model does not fit into the machine's "
+                f"  Not timed: training the model requires more than the machine's "
                 f"{machine / 2**30:.0f} GiB."
             )
             return
@@ -121,9 +122,9 @@ def _estimate_step(
     devices: distribution.Distribution,
     phase: Phase,
 ) -> float:
-    """Times a few steps on random ids.
+    """Estimates the number of seconds per step, by timing a few steps on random ids.
 
-    Times a small batch and scales the result. If that is fast, times the full batch instead.
+    Times a small batch and scales the result. If this estimate is short, times the full batch.
     """
     replicas = devices.strategy.num_replicas_in_sync
     rows, parts = phase.rows, settings.gradient_accumulation_steps

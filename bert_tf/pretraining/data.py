@@ -28,7 +28,7 @@ from bert_tf.training.run_directory import RunDirectory
 from .objective import BatchFactory
 from .settings import Phase, PretrainingSettings
 
-# Text to learn a vocabulary from; more text takes minutes and changes few pieces.
+# Bytes of text to learn a vocabulary from; more text takes minutes and changes few pieces.
 _VOCABULARY_BYTES = 200_000_000
 
 Source = sources.Corpus | Records
@@ -61,16 +61,17 @@ class PretrainingData:
 
     @property
     def evaluates_next_sentence(self) -> bool:
-        """Whether random next segments can be drawn, which takes two documents."""
+        """Whether random next segments can be drawn, which requires two documents."""
         return not isinstance(self.evaluated, sources.Corpus) or self.evaluated.num_documents > 1
 
 
 def check_hosts_can_read(devices: Distribution, input_format: str | None) -> None:
-    """Rejects text input on a TPU with several hosts, which cannot tokenize."""
+    """Rejects text input if the TPU has several hosts, because these cannot tokenize text."""
     if devices.device_type == "TPU" and devices.hosts > 1 and input_format != "tfrecord":
         raise ValueError(
-            f"The TPU has {devices.hosts} hosts, which cannot read text. Convert it with python -m "
-            "bert_tf.create_pretraining_data, and pass the files and --input_format=tfrecord."
+            f"The TPU has {devices.hosts} hosts, which cannot read text. Convert the text with "
+            "python -m bert_tf.create_pretraining_data, and pass the new files with "
+            "--input_format=tfrecord."
         )
 
 
@@ -99,7 +100,7 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             print_progress(
                 f"Held out for evaluation: {held_out.num_documents:,} documents.", flush=True
             )
-            # Without the copy, each evaluation reads every block with a held-out document.
+            # Without the copy, each evaluation would read every block with a held-out document.
             held_out = sources.copy_documents(held_out, run.corpus)
             fingerprints[_HELD_OUT] = held_out.fingerprint
     if settings.pairs and train.num_documents < 2:
@@ -125,14 +126,14 @@ def _open_records(settings: PretrainingSettings, cache: str) -> PretrainingData:
         evaluated = None
         print_progress("--held_out_fraction=0: nothing is evaluated.")
     else:
-        print_progress("No --eval_input: the evaluation reads the training records.")
+        print_progress("No --eval_input: the model is evaluated on the training records.")
     return PretrainingData(records, evaluated, fingerprints)
 
 
 def _open_corpora(
     settings: PretrainingSettings, cache: str, sample: str
 ) -> dict[str, sources.Corpus]:
-    """Returns the training corpora by flag; the sample corpus if no flag names any."""
+    """Returns the training corpora by flag; without input flags, the sample corpus."""
     parts = {}
     if settings.input:
         parts["--input"] = _open_text(settings.input, settings.input_format, cache, "corpus")
@@ -176,7 +177,7 @@ def load_or_learn_vocabulary(
     run: RunDirectory,
     start: Checkpoint | None = None,
 ) -> list[str]:
-    """Returns the vocabulary of the checkpoint, the flag or the run, else learns one."""
+    """Returns the vocabulary of the checkpoint, ``--vocab_file`` or the run, or learns one."""
     if start is not None and start.tokenization is not None:
         return list(start.tokenization.vocabulary)
     if settings.vocab_file:
@@ -185,8 +186,8 @@ def load_or_learn_vocabulary(
         return vocabulary.load_vocabulary(run.vocabulary)
     if isinstance(data.train, Records):
         raise ValueError(
-            "--input_format=tfrecord contains token ids. Pass the vocabulary that the records were "
-            "written with as --vocab_file."
+            "TFRecord files (--input_format=tfrecord) contain token ids but no vocabulary. Pass "
+            "the vocabulary that the records were written with as --vocab_file."
         )
     print_progress(f"Learning a vocabulary of {size:,} pieces.", flush=True)
     if settings.do_lower_case and (note := marks_note(data.train)):
@@ -199,7 +200,7 @@ def load_or_learn_vocabulary(
 
 
 _EVALUATION_SEED_OFFSET = 1_000_000_007
-# Maximum size of evaluation batches that are kept in memory.
+# Maximum number of bytes of evaluation batches to keep in memory.
 _MAX_BYTES = 1 << 26
 
 
@@ -218,7 +219,7 @@ def predictions_per_row(settings: PretrainingSettings, phase: Phase) -> int:
 
 
 def make_row_options(settings: PretrainingSettings, phase: Phase) -> RowOptions:
-    """Creates the options of a phase's rows."""
+    """Creates the options for the rows of a phase."""
     return RowOptions(
         max_seq_length=phase.max_seq_length,
         max_predictions_per_seq=predictions_per_row(settings, phase),
@@ -249,9 +250,9 @@ class Batches:
         self._evaluation = functools.cache(self._make_evaluation)  # creating one takes seconds
 
     def training(self, phase: Phase, number: int, start: ReadCursors) -> BatchFactory:
-        """Returns a function that creates a host's share of a phase's endless batches.
+        """Returns a function that creates one host's shards of a phase's endless batches.
 
-        Each phase has its own seed, because its epochs start at 0.
+        Each phase has its own seed, because epochs restart at 0 in each phase.
         """
 
         def make_host_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -271,8 +272,8 @@ class Batches:
     def evaluation(self, phase: Phase) -> BatchFactory:
         """Returns a function that creates one pass over the evaluation data.
 
-        Pairs and masks are the same each time. The batch size is rounded up to a multiple of the
-        replicas; rows of padding have no weight.
+        Pairs and masks are the same in every pass. The batch size is rounded up to a multiple of
+        the number of replicas; padding rows have weight 0.
         """
         return lambda context: self._evaluation(
             phase, context.input_pipeline_id, context.num_input_pipelines
@@ -291,13 +292,13 @@ class Batches:
             pad_final_batch=True,
         )
         limit = self._settings.max_eval_steps
-        # With several hosts, each batch may be on another host.
+        # With several hosts, batches may be on different hosts.
         return _in_memory(batches.take(limit), limit) if input_pipelines == 1 else batches
 
     def _dataset(
         self, source: Source, phase: Phase, *, pairs: bool, seed: int, **order: Any
     ) -> tf.data.Dataset:
-        """Creates batches; ``order`` are the arguments common to corpora and TFRecords."""
+        """Creates batches; ``order`` contains the arguments common to corpora and TFRecords."""
         if isinstance(source, Records):
             return tfrecords.tfrecord_dataset(
                 source,
@@ -323,7 +324,7 @@ def _in_memory(batches: tf.data.Dataset, limit: int) -> tf.data.Dataset:
 
 
 def first_sentences(source: Source | None, count: int = 30) -> list[str]:
-    """Returns ``count`` sentences of medium length, to illustrate predictions."""
+    """Returns up to ``count`` sentences of medium length, to illustrate predictions."""
     if not isinstance(source, sources.Corpus):
         return []
     fitting = (
@@ -331,7 +332,7 @@ def first_sentences(source: Source | None, count: int = 30) -> list[str]:
         for sentence in source.sentences(limit_bytes=1_000_000)
         if 8 <= len(sentence.split()) <= 20 and sentence.isascii() and sentence[:1].isupper()
     )
-    # Take every seventh sentence, so that they come from several documents.
+    # Take every seventh sentence, so that the sentences come from several documents.
     return list(itertools.islice(fitting, 0, 7 * count, 7))
 
 

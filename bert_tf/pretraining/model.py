@@ -1,4 +1,4 @@
-"""Creates the model of a pre-training run: its initial checkpoint, config and training loop."""
+"""Model of a pre-training run: initial checkpoint, config and training loop."""
 
 import dataclasses
 import random
@@ -29,9 +29,10 @@ _LEARNED_VOCABULARY = 8000
 def open_start(
     settings: PretrainingSettings, directory: RunDirectory | None = None
 ) -> tuple[PretrainingSettings, Checkpoint | None]:
-    """Opens the initial checkpoint; returns the settings with its casing, and the checkpoint.
+    """Opens the initial checkpoint, if any, and takes the casing from it.
 
-    A resumed run reads its own checkpoint, because the initial one may have been deleted.
+    A resumed run reads its own checkpoint, because the initial one may have been deleted. Returns
+    the settings and the checkpoint.
     """
     if not settings.init_checkpoint:
         return settings, None
@@ -63,7 +64,7 @@ def pretrainer_spec(nsp: bool) -> ModelSpec:
 
 
 def initialize_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list[str]:
-    """Loads a checkpoint into a model; returns messages on new and unused weights."""
+    """Loads a checkpoint into a model; returns messages about new and unused weights."""
     tensors, report = select(checkpoint, pretrainer_spec(model.nsp))
     assign(model, tensors)
     warn(report.notes)
@@ -73,7 +74,7 @@ def initialize_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list
 def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) -> BertConfig:
     """Reads the model's config and validates it against the phases.
 
-    ``vocab_size`` of the result is the maximum size of the vocabulary.
+    The config's ``vocab_size`` is the maximum size of the vocabulary.
     """
     if start is not None:
         config = start.config
@@ -93,7 +94,7 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     if config.is_decoder and not causal:
         raise ValueError(
             f"{settings.init_checkpoint or settings.bert_config} is a causal model "
-            "(is_decoder), and --objective=mlm trains a bidirectional one. Pass "
+            "(is_decoder), but --objective=mlm trains bidirectional models. Pass "
             "--objective=ltr."
         )
     config = dataclasses.replace(config, is_decoder=causal, **settings.overrides)
@@ -111,7 +112,7 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
 def fit_vocabulary(
     settings: PretrainingSettings, config: BertConfig, vocab: Sequence[str]
 ) -> BertConfig:
-    """Returns the config for a vocabulary; only presets change their ``vocab_size``."""
+    """Returns the config for a vocabulary, whose size sets ``vocab_size`` only for presets."""
     if settings.bert_config in PRESETS:
         return dataclasses.replace(config, vocab_size=len(vocab))
     source = settings.vocab_file or settings.init_checkpoint or "learned from the input"
@@ -120,7 +121,7 @@ def fit_vocabulary(
 
 
 def _configure_precision(settings: PretrainingSettings, device_type: str) -> bool:
-    """Sets the global precision; returns whether to compile the gradients with XLA."""
+    """Sets the precision; returns whether to compile the gradients with XLA."""
     jit_compile = should_use_xla(settings.jit_compile, device_type)
     if device_type == "TPU" and settings.jit_compile == "false":
         raise ValueError(

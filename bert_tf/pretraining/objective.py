@@ -1,11 +1,11 @@
 """Pre-training objective, training loop and evaluation.
 
-The mean over a replica or a micro-batch is not the mean over the batch if the numbers of
-predictions per row differ. Both losses are therefore sums, which are reduced first and divided
-last.
+If rows differ in the number of predictions, the mean loss of a batch is not the average of the
+means over its replicas or micro-batches. Both losses are therefore computed as sums, which are
+first added up and then divided.
 
-Dimension letters: B batch, S sequence length, P masked-LM predictions per row, N predictions with
-a weight, V vocabulary.
+Dimensions: B batch, S sequence length, P masked-LM predictions per row, N predictions with nonzero
+weight, V vocabulary.
 
 Source: BERT paper, appendix A.2; google-research/bert, ``run_pretraining.py``
 (``get_masked_lm_output`` and ``get_next_sentence_output``), including its epsilon of 1e-5.
@@ -38,7 +38,7 @@ _WEIGHT_EPSILON = 1e-5
 class PretrainingSums(NamedTuple):
     """Loss sums and the number of real tokens of one or more batches, as float32 scalars.
 
-    The fields of the next-sentence loss are 0 if the model has no such head.
+    The fields of the next-sentence loss are 0 if the model has no next-sentence head.
     """
 
     masked_lm_loss: Any
@@ -51,7 +51,7 @@ class PretrainingSums(NamedTuple):
 
 
 def row_weights(input_mask: tf.Tensor) -> tf.Tensor:
-    """Returns a weight per row: 1 for rows with a real token, 0 for rows of padding.
+    """Returns a weight per row: 1 for rows with a real token, 0 for padding rows.
 
     Args:
         input_mask: Mask, 1 for real tokens.
@@ -134,13 +134,13 @@ def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 class PretrainingObjective(Objective):
-    """Masked-LM loss and, if the model has the head, next-sentence loss of a `BertPretrainer`.
+    """Masked-LM loss and, if the model has a head for it, next-sentence loss.
 
     Args:
-        model: The model to train.
+        model: The `BertPretrainer` to train.
         device_type: `"CPU"`, `"GPU"` or `"TPU"`.
-        predicts_all: Whether to compute the logits of all P predictions per row. Otherwise,
-            the masked-LM head only runs on predictions with a weight.
+        predicts_all: Whether to compute the logits of all P predictions per row. Otherwise, the
+            masked-LM head runs only on predictions with nonzero weight.
     """
 
     num_sums = len(PretrainingSums._fields)
@@ -152,7 +152,7 @@ class PretrainingObjective(Objective):
         self._has_next_sentence = features.NEXT_SENTENCE_LOGITS in model.output
 
     def totals(self, batch: Batch) -> list[tf.Tensor]:
-        """Returns the weight of the predictions and the number of rows, over all replicas."""
+        """Returns the total weight of the predictions and number of rows, over all replicas."""
         weights = tf.reduce_sum(batch[features.MASKED_LM_WEIGHTS])
         rows = tf.reduce_sum(row_weights(batch[features.INPUT_MASK]))
         reduced: list[tf.Tensor] = sum_over_replicas([weights, rows])
@@ -174,8 +174,8 @@ class PretrainingObjective(Objective):
             return batch_sums(outputs, batch, self._device_type)
         inputs = {key: batch[key] for key in features.ENCODER_FEATURES}
         states = self._model.encoder(inputs, training=True)
-        # (N, 2): row and index of each prediction with a weight, N <= B * P. NaN weights are
-        # included, so that they reach the loss.
+        # (N, 2), N <= B * P: row and index of each prediction with nonzero weight. NaN weights are
+        # included, so that the loss becomes NaN.
         real = tf.where(tf.not_equal(batch[features.MASKED_LM_WEIGHTS], 0.0))
         positions = tf.gather_nd(batch[features.MASKED_LM_POSITIONS], real)
         labels = tf.gather_nd(batch[features.MASKED_LM_IDS], real)
@@ -192,9 +192,9 @@ class PretrainingObjective(Objective):
 
 
 class EvaluationResult(NamedTuple):
-    """Metrics of an evaluation set.
+    """Metrics of an evaluation.
 
-    The next-sentence metrics are 0 if the model has no such head.
+    The next-sentence metrics are 0 if the model has no next-sentence head.
 
     Attributes:
         masked_lm_loss: Mean loss in nats.
@@ -229,7 +229,7 @@ class PretrainingLoop(TrainingLoop):
 
     Args:
         model: The model to train.
-        optimizer: Its optimizer.
+        optimizer: The optimizer.
         strategy: The distribution strategy.
         device_type: Device type of the strategy: `"CPU"`, `"GPU"` or `"TPU"`.
         jit_compile: Whether to compile the gradients with XLA.
@@ -288,10 +288,11 @@ class PretrainingLoop(TrainingLoop):
         """Returns an iterator that yields each replica's rows of every batch.
 
         Args:
-            batches: Batches with `features.PRETRAINING_FEATURES` and `features.CURSOR` in static
-                shapes. Every input pipeline reads a complete dataset and keeps the rows of its
-                replicas. A function returns the rows of one input pipeline.
-            evaluates: Whether a function returns complete batches, for evaluation.
+            batches: Batches of static shape, with `features.PRETRAINING_FEATURES` and
+                `features.CURSOR`. Every input pipeline reads all of a dataset, and keeps the rows
+                for its replicas. A function instead returns the rows of one input pipeline.
+            evaluates: Whether the batches are for evaluation; a function then returns complete
+                batches.
         """
         micro_batches = 1 if evaluates else self._micro_batches
 
@@ -324,9 +325,9 @@ class PretrainingLoop(TrainingLoop):
     def evaluate(
         self, batches: tf.data.Dataset | BatchFactory, max_steps: int | None = None
     ) -> EvaluationResult:
-        """Evaluates the model on finite batches; sums are in double precision.
+        """Evaluates the model on a finite number of batches, with sums in double precision.
 
-        Rows of padding (`input_mask` and `masked_lm_weights` are 0) have no weight.
+        Padding rows, whose `input_mask` and `masked_lm_weights` are 0, have weight 0.
 
         Args:
             batches: Batches as in `distribute`.

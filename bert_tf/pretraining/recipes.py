@@ -14,7 +14,7 @@ _PAPER = {
     "weight_decay": 0.01,
     "phases": "128:0.9:20,512:0.1:76",
 }
-# Other flags keep their defaults. benchmarks/NOTES.md has the ablations of five_minutes.
+# Other flags keep their defaults. benchmarks/NOTES.md describes the ablations of five_minutes.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "bert_base": {"bert_config": "bert-base", **_PAPER},
@@ -32,7 +32,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
         "learning_rate": 2e-3,
         "adam_beta_2": 0.98,
     },
-    # benchmarks/NOTES.md has the experiments. This recipe trained the bundled model tiny.
+    # benchmarks/NOTES.md describes the experiments. The bundled model tiny used this recipe.
     "hour": {
         "config_overrides": [
             "num_attention_heads=4",
@@ -53,7 +53,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-# Further flags of a recipe that a user's flag replaces.
+# Flags of the user, and the additional flags of a recipe that each of them replaces.
 _ALSO_REPLACED: Mapping[str, Collection[str]] = {
     "bert_config": ["config_overrides"],
     "init_checkpoint": ["config_overrides", "bert_config", "vocab_size"],
@@ -69,7 +69,7 @@ def recipe_flags(name: str, given_flags: Collection[str]) -> dict[str, Any]:
 
 
 def format_recipe(name: str, values: Mapping[str, Any]) -> str:
-    """Formats the flags of a recipe that have the recipe's values.
+    """Formats the flags of a recipe whose values in ``values`` are those of the recipe.
 
     >>> format_recipe("five_minutes", {**RECIPES["five_minutes"], "phases": "64:1",
     ...                                "config_overrides": [], "num_train_steps": 10})
@@ -86,7 +86,7 @@ def format_recipe(name: str, values: Mapping[str, Any]) -> str:
 
 
 def legacy_recipe_settings(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings of the recipe that older runs did not record."""
+    """Returns recipe settings that runs of older versions did not record."""
     if not recorded or "adam_beta_2" in recorded:
         return {}
     recipe = RECIPES.get(recorded.get("recipe", ""), {})

@@ -1,4 +1,4 @@
-"""The stages of a pre-training run, from its model directory to its results."""
+"""Stages of a pre-training run, from the model directory to the results."""
 
 import contextlib
 import dataclasses
@@ -45,14 +45,14 @@ from .training import PretrainingInputs, PretrainingTrainer
 def run(
     settings: PretrainingSettings, callbacks: Sequence[Any] = (), *, is_temporary: bool = False
 ) -> None:
-    """Starts or resumes a pre-training run, and prints its results.
+    """Starts or resumes a pre-training run, and prints the results.
 
-    A run that KeyboardInterrupt stops saves a checkpoint first.
+    If a signal interrupts training, a checkpoint is saved before KeyboardInterrupt is raised.
 
     Args:
         settings: Settings of the run.
-        callbacks: Keras callbacks; with several workers, each worker calls its own.
-        is_temporary: Whether the model directory is deleted after the run.
+        callbacks: Keras callbacks; with several workers, each worker calls its own callbacks.
+        is_temporary: Whether the caller deletes the model directory afterwards.
     """
     check_callbacks(callbacks)
     cluster = find_cluster(settings.worker_hosts, settings.task_index)
@@ -61,7 +61,7 @@ def run(
     with contextlib.ExitStack() as stack:
         devices = None
         if cluster is not None or settings.strategy == "multi_worker":
-            # Connect the workers first, so that each learns of one that ends.
+            # Connect the workers first, so that each one notices if another exits.
             devices = distribution.choose_strategy(
                 settings.strategy,
                 tpu=settings.tpu,
@@ -99,7 +99,7 @@ def _open(
     callbacks: Sequence[Any],
     stack: contextlib.ExitStack,
 ) -> PretrainingInputs | None:
-    """Opens the inputs and outputs of a run; prints a finished run and returns ``None``."""
+    """Opens a run's inputs and outputs; if it is finished, prints its results, returns ``None``."""
     directory.check_location(settings.files)
     recorded = {}
     if directory.has_progress():
@@ -119,7 +119,7 @@ def _open(
             # Reading the inputs may write the index of the corpus.
             stack.enter_context(directory.locked())
             read_inputs(settings, directory, start, changed)
-        print_progress(f"{directory.path} contains this run, finished.\n")
+        print_progress(f"{directory.path} contains this run, which has finished.\n")
         print_results(read_json(directory.results), directory)
         return None
     _change_schedule(settings, directory, changed)
@@ -145,7 +145,7 @@ def _open(
 def _change_schedule(
     settings: PretrainingSettings, directory: RunDirectory, changed: Sequence[str]
 ) -> None:
-    """Records and prints the changes of the schedule, and validates them."""
+    """Validates, prints and records the changes of the schedule."""
     changed = [name for name in changed if name in MAY_CHANGE[SCHEDULE]]
     if not changed:
         return
@@ -159,8 +159,8 @@ def _change_schedule(
     previous = dataclasses.replace(settings, **{name: before[name] for name in changed})
     if len(make_phases(settings)) != len(make_phases(previous)):
         raise ValueError(
-            f"--num_train_steps={last} changes the number of --phases={settings.phases} that have "
-            f"steps in the run {directory.path}. Use another number of steps."
+            f"--num_train_steps={last} changes how many phases of --phases={settings.phases} have "
+            f"steps in the run {directory.path}. Use a different number of steps."
         )
     values = {name: getattr(settings, name) for name in changed}
     for name, value in values.items():
@@ -196,7 +196,7 @@ def read_inputs(
 ) -> tuple[PretrainingData, BertTokenizer, BertConfig]:
     """Opens the data, tokenizer and config, and checks that they are those of the run.
 
-    ``moved`` are the flags of paths that have changed.
+    ``moved`` contains the flags whose paths have changed since the run started.
     """
     config = read_config(settings, start)
     data = open_data(settings, directory)
@@ -208,7 +208,7 @@ def read_inputs(
         "--vocab_file": fingerprint(vocab),
         "--bert_config": fingerprint(config.to_dict()),
     }
-    if "vocab_file" in moved and settings.vocab_file:  # else the run's own is read
+    if "vocab_file" in moved and settings.vocab_file:  # else vocab is the run's vocabulary
         fingerprints["--vocab_file"] = fingerprint(load_vocabulary(settings.vocab_file))
     # A resumed run does not need its initial checkpoint, which may have been deleted.
     if settings.init_checkpoint and ("init_checkpoint" in moved or not directory.has_progress()):
@@ -255,7 +255,7 @@ def train(inputs: PretrainingInputs) -> None:
 
 
 def _trained_tokens(training: PretrainingTrainer) -> int | None:
-    """Returns the number of trained tokens, with padding; ``None`` with an initial checkpoint."""
+    """Returns the number of tokens trained on, with padding; ``None`` with initial weights."""
     if training.settings.init_checkpoint:
         return None
     return sum(

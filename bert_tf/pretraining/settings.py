@@ -24,7 +24,8 @@ MAY_CHANGE = {
         *("worker_hosts", "task_index", "worker_wait_minutes"),
         *("eval_batch_size", "export", "dry_run"),
     },
-    # These keep weights, moments and data position valid; changes are printed and recorded.
+    # Changing these invalidates neither the weights, the optimizer's moments nor the position in
+    # the data; changes are printed and recorded.
     choices.SCHEDULE: {
         *("num_train_steps", "num_warmup_steps", "learning_rate", "gradient_accumulation_steps"),
     },
@@ -67,8 +68,8 @@ def _needs_text(reads: Callable[[Any], bool], named: str = "--{flag}={value}") -
     """Rejects values that need text if the input is TFRecords."""
     return flag.rule(
         lambda value, values: reads(value) and _reads_records(values),
-        f"{named} needs text, and --input_format=tfrecord contains masked rows. Pass the original "
-        "text as --input, or remove the flag.",
+        f"{named} needs text, but TFRecord files (--input_format=tfrecord) contain rows that are "
+        "already masked. Pass the original text as --input, or remove the flag.",
     )
 
 
@@ -77,8 +78,8 @@ _HAS_ONE_LENGTH = flag.rule(
         _reads_records(values)
         and len({part.partition(":")[0] for part in (phases or "").split(",")}) > 1
     ),
-    "--{flag}={value} has several lengths, and --input_format=tfrecord has one. Pass "
-    "--max_seq_length, and train on the records of each length in a separate run.",
+    "--{flag}={value} has several lengths, but TFRecord files (--input_format=tfrecord) have one. "
+    "Pass --max_seq_length, and train on the records of each length in a separate run.",
 )
 _IS_WITHIN_STEPS = flag.rule(
     lambda steps, values: steps is not None and steps > values["num_train_steps"],
@@ -366,7 +367,7 @@ class PretrainingSettings:
 
     @property
     def replacement(self) -> tuple[float, float]:
-        """Fractions of predicted tokens that become [MASK] and a random token."""
+        """Fractions of predicted tokens to replace with [MASK] and with a random token."""
         try:
             mask, random, same = map(float, self.mask_split.split(","))
         except ValueError:
@@ -396,7 +397,7 @@ class PretrainingSettings:
             if self.init_checkpoint and types[name] is int:
                 raise ValueError(
                     f"--config_overrides={','.join(self.config_overrides)}: --init_checkpoint "
-                    f"defines {name}. Remove it."
+                    f"defines {name}. Remove the override."
                 )
         return values
 
@@ -409,7 +410,7 @@ class PretrainingSettings:
         return {f"--{name}": getattr(self, name) for name in sorted(names)}
 
     def may_change(self, is_finished: bool) -> Mapping[str, Collection[str]]:
-        """Returns the settings that may change, by kind of change."""
+        """Returns the names of the settings that may change, by kind of change."""
         freely, paths = MAY_CHANGE[choices.FREELY], MAY_CHANGE[choices.PATH]
         if self.input_format == "tfrecord":  # contents are not compared
             paths = paths - {"input", "eval_input"}
@@ -440,7 +441,7 @@ DECLARATIONS = (PretrainingSettings, RowLength)
 def settings_from_flags(
     parsed: flags.FlagValues = flags.FLAGS,
 ) -> tuple[PretrainingSettings, list[str]]:
-    """Returns the settings from parsed flags, and messages on flags with unexpected effects."""
+    """Returns the settings from parsed flags, and messages about flags with unexpected effects."""
     defaults = flag.defaults(PretrainingSettings)
     values = {name: parsed[name].value for name in defaults}
     given = {name for name in defaults if parsed[name].present}
@@ -472,7 +473,7 @@ def settings_from_flags(
         notes += [
             f"--{name} has no effect: the rows of --input_format=tfrecord are already masked."
             for name in _RECORD_FLAGS
-            # Otherwise masked_lm_prob sets the number of predictions per row.
+            # Without max_predictions_per_seq, masked_lm_prob sets the predictions per row.
             if name in given and (name != "masked_lm_prob" or settings.max_predictions_per_seq)
         ]
     rate = defaults["learning_rate"]
@@ -484,7 +485,7 @@ def settings_from_flags(
     return settings, notes
 
 
-# === Phases: steps at one sequence length each, as --phases divides them ===
+# === Phases: ranges of steps with one sequence length each ===
 
 
 @dataclasses.dataclass(frozen=True)
@@ -507,7 +508,7 @@ class Phase:
 
 
 def make_phases(settings: PretrainingSettings) -> list[Phase]:
-    """Returns the phases of a run; ``equal_tokens`` increases the rows of shorter phases."""
+    """Returns the phases of a run; ``equal_tokens`` adds rows to phases with shorter rows."""
     phases = parse_phases(settings.phases, settings.num_train_steps, settings.train_batch_size)
     if not settings.equal_tokens:
         return phases
@@ -519,7 +520,7 @@ def make_phases(settings: PretrainingSettings) -> list[Phase]:
 
 
 def parse_phases(text: str, num_steps: int, rows: int) -> list[Phase]:
-    """Divides steps by ``LENGTH:FRACTION[:PREDICTIONS]``, without gaps and empty phases."""
+    """Divides steps into phases by ``LENGTH:FRACTION[:PREDICTIONS]``; omits empty phases."""
     phases = []
     first, total = 0, 0.0
     for part in text.split(","):

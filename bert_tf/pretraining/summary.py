@@ -1,4 +1,4 @@
-"""Summary of a finished pre-training run: export, metrics, filled masks and next commands."""
+"""Summary of a finished pre-training run: export, metrics, filled masks, commands to run next."""
 
 import re
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _MAX_WORDS = 12
 def export_model(
     model: BertPretrainer, tokenizer: BertTokenizer, phases: Sequence[Phase], path: str
 ) -> None:
-    """Exports the model for texts up to the longest rows; further positions are untrained."""
+    """Exports the model for texts up to the longest rows; later positions are untrained."""
     # An export without results comes from a killed process, and may be incomplete.
     remove_export(path)
     longest = max(phase.max_seq_length for phase in phases)
@@ -68,8 +68,8 @@ def fill_masks(
 ) -> list[dict[str, Any]]:
     """Predicts hidden words of sentences; returns the most confident prediction per sentence.
 
-    ``guessed`` counts the ``hidden`` words whose first guess is correct. A causal model only sees
-    the words before the hidden one.
+    ``guessed`` is the number of correct first guesses for the ``hidden`` words. A causal model sees
+    only the words before the hidden word.
     """
     served = untraced(model, tokenizer, ExportOptions())
     guess = _guess_from_the_left if model.config.is_decoder else _guess_hidden
@@ -139,7 +139,7 @@ def _bar(fraction: float, width: int = 30) -> str:
 
 
 def print_results(results: dict[str, Any], directory: RunDirectory) -> None:
-    """Prints the results of a finished run, and commands to continue with."""
+    """Prints the results of a finished run and the commands to run next."""
     evaluation = results["evaluation"]
     objective = results["objective"]
     if evaluation:

@@ -1,4 +1,4 @@
-"""Trains the phases of a run, with evaluations, checkpoints and the best weights."""
+"""Trains a run phase by phase, evaluates it, and saves checkpoints and the best weights."""
 
 import dataclasses
 import math
@@ -39,7 +39,7 @@ class PretrainingInputs(Inputs):
     start: Checkpoint | None = None
 
     def describe_model(self, path: str) -> None:
-        """Writes config, model class and tokenizer, which complete the weights in ``path``."""
+        """Writes config, model class and tokenizer to ``path``, next to the weights."""
         tokenization = Tokenization.from_tokenizer(self.tokenizer)
         spec = pretrainer_spec(self.settings.nsp)
         described = Checkpoint(path, "bert_tf", self.config, spec, tokenization=tokenization)
@@ -52,8 +52,8 @@ class Position:
 
     Attributes:
         phase: Index of the phase.
-        reached: Cursors after the last rows that the hosts have read. If the number of hosts
-            changed, one list per number.
+        reached: List of cursors, one per host, after the last row that the host has read. If the
+            number of hosts has changed, there is one list for each number.
     """
 
     phase: int = 0
@@ -66,12 +66,12 @@ class Position:
         return Position(self.phase, [*old, new])
 
     def to_json(self) -> dict[str, Any]:
-        """Returns a form that ``from_json`` reads."""
+        """Returns a JSON value from which ``from_json`` creates the position."""
         return {"phase": self.phase, "start": self.reached}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Position":
-        """Creates a position from the form that ``to_json`` returns."""
+        """Creates a position from a result of ``to_json``."""
         return cls(saved["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in saved["start"]])
 
 
@@ -101,7 +101,7 @@ class PretrainingTrainer(Trainer):
         self.steps_per_epoch = self.settings.save_checkpoints_steps
 
     def finish(self) -> EvaluationResult | None:
-        """Trains the remaining steps; returns the final evaluation, or ``None`` without data."""
+        """Trains the remaining steps; returns the final evaluation, if there are data for it."""
         restored = self.restore()
         self.directory.record_dropout_masks(self.loop.compilation.masks.name, self.step)
         if not restored and self.inputs.start is not None:
@@ -165,7 +165,7 @@ class PretrainingTrainer(Trainer):
     def take(
         self, results: StepResults, seconds: float | None
     ) -> tuple[dict[str, float], int, int]:
-        """Advances the position by some steps; returns their metrics, tokens and rows."""
+        """Advances the position; returns the metrics, tokens and rows of the finished steps."""
         self.state = self.state.advance(results.cursors)
         sums = PretrainingSums(*results.sums)
         figures = means(sums)
@@ -188,18 +188,18 @@ class PretrainingTrainer(Trainer):
         return labels
 
     def remedy(self, error: BadStepError) -> Exception:
-        """Adds a remedy to an error of a bad step."""
+        """Returns the error of a bad step with a remedy in its message."""
         self.background.wait()
         rate = f"--learning_rate={self.settings.learning_rate / 10:g}"
         remedy = f"resume from the last checkpoint with {rate}"
         if not self.directory.has_progress():
-            remedy = f"no checkpoint was saved before it; restart with {rate}"
+            remedy = f"no checkpoint was saved before this step; restart with {rate}"
         return BadStepError(error.bad, remedy)
 
     # --- Checkpoints and evaluations -----------------------------------------------------------
 
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
-        """Saves a checkpoint and evaluates it."""
+        """Saves a checkpoint and, unless the run is interrupted, evaluates it."""
         if self.step == self._saved_step:
             return
         self.save()
@@ -218,7 +218,7 @@ class PretrainingTrainer(Trainer):
         return restored
 
     def _evaluate_saved(self) -> EvaluationResult | None:
-        """Evaluates the saved weights, and saves them as the best if they are."""
+        """Evaluates the weights of the checkpoint, and keeps them if they are the best so far."""
         result = self.evaluate(_EVAL_STEPS_WHILE_TRAINING, self.phase)
         if result is not None:
             self.summaries.write("eval", self.step, result._asdict())
@@ -241,8 +241,8 @@ class PretrainingTrainer(Trainer):
     def keep_best(self, loss: float) -> None:
         """Saves the weights if they are the best of the phase.
 
-        Losses are only comparable at one sequence length. The weights are saved as a model
-        directory, which loads like the run's newest weights.
+        Losses are comparable only within one sequence length. The weights are saved as a model
+        directory, which can be loaded like the run itself.
         """
         phase, step = self.state.phase, self.step
         if not self.workers.is_chief or not math.isfinite(loss):
@@ -257,14 +257,14 @@ class PretrainingTrainer(Trainer):
         self.background.save(folder, step, weights, self.best, keep=1, at_same_step=True)
 
     def restore_best(self) -> None:
-        """Restores the best evaluation; deletes one of a later step than the current one."""
+        """Restores the best evaluation; deletes the best weights if they are of a later step."""
         if not self.workers.is_chief:
             return
         try:
             newest = saved_states.find_latest(self.directory.best_weights)
         except ValueError:
             print_progress(
-                f"Cannot read {self.directory.best}: the next evaluation counts as the best."
+                f"Cannot read {self.directory.best}: the next evaluation will be the best so far."
             )
             newest = None
         if newest is not None and newest.extra.keys() != {"step", "phase", "loss"}:
@@ -280,7 +280,7 @@ class PretrainingTrainer(Trainer):
     # --- progress.json -------------------------------------------------------------------------
 
     def note_end(self) -> None:
-        """Records the end of the training, so that a resumed run skips it."""
+        """Records that training has ended, so that a resumed run skips it."""
         self._record(ended=self.step)
 
     def _done_at_this_step(self) -> set[str]:
@@ -293,7 +293,7 @@ class PretrainingTrainer(Trainer):
         if self.workers.is_chief and current != recorded:
             write_json(self.directory.progress, current)  # drops deleted checkpoints
         names = ("evaluated", "ended")
-        # Only the chief writes the file, and others may read it before or after.
+        # Only the chief writes the file; other workers may read it before or after.
         chief_done = self.workers.gather([name in current for name in names])[0]
         return {name for name, is_done in zip(names, chief_done, strict=True) if is_done}
 
@@ -307,5 +307,5 @@ class PretrainingTrainer(Trainer):
 
 
 def _scores(result: EvaluationResult | None) -> dict[str, float]:
-    """Returns an evaluation's metrics for callbacks; empty without an evaluation."""
+    """Returns an evaluation's metrics for callbacks; {} without an evaluation."""
     return {"loss": result.loss, **result._asdict()} if result is not None else {}

@@ -282,7 +282,7 @@ def test_encoder_loads_from_directory_with_unsupported_module(tmp_path):
     settings = resolve(input=["a"], model=path, output="b")
     with pytest.raises(
         ValueError,
-        match="to extract the states of its BERT, pass --layers or --pooling",
+        match="to extract the hidden states of its encoder, pass --layers or --pooling",
     ):
         extraction._load(settings)
     encoder, _ = extraction._load(resolve(input=["a"], model=path, output="b", layers=["0"]))

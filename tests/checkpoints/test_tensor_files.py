@@ -475,7 +475,7 @@ def flip_bit(path):
         (DATA, lambda path: os.truncate(path, 31),
          "ckpt: cannot read a/kernel, the checkpoint is damaged or truncated: it has 48 "
          "bytes, but the data files have 31"),
-        (DATA, os.remove, r"cannot read a/kernel, .* data files 0"),
+        (DATA, os.remove, r"cannot read a/kernel, .* data files have 0"),
         (DATA, flip_bit, "cannot read a/kernel.*[Cc]hecksum does not match"),
     ],
 )  # fmt: skip

@@ -84,8 +84,8 @@ def test_different_flags_are_rejected(extract, many, tmp_path, changes, named):
     with pytest.raises(ValueError) as error:
         extract(many, **{**FLAGS, **changes})
     assert str(error.value) == (
-        f"{tmp_path}/output was started with other settings: {named}. Use the original flags, or "
-        "another --output."
+        f"{tmp_path}/output was started with different settings: {named}. Use the original flags, "
+        "or another --output."
     )
 
 
@@ -105,7 +105,7 @@ def test_changed_inputs_and_missing_files_are_rejected(extract, many, tmp_path, 
     try:
         weight.assign(before + 1)
         message = (
-            r"output was started with other settings: --input \(different text\), --model \(a "
+            r"output was started with different settings: --input \(different text\), --model \(a "
             r"different model\)\. Use the original flags, or another --output\.$"
         )
         with pytest.raises(ValueError, match=message):

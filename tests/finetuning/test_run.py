@@ -131,7 +131,7 @@ def test_finished_run_is_shown_if_read_only_or_moved(
           **{"task": "tagging", "feature_based": "last,concat_last_four"}},
          "--feature_based=last,concat_last_four: variant='concat_last_four': expected an encoder "
          "with at least 4 blocks, got 1"),
-        ({"few_shot": True, "freeze": 1}, "--freeze=1: expected at most 0, because only blocks are"),
+        ({"few_shot": True, "freeze": 1}, "--freeze=1: expected at most 0, because only blocks"),
         ({"init_checkpoint": "nowhere"}, "nowhere"),
         ({"train_file": "empty.tsv"}, "empty.tsv is empty"),
         ({"dev_file": "odd.tsv"}, r"odd\.tsv, line 3: .*'awful'"),

@@ -137,7 +137,7 @@ TEXTS = "classification"
         (TEXTS, {"jit_compile": "true", "long_text": "windows"},
          "--jit_compile=true does not support --long_text=windows or --feature_based"),
         ("ner", {"jit_compile": "true", **LAST}, "--jit_compile=true does not support "
-         "--long_text=windows and --feature_based"),
+         "--long_text=windows or --feature_based"),
         # Frozen features.
         ("ner", {"feature_based": "lst"}, r"=lst is unknown \(did you mean last\?\): expected "
          "embeddings, second_to_last, last, weighted_sum_last_four, concat_last_four, "

@@ -78,7 +78,7 @@ def test_model_dir_inside_corpus_raises_error(inputs, tmp_path):
 def test_moved_files_are_accepted_and_other_files_raise_error(finished, inputs, tmp_path, capsys):
     moved = shutil.copytree(inputs, tmp_path / "moved")
     run(parse(*arguments(moved, finished[0]))[0])
-    assert "contains this run, finished." in capsys.readouterr().out
+    assert "contains this run, which has finished." in capsys.readouterr().out
     write_corpus(moved / "corpus.txt", seed=1)
     with pytest.raises(
         ValueError, match="The data of --input differ from those the run in .* started"
@@ -92,7 +92,7 @@ def test_tpu_slice_requires_records():
     check_hosts_can_read(slice, "tfrecord")
     check_hosts_can_read(slice._replace(hosts=1), None)
     with pytest.raises(
-        ValueError, match="TPU has 4 hosts, .* pass the files and --input_format=tfrecord"
+        ValueError, match="TPU has 4 hosts, .* pass the new files with --input_format=tfrecord"
     ):
         check_hosts_can_read(slice, "google")
 

@@ -40,7 +40,7 @@ def test_files_of_finished_run(finished):
 def test_finished_run_prints_results_again(finished, inputs):
     model_dir, printed = finished
     again = pretrain(inputs, model_dir)
-    assert again.startswith(f"{model_dir} contains this run, finished.")
+    assert again.startswith(f"{model_dir} contains this run, which has finished.")
     shown = printed[printed.index("Held-out") :]
     assert again.split("finished.")[1].strip() == shown.strip()
 

@@ -91,8 +91,8 @@ def test_tfrecord_format_is_inferred_from_file_names(arguments, input_format):
     "arguments, message",
     [
         (["--input=a.tfrecord", "--tfds=b"],
-         "--tfds=b needs text, and --input_format=tfrecord contains masked rows. Pass the "
-         "original text as --input, or remove the flag"),
+         "--tfds=b needs text, but TFRecord files .* contain rows that are already masked. Pass "
+         "the original text as --input, or remove the flag"),
         (["--phases=64:1", "--max_seq_length=64"], "--phases and --max_seq_length both set the "
          "length"),
         (["--train_batch_size=10", "--gradient_accumulation_steps=4"],
@@ -105,14 +105,13 @@ def test_tfrecord_format_is_inferred_from_file_names(arguments, input_format):
         (["--vocab_file=v", "--vocab_size=9"], "--vocab_file defines the vocabulary size. Remove "
          "--vocab_size"),
         (["--bert_config=bert-huge"], "--bert_config=bert-huge: expected a preset"),
-        (["--input=a.tfrecord", "--phases=128:0.9,512:0.1"], "512:0.1 has several lengths, and "
-         "--input_format=tfrecord has one"),
-        (["--input=a.tfrecord", "--recipe=bert_base"], "512:0.1:76 has several lengths, and "
-         "--input_format=tfrecord has one"),
+        (["--input=a.tfrecord", "--phases=128:0.9,512:0.1"], "512:0.1 has several lengths, but "
+         "TFRecord files .* have one"),
+        (["--input=a.tfrecord", "--recipe=bert_base"], "512:0.1:76 has several lengths, but "
+         "TFRecord files .* have one"),
         (["--pairs=false", "--nsp"], "^--pairs=false has no next-sentence prediction. Remove "
          "--nsp"),
-        (["--input=a.tfrecord", "--pairs=false"], "^--pairs=false needs text, and "
-         "--input_format=tfrecord contains masked rows"),
+        (["--input=a.tfrecord", "--pairs=false"], "^--pairs=false needs text, but TFRecord files "),
         (["--objective=ltr", "--nsp"],
          r"^--objective=ltr has no next-sentence prediction, as in the paper \(section "
          r"5.1, LTR & No NSP\)"),
@@ -125,9 +124,8 @@ def test_tfrecord_format_is_inferred_from_file_names(arguments, input_format):
            f"expected NAME=VALUE with a name out of .* got '{wrong}'")
           for wrong in ("size=3", "hidden_size", "hidden_size=1.5", "vocab_size=9")),
         (["--init_checkpoint=a", "--config_overrides=hidden_dropout_prob=0,hidden_size=8"],
-         "--init_checkpoint defines hidden_size. Remove it"),
-        (["--objective=ltr", "--input=a.tfrecord"],
-         "needs text, and --input_format=tfrecord contains masked rows"),
+         "--init_checkpoint defines hidden_size. Remove the override"),
+        (["--objective=ltr", "--input=a.tfrecord"], "needs text, but TFRecord files "),
     ],
 )  # fmt: skip
 def test_invalid_flags_raise_error(arguments, message):

@@ -66,7 +66,7 @@ def test_best_weights_of_phase_are_saved_and_restored(training, tmp_path, capsys
     (folder / "step-00000009" / "variables.index").write_bytes(b"")
     training.restore_best()
     assert training.best == {}
-    assert "best: the next evaluation counts as the best" in capsys.readouterr().out
+    assert "best: the next evaluation will be the best" in capsys.readouterr().out
     assert evaluated(9, 7.0) == 9  # replaces the other one
     # A copy by the user is not deleted.
     saved_states.save(str(folder), 12, {"model/w": np.zeros(1)}, {}, keep=9)
