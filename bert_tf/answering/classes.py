@@ -1,11 +1,12 @@
-"""Classes: probabilities of logits in the graph, and names of the label ids in answers.
+"""In-graph class probabilities from logits, and conversion of label ids to class names.
 
-Evaluation, prediction and exports share these functions. Probabilities are float64, because the
-float32 sigmoid of every logit above 17 is 1. Dividing the logits by a temperature calibrates them.
+Evaluation, prediction and exports share these functions. Probabilities are float64, because in
+float32 the sigmoid of any logit above 17 rounds to 1. Dividing the logits by a temperature
+calibrates the probabilities.
 
-Answers are tensors by name, with labels as ids; the ``answer`` method of a task returns those of a
-batch. Exports convert ids to names in the graph. Predictions convert one example at a time, because
-the names of all examples would need too much memory.
+Answers are tensors by name, with labels as ids; a task's ``answer`` method returns the answers for
+a batch. Exports convert ids to names in the graph. Prediction converts the ids of one example at a
+time, because the names for all examples would need too much memory.
 
 Dimensions: B batch, K choices, C classes.
 """
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Names of the answers that are label ids, of any shape; -1 means no label.
+# Names of the answers that contain label ids; -1 means no label.
 LABELS = frozenset({"label", "chosen_labels", "tags"})
 
 # === Probabilities ===
@@ -71,7 +72,7 @@ def _calibrated(logits: tf.Tensor, temperature: float) -> tf.Tensor:
 
 
 def name_labels(answers: Mapping[str, tf.Tensor], labels: Sequence[str]) -> dict[str, tf.Tensor]:
-    """Replaces label ids by names and -1 by "", in the graph."""
+    """Replaces label ids with names, and -1 with "", in the graph."""
     names = tf.constant([*labels, ""])
 
     def named(numbers: tf.Tensor) -> tf.Tensor:
@@ -88,7 +89,7 @@ def to_float32(value: tf.Tensor) -> tf.Tensor:
 
 
 def split_examples(answers: Mapping[str, Any], labels: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields the answers of each example as Python values, without -1."""
+    """Yields each example's answers as Python values, with names in place of label ids."""
     arrays = {key: np.asarray(value) for key, value in answers.items()}
     for row in range(len(next(iter(arrays.values())))):
         yield {
@@ -98,7 +99,7 @@ def split_examples(answers: Mapping[str, Any], labels: Sequence[str]) -> Iterato
 
 
 def name_numbers(numbers: np.ndarray, labels: Sequence[str]) -> Any:
-    """Converts an id, or an array of ids without the entries -1, to labels."""
+    """Converts an id to its label, or an array of ids to a list of labels, skipping -1."""
     if numbers.ndim == 0:
         return labels[int(numbers)]
     return [labels[number] for number in numbers[numbers >= 0]]

@@ -1,7 +1,7 @@
 """Signatures of an encoder: embeddings, hidden states and TensorFlow Hub endpoints.
 
-Signatures have flat inputs and outputs, as servers require. A loaded export also has functions as
-attributes with the inputs and outputs of a Hub encoder
+The inputs and outputs of signatures are flat, as servers require. The attributes of a loaded export
+include functions with the inputs and outputs of a TensorFlow Hub encoder
 (https://www.tensorflow.org/hub/common_saved_model_apis/text).
 """
 
@@ -31,12 +31,12 @@ from .signatures import (
 )
 
 _HUB_NAMES = (features.SEQUENCE_OUTPUT, features.POOLED_OUTPUT, features.ENCODER_OUTPUTS)
-# Roles of a text: the prefix attributes of ``SentenceEmbedding``.
+# Roles of a text, named after the prefix attributes of ``SentenceEmbedding``.
 QUERY, DOCUMENT = "query_prefix", "document_prefix"
 
 
 def signatures(served: Served) -> Signatures:
-    """Returns the signatures of a ``BertEncoder``; a sentence embedding adds ``similarity``."""
+    """Returns the signatures of a ``BertEncoder``; sentence embedding models add ``similarity``."""
     embedding = text_signature(served, embed, "Returns one vector per text.")
     tokens = id_signature(served, function=encode_tokens, returned="the encoder's hidden states.")
     by_name = {"serving_default": embedding, "tokens": tokens}
@@ -62,13 +62,13 @@ def _similarity_signature(served: Served) -> Signature:
             {"text": texts, "others": [[text, texts[0]] for text in SECOND_TEXTS]},
             {"text": odd, "others": [[text, texts[1]] for text in odd[::-1]]},
         ),
-        "Returns cosine similarities of texts with others: one row of others per text, or one "
-        "row for all.",
+        "Returns the cosine similarity of each text to `others`: one row of others per text, or "
+        "one row for all texts.",
     )
 
 
 def transformers_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """Returns the encoder's outputs for ids, (B, S) int32, under the names of transformers."""
+    """Returns the encoder's outputs for ids, (B, S) int32, with their names in transformers."""
     outputs = served.encode(inputs)
     names = {features.SEQUENCE_OUTPUT: "last_hidden_state", features.POOLED_OUTPUT: "pooler_output"}
     return {
@@ -83,10 +83,10 @@ def embed(served: Served, text: tf.Tensor, role: str = QUERY) -> Outputs:
     """Embeds texts, (B,) string, with the model's prefix for the role.
 
     Returns:
-        ``mean_output``, over all tokens including [CLS] and [SEP], ``cls_output`` and
-        ``pooled_output``, shape (B, H); for sentence embedding models also ``sentence_embedding``,
-        shape (B, D); ``truncated``, shape (B,) bool. A causal model, in which [CLS] sees no other
-        token, has ``last_output`` in place of ``cls_output``.
+        ``mean_output`` (the mean over all tokens, including [CLS] and [SEP]) and ``cls_output``,
+        shape (B, H); with a pooler, ``pooled_output``, shape (B, H); for sentence embedding models,
+        ``sentence_embedding``, shape (B, D); ``truncated``, shape (B,) bool. A causal model returns
+        ``last_output`` in place of ``cls_output``, because its [CLS] sees no other token.
     """
     rows, truncated = text_rows(served, _with_prefix(served, text, role))
     vectors = run_rows(served, rows, _vectors)
@@ -94,9 +94,9 @@ def embed(served: Served, text: tf.Tensor, role: str = QUERY) -> Outputs:
 
 
 def _vectors(served: Served, inputs: Outputs) -> Outputs:
-    """Returns the vectors of some rows.
+    """Returns the vectors for some rows.
 
-    The option ``normalize`` does not apply to ``pooled_output``, because a head reads it unscaled,
+    The option ``normalize`` does not apply to ``pooled_output``, because heads expect it unscaled,
     nor to ``sentence_embedding``, which is scaled as in training.
     """
     outputs, mask = served.encode(inputs), inputs[features.INPUT_MASK]
@@ -119,8 +119,9 @@ def compare(served: Served, text: tf.Tensor, others: tf.Tensor) -> Outputs:
     Args:
         served: Served model.
         text: Queries, shape (B,) string.
-        others: Documents, (B, M) string for one row per query, or (1, M) for all queries. It is a
-            matrix so that a server cannot concatenate the lists of two requests.
+        others: Documents, (B, M) string with one row per query, or (1, M) with one row for all
+            queries. With a flat list, a server that batches requests would concatenate their
+            documents.
 
     Returns:
         ``similarity``, shape (B, M) float32, and ``truncated``, shape (B,) bool.
@@ -166,7 +167,7 @@ def _with_prefix(served: Served, texts: tf.Tensor, role: str) -> tf.Tensor:
 def encode_tokens(served: Served, **inputs: tf.Tensor) -> Outputs:
     """Runs the encoder on ids, (B, S) int32, and returns ``hub_outputs`` as a flat dictionary.
 
-    The hidden states of the blocks are ``encoder_outputs_0`` and so on, starting with the lowest.
+    The keys of the blocks' outputs are ``encoder_outputs_0`` and so on, from the lowest block up.
     """
     flat = hub_outputs(served.encode(inputs), inputs, served.model.config)
     for number, block in enumerate(flat.pop(features.ENCODER_OUTPUTS)):
@@ -177,12 +178,12 @@ def encode_tokens(served: Served, **inputs: tf.Tensor) -> Outputs:
 def hub_outputs(
     outputs: Mapping[str, Any], inputs: Mapping[str, tf.Tensor], config: BertConfig
 ) -> dict[str, Any]:
-    """Returns the outputs of a ``BertEncoder`` in float32 under the names of TensorFlow Hub.
+    """Returns the outputs of a ``BertEncoder`` in float32, with TensorFlow Hub's names.
 
     Returns:
         ``sequence_output``, shape (B, S, H); ``pooled_output``, shape (B, H); ``default``, shape
-        (B, H), the pooled output or, without a pooler, the state it would read;
-        ``encoder_outputs``, a list of the blocks' outputs, shape (B, S, H) each.
+        (B, H), the pooled output or, without a pooler, the hidden state that a pooler would take as
+        input; ``encoder_outputs``, a list of the blocks' outputs, shape (B, S, H) each.
     """
     by_name = {
         key: tf.nest.map_structure(lambda value: tf.cast(value, tf.float32), outputs[key])
@@ -207,10 +208,10 @@ _IDS = {
 def endpoints(served: Served) -> dict[str, Any]:
     """Returns the functions that a loaded export has as attributes.
 
-    They map ids or texts to ``hub_outputs``; ``text_encoder`` adds ``input_mask``. Endpoints for
-    training apply dropout. All endpoints read the variables, so training one changes the others.
-    ``serving_default``, and in bfloat16 every signature, reads copies created when the export is
-    loaded.
+    The functions map ids or texts to ``hub_outputs``; those for texts add ``input_mask``. Functions
+    whose names end in ``_training`` apply dropout. All of these functions share the variables, so
+    training with one changes the outputs of the others. ``serving_default`` (in bfloat16, every
+    signature) reads copies of weights that are created when the export is loaded.
     """
     encoder = served.model.encoder
     inference: _Encode = served.encode

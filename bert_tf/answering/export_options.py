@@ -1,8 +1,8 @@
 """Options for serving a model, importable without TensorFlow.
 
 The fields are also flags of ``python -m bert_tf.export`` and keywords of ``bert_tf.api.export``,
-except those stored in the directory of a fine-tuned model. ``tasks.signatures`` defines which
-options apply only to some model classes.
+except the fields that are stored in the directory of a fine-tuned model. ``tasks.signatures``
+defines which options apply only to some model classes.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ _FITS_REQUESTS = rule(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionOptions:
-    """Options of question answering for training, prediction and exports."""
+    """Question answering options for training, prediction and export."""
 
     doc_stride: int = flag_fields.integer(
         128,
@@ -43,7 +43,7 @@ class QuestionOptions:
         saved_in_task_file=True,
         advanced=True,
     )
-    # Memory grows with the square of the number of answers.
+    # Memory use grows with the square of the number of answers.
     n_best_size: int = flag_fields.integer(
         20,
         "squad: number of answers to keep per question.",
@@ -113,7 +113,7 @@ class ExportOptions(QuestionOptions):
     max_bytes: int | None = flag_fields.integer(
         None,
         "Maximum number of bytes of text per row; by default no limit.",
-        min_value=256,  # the regular samples fit
+        min_value=256,  # enough for the regular sample texts
         advanced=True,
     )
     allowed_batch_sizes: tuple[int, ...] = flag_fields.words(

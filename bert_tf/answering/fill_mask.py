@@ -1,4 +1,4 @@
-"""Signatures of the pre-training heads: predictions for [MASK] tokens and next sentences."""
+"""Signatures of the pre-training heads: masked-token and next-sentence prediction."""
 
 from typing import Any
 
@@ -14,16 +14,16 @@ from .served import Outputs, Served
 from .signatures import STRINGS, Requests, Signature, Signatures, long_text, text_signature
 
 _GUESSES = 5  # predictions per [MASK]
-# Maximum number of tokens in the text "[MASK]" if it were not a special token.
+# Maximum number of tokens that "[MASK]" would have if it were not a special token.
 _MASK_TOKEN_LENGTH = 2 + len("MASK")
-# Number of logits computed at a time: 32 MB.
+# Number of logits to compute at a time; they take 32 MB.
 _LOGITS_CHUNK_SIZE = 1 << 23
 
 
 def signatures(served: Served) -> Signatures:
     """Returns the signatures of a ``BertPretrainer``.
 
-    A model without a masked-LM head, or a causal one, returns embeddings by default.
+    If the model is causal or has no masked-LM head, ``serving_default`` returns embeddings.
     """
     encoder_signatures = embeddings.signatures(served)
     by_name = {"serving_default": encoder_signatures["serving_default"]}
@@ -56,7 +56,7 @@ def _requests(served: Served) -> Requests:
 
 
 def transformers_outputs(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """Returns outputs for ids, (B, S) int32, at all positions, under the names of transformers."""
+    """Returns outputs at all positions for ids, (B, S) int32, with their names in transformers."""
     ids = inputs[features.INPUT_WORD_IDS]
     if served.model.mlm:
         positions = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
@@ -79,14 +79,15 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     and "able" with a mask between them.
 
     Returns:
-        ``tokens``, ``token_ids`` and ``scores``, shape (B, M, K), the most likely first;
-        ``counts``, shape (B,), the number of masks with predictions; ``filled``, shape (B,), the
-        text with the most likely tokens; ``truncated``, shape (B,) bool.
+        ``tokens``, ``token_ids`` and ``scores``, shape (B, M, K) for up to M masks per text, the
+        most likely token first; ``counts``, shape (B,), the number of masks with predictions;
+        ``filled``, shape (B,), the text with each mask replaced by its most likely token;
+        ``truncated``, shape (B,) bool.
     """
     tokenizer = served.tokenizer
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
     full_text, text = text, truncate_texts(served, text, _MASK_TOKEN_LENGTH * served.max_seq_length)
-    # [B, (parts)]: one part more than there are masks.
+    # [B, (parts)]: each text has one more part than masks.
     parts = tf.strings.split(text, sep=MASK_TOKEN)
     part_number = tf.ragged.range(parts.row_lengths()).flat_values
     part_ids = tokenizer.tokenize(parts.flat_values)
@@ -97,7 +98,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     ids = parts.with_values(tf.concat([mask_before, part_ids], 1)).merge_dims(1, 2)
 
     rows, truncated = fit_rows(served, ids)
-    # Only a literal mask has this id, because tokenizing text never produces it.
+    # Only a literal [MASK] has this id, because tokenizing text never produces it.
     is_mask = ids[:, : served.max_seq_length - 2] == tokenizer.mask_id
     # (B,)
     counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
@@ -130,7 +131,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
 
 
 def _guesses(served: Served, inputs: Outputs, max_count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns scores and ids of the best tokens per mask of N rows, (N, M, K), padded with 0."""
+    """Returns the scores and ids of each mask's best tokens in N rows, (N, M, K), padded with 0."""
     positions = tf.where(inputs[features.INPUT_WORD_IDS] == served.tokenizer.mask_id)
     states = tf.gather_nd(served.encode(inputs)[features.SEQUENCE_OUTPUT], positions)
     scores, ids = best_pieces(served, states)
@@ -146,13 +147,13 @@ def _guesses(served: Served, inputs: Outputs, max_count: tf.Tensor) -> tuple[tf.
 
 
 def best_pieces(served: Served, states: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the probabilities and ids of the best tokens for states (P, H), (P, K) each."""
+    """Returns the probabilities and ids, (P, K) each, of the best tokens for states (P, H)."""
     size = served.tokenizer.vocab_size
     top_k, chunk_size = min(_GUESSES, size), max(_LOGITS_CHUNK_SIZE // size, 1)
 
     def step(begin: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
         end = begin + chunk_size
-        # The table may have more rows than the vocabulary has tokens.
+        # The embedding table may have more rows than the vocabulary has tokens.
         logits = served.guess(states[begin:end])[:, :size]
         return end, tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))
 
@@ -161,7 +162,7 @@ def best_pieces(served: Served, states: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
 
 
 def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Outputs:
-    """Predicts whether one text follows another: ``probability`` and ``truncated``, (B,)."""
+    """Returns the ``probability`` that ``second`` follows ``first``, and ``truncated``, (B,)."""
     rows, truncated = text_rows(served, first, second)
 
     def head(served: Served, inputs: Outputs) -> tf.Tensor:

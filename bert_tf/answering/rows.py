@@ -1,11 +1,11 @@
-"""Batching of texts: rows as wide as the longest one requires.
+"""Rows of token ids from texts, and chunks of rows of similar length to save padding.
 
-Heads are functions of the served model and the tensors of a request, whose first dimension is the
-batch, possibly of size 0. Outputs are dense, padded with "", -1 or 0 and accompanied by counts, so
-that TensorFlow Serving can split a batch. ``truncated`` marks texts that were cut.
+The functions of signatures take the served model and a request's tensors, whose first dimension is
+the batch size, possibly 0. Their outputs are dense, padded with "", -1 or 0 and accompanied by
+counts, so that TensorFlow Serving can split a batch. ``truncated`` marks texts that were cut.
 
-Dimensions, also in the heads: B batch, S sequence, H hidden, V vocabulary, C classes, K candidates
-(tokens, answers or choices), R rows.
+Dimensions, also in the modules of signatures: B batch, S sequence, H hidden, V vocabulary, C
+classes, K candidates (tokens, answers or choices), R rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,23 +26,23 @@ from bert_tf.pipelines.packing import (
 
 from .served import Outputs, Served
 
-# Maximum number of tokens per model call, including padding: 8 rows of 512, or 64 of 64. More
-# tokens are not faster on any CPU, and the memory of attention grows with the number of rows times
+# Maximum number of tokens per model call, including padding: 8 rows of 512 tokens, or 64 rows of
+# 64. Larger calls are not faster on CPUs, and attention memory grows with the number of rows times
 # the square of their length.
 _TOKENS_CHUNK_SIZE = 4096
-# Number of bytes that almost always contain one token.
+# Number of bytes of text that almost always contain at least one token.
 _BYTES_PER_TOKEN = 64
-# Number of padding tokens that cost less than another call of the model.
+# Number of padding tokens that take less time than another model call.
 _FREE_PADDING = 256
 
-# Function of the served model and the encoder's inputs for some rows that returns tensors.
+# Function that maps the served model and the encoder's inputs for some rows to tensors.
 Head = Callable[[Served, Outputs], Any]
 
 
 class Rows(NamedTuple):
-    """Unpacked rows: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
+    """Rows [CLS] A [SEP] or [CLS] A [SEP] B [SEP] before packing: token ids and ranges."""
 
-    ids: tf.Tensor  # all tokens, int32
+    ids: tf.Tensor  # tokens of all texts, int32
     segments: Sequence[Range]  # ranges of A and, for pairs, of B, (R,) int32 each
 
     @property
@@ -60,7 +60,7 @@ def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
 
 
 def truncate_texts(served: Served, texts: tf.Tensor, limit: int) -> tf.Tensor:
-    """Cuts long texts, (B,) string, at a white space after more than ``limit`` tokens."""
+    """Cuts long texts, (B,) string, at white space after more than ``limit`` tokens."""
     # White space always ends a word, so the tokens before it do not depend on the rest of the text.
     size = limit * _BYTES_PER_TOKEN
     is_long = tf.strings.length(texts) > size
@@ -89,15 +89,15 @@ def run_rows(
 ) -> Any:
     """Packs R rows and runs a head on them in chunks of rows of similar length.
 
-    The head takes the encoder's inputs of some rows, (N, S) int32 each, and their rows of
-    ``extras``, (R, longest S). It returns tensors (N, ...) whose other dimensions do not
-    depend on S.
+    The head takes the encoder's inputs for N rows, (N, S) int32 each, and the same rows of the
+    tensors in ``extras``, which have the shape (R, maximum S). It returns tensors of shape (N, ...)
+    whose other dimensions do not depend on S.
     """
     lengths = rows.lengths
     if served.unmasked is None:
         return _in_blocks(served, rows, lengths, head, extras)
     unmasked = served.unmasked
-    # This is the most common case: a single text.
+    # A single text, which is the most common case, needs no padding.
     size, width = tf.size(lengths), tf.reduce_max(lengths)
     fits = (size * width <= _TOKENS_CHUNK_SIZE) | (size == 1)
 
@@ -125,7 +125,7 @@ def _in_blocks(
     tokens_before = tf.concat([[0], tf.cumsum(lengths)], 0)
 
     def step(begin: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        # An empty batch has no longest row, so its width is that of an empty text.
+        # An empty batch has no longest row, so its width is the length of an empty text.
         width = tf.reduce_max(lengths[begin : begin + 1])
         width = tf.maximum(width, 1 + len(rows.segments))
         limit = tf.minimum(tf.maximum(_TOKENS_CHUNK_SIZE // width, 1), size - begin)
@@ -157,6 +157,9 @@ def check_equally_many(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, 
 
 
 def dense(rows: tf.RaggedTensor, values: tf.Tensor, padding: str | float) -> tf.Tensor:
-    """Converts P values to rows [B, (P)], padded to the longest row and at least one column."""
+    """Returns values (P,) as a padded matrix with the row lengths of ``rows``.
+
+    The matrix has at least one column.
+    """
     width = tf.maximum(tf.reduce_max(rows.row_lengths()), 1)
     return rows.with_values(values).to_tensor(padding, shape=tf.stack([-1, width]))

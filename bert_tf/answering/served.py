@@ -1,11 +1,11 @@
-"""Copy of a model that all signatures of an export share, with each graph traced once.
+"""Model copy that all signatures of an export share, with each graph traced once.
 
-The tokenizer, the encoder and the model are traced once, and the model calls the trace of the
-encoder. A SavedModel therefore contains each graph once, regardless of the number of signatures.
+The tokenizer, the encoder and the model are traced once, and the model's graph calls the encoder's
+graph. A SavedModel therefore contains each graph once, regardless of the number of signatures.
 
 bfloat16 computation uses Keras' ``mixed_bfloat16``, whose casts are part of the graph, because a
-SavedModel cannot store the graph rewriting used for training on CPUs. Embeddings, LayerNorm, the
-logits of a task and the stored weights remain float32.
+SavedModel cannot store the graph rewriting used for training on CPUs. Embeddings, LayerNorm, task
+logits and the stored weights remain float32.
 """
 
 import copy
@@ -34,8 +34,8 @@ from .export_options import ExportOptions
 Outputs = dict[str, tf.Tensor]
 # [CLS] A [SEP] B [SEP] with one token per segment.
 _SHORTEST_SEQUENCE = 5
-# Maximum size of an encoder's matrices to be stored as constants. While loading an export, Python
-# needs about twenty times that memory.
+# Maximum total size of encoder matrices that are stored as constants. Loading an export in Python
+# needs about twenty times as much memory as the constants.
 _MAX_CONSTANT_BYTES = 32 << 20
 
 # Function that reads a variable in the compute dtype, in the graph that is being traced.
@@ -47,17 +47,18 @@ class Served:
     """Model shared by all signatures of an export.
 
     Attributes:
-        call: Function from features to the model's outputs at inference.
-        encode: Function from features to the encoder's outputs at inference.
-        guess: Function from states (P, H) to logits of the masked-LM head, (P, V) float32, if there
-            is one.
-        weights: Variables by the path under which an export is read as a checkpoint.
-        resources: Resources of the graphs other than variables, to be saved with the signatures.
-        quick: Faster variant for ``serving_default``, which does not compute states of padding
-            (they are 0). In float32, two threads share a row (``TwoChains``); in bfloat16, the
-            matrices of a small encoder are constants. ``None`` in ``quick`` itself.
-        unmasked: Variant of ``quick`` in float32 for rows of equal length, which need no mask. In
-            bfloat16 the constants would be stored twice.
+        call: Function that maps features to the model's outputs at inference.
+        encode: Function that maps features to the encoder's outputs at inference.
+        guess: Function that maps states (P, H) to masked-LM logits, (P, V) float32; ``None``
+            without a masked-LM head.
+        weights: Variables by path; an export that is read as a checkpoint has these paths.
+        resources: Resources of the graphs other than variables; they are saved with the signatures.
+        quick: Faster variant for ``serving_default``, in which states of padding are not computed
+            (they are 0). In float32, two threads share the work on a row (``TwoChains``); in
+            bfloat16, the matrices of a small encoder are constants. The variant's own ``quick`` is
+            ``None``.
+        unmasked: Variant of ``quick`` for rows of equal length, which need no mask. ``None`` in
+            bfloat16, where the constants would be stored twice.
     """
 
     model: BertModel
@@ -73,7 +74,7 @@ class Served:
     unmasked: "Served | None" = None
 
     def outputs(self, inputs: Mapping[str, tf.Tensor]) -> Any:
-        """Returns the outputs for some rows, as a head for ``run_rows``."""
+        """Returns the model's outputs for some rows; can be passed to ``run_rows`` as a head."""
         return self.call(inputs)
 
     @property
@@ -153,7 +154,7 @@ def _leave_cudnn(model: keras.Model) -> None:
 
 
 def max_seq_length(model: BertModel, options: ExportOptions) -> int:
-    """Returns ``options.max_seq_length`` or, by default, the length from the model."""
+    """Returns ``options.max_seq_length`` or, if it is ``None``, the model's default."""
     positions = model.config.max_position_embeddings
     length = options.max_seq_length
     if length is None:
@@ -185,16 +186,16 @@ class Columns(NamedTuple):
 
 
 class Weights:
-    """Weights of a model as its graphs read them.
+    """Weights of a model, in the form that its graphs read.
 
     Attributes:
-        matrices: Matrices of the encoder, except the embeddings and ``sentence_dense``, if the
-            compute dtype differs from theirs.
-        table: The word embeddings, if the compute dtype differs and a masked-LM head multiplies by
-            them. The encoder reads them in float32.
-        copies: Values in the compute dtype by the id of the variable, to be saved with the
+        matrices: Encoder matrices, except the embeddings and ``sentence_dense``, whose dtype
+            differs from the compute dtype.
+        table: The word embeddings, if their dtype differs from the compute dtype and a masked-LM
+            head multiplies by them. The encoder itself reads the embeddings in float32.
+        copies: Copies in the compute dtype by the variable's id; saved with the signatures.
+        columns: Copies of columns by the variable's id and the ``Columns``; saved with the
             signatures.
-        columns: Columns by the id of the variable and the columns, to be saved with the signatures.
     """
 
     def __init__(self, model: BertModel) -> None:
@@ -211,7 +212,7 @@ class Weights:
         self.columns: dict[tuple[int, Columns], _Copy] = {}
 
     def read(self, variable: keras.Variable) -> tf.Tensor:
-        """Reads a variable or its copy."""
+        """Reads the copy of a variable, or the variable itself if it has no copy."""
         if id(variable) in self.copies:
             return self.copies[id(variable)].read()
         return variable.value.read_value()
@@ -227,8 +228,8 @@ class Weights:
     def read_quickly(self, variable: keras.Variable) -> tf.Tensor:
         """Reads the matrices of a small encoder as constants, other variables as ``read`` does.
 
-        oneDNN packs constants once, but variables in every request. In float32 this saves only 10%
-        of the time, which is not worth the memory.
+        oneDNN packs constants only once, but packs variables in every request. In float32,
+        constants save only 10% of the time, which is not worth the memory.
         """
         size = sum(math.prod(v.shape) for v in self.matrices) * tf.bfloat16.size
         is_matrix = any(variable is matrix for matrix in self.matrices)
@@ -242,13 +243,13 @@ class Weights:
 def reading(read: Read, variables: Sequence[keras.Variable]) -> keras.StatelessScope:
     """Returns a scope in which variables are read in the compute dtype."""
     scope = keras.StatelessScope()
-    # The constructor would cast to the dtype of the variable.
+    # The constructor would cast the values to the variables' dtypes.
     scope.state_mapping.update({id(variable): read(variable) for variable in variables})
     return scope
 
 
 class _Copy(tf.saved_model.experimental.TrackableResource):
-    """Value of a variable in another dtype, or columns of it, computed when an export is loaded."""
+    """Copy of a variable in another dtype, or of its columns, made when an export is loaded."""
 
     def __init__(
         self, variable: keras.Variable, dtype: str, columns: Columns | None = None
@@ -259,8 +260,8 @@ class _Copy(tf.saved_model.experimental.TrackableResource):
         self._columns = columns
         value = self._value()
         self._shape = value.shape
-        # Two exports in one process must not share a resource unless it is identical, so the name
-        # of the handle contains a digest.
+        # Two exports in one process must not share a resource unless its values are identical, so
+        # the handle's name contains a digest of the values.
         digest = hashlib.sha256(value.numpy().tobytes()).hexdigest()
         self._shared_name = f"{variable.path}/{dtype}/{digest}"
         self._initialize()
@@ -288,9 +289,9 @@ class _Copy(tf.saved_model.experimental.TrackableResource):
 def encode(
     encoder: BertEncoder, plan: ComputePlan, unpadded: bool, inputs: Mapping[str, tf.Tensor]
 ) -> dict[str, Any]:
-    """Returns the encoder's outputs at inference; ``unpadded`` rows have no padding.
+    """Returns the encoder's outputs at inference, which are 0 at padding.
 
-    Outputs at padding are 0.
+    ``unpadded`` means that the rows contain no padding.
     """
     mask = inputs[features.INPUT_MASK]
     embedded = encoder.embeddings(inputs[features.INPUT_WORD_IDS], inputs[features.INPUT_TYPE_IDS])
@@ -308,7 +309,8 @@ def _graphs(
 ) -> dict[str, Any]:
     """Returns the fields of a ``Served`` that are graphs.
 
-    With a plan, states of padding are not computed. ``unpadded`` rows have equal lengths.
+    With a ``plan``, states of padding are not computed. ``unpadded`` means that all rows have the
+    same length.
     """
     encoder, table = model.encoder, weights.table
     planned_encode = functools.partial(encode, encoder, plan, unpadded) if plan else None
@@ -352,7 +354,7 @@ def _trace_model(
 
 
 def _masked_lm_logits(model: BertModel, states: tf.Tensor) -> tf.Tensor:
-    """Returns logits of the masked-LM head for separate states: (P, H) to (P, V)."""
+    """Returns the masked-LM logits, (P, V), for independent states, (P, H)."""
     positions = tf.range(tf.shape(states)[0])
     return model.masked_lm(states[None], positions[None], training=False)[0]
 
@@ -376,10 +378,10 @@ def traced_once(tokenizer: BertTokenizer) -> BertTokenizer:
 # === Two chains for two threads ===
 
 # Each chain computes half of a block's attention heads, then half of its feed-forward units, with
-# its own columns of the kernels (Shoeybi et al. 2019, Megatron-LM, section 3), so that the threads
-# synchronize twice per block. For a single sentence, reading the matrices from memory dominates the
-# time of a product, and two threads share that work. Threads within an operation take longer to
-# start than they save.
+# its own columns of the kernels (Shoeybi et al. 2019, Megatron-LM, section 3), so the threads
+# synchronize only twice per block. For a single sentence, a matrix product spends most of its time
+# reading the matrices from memory, which two threads can share. Threads within one operation would
+# take longer to start than they save.
 # Dimensions: H hidden, K inputs, R rows.
 
 # Function that reads some columns of a variable.
@@ -393,7 +395,7 @@ class TwoChains(ComputePlan):
         self._read = read
 
     def attention(self, block: Any, states: Any, rows: Any, training: bool) -> tf.Tensor:
-        """Returns the sum of the outputs of both halves of the heads: (R, H) -> (R, H)."""
+        """Computes attention in two halves of the heads and adds the input: (R, H) -> (R, H)."""
         heads, layer = block.config.num_attention_heads, block.attention
         size = block.config.hidden_size // heads
 
@@ -406,7 +408,7 @@ class TwoChains(ComputePlan):
         return _sum(layer.attention_output, [contexts(*half) for half in _halves(heads)], states)
 
     def feed_forward(self, block: Any, states: Any, training: bool) -> tf.Tensor:
-        """Returns the sum of the outputs of both halves of the units: (R, H) -> (R, H)."""
+        """Computes the feed-forward layers in two halves and adds the input: (R, H) -> (R, H)."""
 
         def inner(begin: int, end: int) -> tf.Tensor:
             columns = Columns(1, begin, end)
@@ -416,7 +418,7 @@ class TwoChains(ComputePlan):
         return _sum(block.feed_forward_output, [inner(*half) for half in halves], states)
 
     def _project(self, dense: Any, x: tf.Tensor, columns: Columns) -> tf.Tensor:
-        """Projects to the columns: (R, K) -> (R, columns)."""
+        """Computes some columns of a dense layer's output: (R, K) -> (R, columns)."""
         product = tf.matmul(x, self._read(dense.kernel, columns))
         return tf.nn.bias_add(product, self._read(dense.bias, columns))
 
@@ -428,7 +430,7 @@ def _halves(count: int) -> list[tuple[int, int]]:
 
 
 def _sum(dense: Any, parts: list[tf.Tensor], residual: tf.Tensor) -> tf.Tensor:
-    """Applies a dense layer to adjacent parts and adds the residual: (R, H)."""
+    """Applies a dense layer to adjacent parts of its input and adds the residual, (R, H)."""
     kernel, begin, products = dense.kernel.value.read_value(), 0, []
     for part in parts:
         end = begin + part.shape[-1]

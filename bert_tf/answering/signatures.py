@@ -29,7 +29,7 @@ class Signature:
         function: Function of the served model and the inputs by name. Its outputs are dense, with
             the batch as the first dimension.
         inputs: Specs of the inputs by name.
-        samples: Sample requests: a regular one and one with edge cases.
+        samples: Sample requests: a regular request and a request with edge cases.
         summary: One-sentence description.
         reports_invalid_bytes: Whether the output ``invalid_utf8`` is added.
     """
@@ -48,7 +48,7 @@ Signatures = dict[str, Signature]
 def text_signature(
     served: Served, function: Callable[..., Outputs], summary: str, *names: str
 ) -> Signature:
-    """Returns a signature that takes ``text``, or texts under other names."""
+    """Returns a signature with one text input per name; by default, the input is ``text``."""
     names = names or ("text",)
     requests = text_requests(served, names)
     return Signature(function, dict.fromkeys(names, STRINGS), requests, summary)
@@ -62,11 +62,11 @@ def id_signature(
 ) -> Signature:
     """Returns a signature that takes features, shape (B, S) or (B, K, S) int32.
 
-    The samples are two rows of different lengths, and a pair.
+    The sample requests contain two rows of different lengths, and a text pair.
     """
     tokenizer = served.tokenizer
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
-    # Any two tokens of the vocabulary.
+    # Two arbitrary tokens of the vocabulary.
     a, b = tokenizer.vocab_size // 2, tokenizer.vocab_size - 1
     ordinary = {
         features.INPUT_WORD_IDS: [[cls, a, b, sep], [cls, b, sep, pad]],
@@ -127,7 +127,7 @@ def odd_texts(served: Served) -> list[Any]:
 
 
 def text_requests(served: Served, names: Sequence[str]) -> Requests:
-    """Returns requests of texts or text pairs under the given input names."""
+    """Returns sample requests with texts or text pairs, for inputs with the given names."""
     odd = odd_texts(served)
     ordinary = dict(zip(names, (TEXTS, SECOND_TEXTS), strict=False))
     return ordinary, dict(zip(names, (odd, odd[::-1]), strict=False))
@@ -137,7 +137,7 @@ def text_requests(served: Served, names: Sequence[str]) -> Requests:
 
 SERVING_DEFAULT = "serving_default"
 INT64_SERVING = "int64_serving"  # transformers' signature for int64 ids
-TEXT_SERVING = "strings"  # the texts' signature if serving_default takes ids
+TEXT_SERVING = "strings"  # the signature for texts if serving_default takes ids
 
 
 def bind_all(
@@ -211,7 +211,7 @@ def _bind(signature: Signature, served: Served) -> Signature:
 
 def _report_invalid_bytes(function: Callable[..., Outputs], **inputs: tf.Tensor) -> Outputs:
     outputs = function(**inputs)
-    # After the function, which checks that the inputs have equal lengths.
+    # This runs after the function, which checks that the inputs have equal lengths.
     with tf.control_dependencies(list(outputs.values())):
         rows = []
         for values in inputs.values():
@@ -224,10 +224,10 @@ def _report_invalid_bytes(function: Callable[..., Outputs], **inputs: tf.Tensor)
 def _within_limits(
     options: ExportOptions, function: Callable[..., Outputs], **inputs: tf.Tensor
 ) -> Outputs:
-    """Calls the function of a signature after checking the size of the request.
+    """Calls a signature's function after checking the size of the request.
 
-    Requests above a limit fail with ``InvalidArgumentError``. If a server has batched requests, the
-    whole batch fails.
+    Requests above a limit fail with ``InvalidArgumentError``. If a server batches requests, all
+    requests in the batch fail.
     """
     checks = []
     if options.max_rows is not None:
@@ -251,7 +251,7 @@ def _check_limit(limit: int, count: tf.Tensor, subject: str, unit: str) -> Any:
 
 
 def select_samples(options: ExportOptions, requests: Requests) -> Requests:
-    """Removes rows above the limits from sample requests, and requests without rows."""
+    """Removes rows that exceed the limits from sample requests, and drops empty requests."""
     limit = options.max_bytes
     fits = []
     for columns in requests:

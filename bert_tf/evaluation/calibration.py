@@ -1,7 +1,8 @@
 """Calibration of class probabilities by temperature scaling.
 
-Dividing the logits by a temperature changes no predicted class and brings the probabilities closer
-to the observed frequencies (Guo et al., "On Calibration of Modern Neural Networks", 2017).
+Dividing the logits by a temperature does not change the predicted classes but brings the
+probabilities closer to the observed frequencies (Guo et al., "On Calibration of Modern Neural
+Networks", 2017).
 
 Dimensions: N decisions, C classes.
 """
@@ -14,15 +15,15 @@ from numpy.typing import NDArray
 
 from bert_tf.answering.classes import log_probabilities, multilabel_probabilities
 
-# Bounds of the temperature. The prior on its logarithm, a standard normal distribution, keeps the
-# temperature finite for a model without errors and near 1 if there are few rows.
+# Bounds of the temperature. The standard normal prior on its logarithm keeps the temperature finite
+# for a model without errors, and near 1 if there are few rows.
 _COLDEST, _HOTTEST = 0.05, 20.0
 BINS = 10
 _STEPS = 100
 _PRECISION = 1e-10
 # Number of logits that are converted to float64 at a time, to bound the memory.
 _MAX_BLOCK = 1 << 22
-# With fewer decisions, a temperature or a calibration error is mostly noise.
+# With fewer decisions than this, a temperature or a calibration error is mostly noise.
 FEW = 100
 
 
@@ -43,7 +44,7 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
         return rows.astype(np.float64) - rows.max(1, keepdims=True)
 
     def moments(block: slice, inverse: float) -> NDArray[np.float64]:
-        """Returns sums over rows of the mean, the mean square and the squared mean."""
+        """Returns the sums over rows of each row's mean, mean square and squared mean."""
         values = shifted(block)
         odds = np.exp(inverse * values)
         probabilities = odds / odds.sum(1, keepdims=True)
@@ -72,13 +73,13 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def _blocks(logits: NDArray[Any]) -> list[slice]:
-    """Returns slices of the rows of logits (N, C) that are converted to float64 at a time."""
+    """Splits the rows of logits (N, C) into slices that can be converted to float64."""
     size = max(1, _MAX_BLOCK // logits.shape[1])
     return [slice(first, first + size) for first in range(0, len(logits), size)]
 
 
 class Bin(NamedTuple):
-    """Decisions of similar probability: number, mean probability and fraction that is true."""
+    """Decisions of similar probability: their number, mean probability and fraction true."""
 
     decisions: int
     confidence: float
@@ -86,13 +87,13 @@ class Bin(NamedTuple):
 
 
 class Reliability(NamedTuple):
-    """Reliability of probabilities: non-empty bins of equal width from 0 to 1.
+    """Reliability of predicted probabilities, measured in bins of equal width from 0 to 1.
 
     Attributes:
         error: Expected calibration error: the mean distance between a bin's probability and its
-            fraction of true decisions, weighted by the size of the bin.
+            fraction of true decisions, weighted by bin size.
         loss: Mean negative log-likelihood.
-        bins: The bins, in ascending order of probability.
+        bins: The non-empty bins, in ascending order of probability.
     """
 
     error: float
@@ -122,7 +123,7 @@ def reliability(probabilities: NDArray[Any], is_true: NDArray[Any], loss: float)
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """Effect of a temperature on the probabilities of a set of ``count`` decisions."""
+    """Effect of a temperature on the predicted probabilities of ``count`` decisions."""
 
     temperature: float
     count: int
@@ -130,7 +131,7 @@ class Calibration:
     calibrated: Reliability
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the temperature, the errors and the losses as values of JSON."""
+        """Returns the temperature, the errors and the losses as JSON values."""
         return {
             "temperature": self.temperature,
             "decisions": self.count,

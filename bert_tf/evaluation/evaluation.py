@@ -38,7 +38,8 @@ class Inference:
 
     Attributes:
         cache: Outputs by the name of the data set, so that evaluation and prediction run the model
-            only once. Code that changes the weights must clear it. ``None`` disables caching.
+            only once. Code that changes the weights must clear the cache. ``None`` disables
+            caching.
     """
 
     model: BertModel
@@ -70,12 +71,12 @@ class Inference:
 
 
 def _batches(examples: Examples, batch_size: int) -> tuple[Iterable[Any], Any]:
-    """Returns the batches and the spec of a dataset of such batches."""
+    """Returns the batches, and the element spec of a dataset with such batches."""
     if len(examples) <= batch_size:
         batch, width = examples.single_batch()
         sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(batch)]
         # Building a dataset takes longer than evaluating a few rows. If the width occurs only once
-        # in each shape, the dimensions that vary are known without it.
+        # in each shape, the dimensions that vary are known without a dataset.
         if all(size.count(width) <= 1 for size in sizes):
             return [batch], tf.nest.map_structure(lambda part: _spec(part, width), batch)
     dataset = examples.evaluation_batches(batch_size, longest_first=True)
@@ -92,7 +93,7 @@ def _rows_and_outputs(model: BertModel, rows: Any) -> tuple[Any, Any]:
 
 
 def run_model(model: Any, rows: Any, *, training: bool) -> Any:
-    """Runs a model on a batch; the outputs of the windows of a text are averaged.
+    """Runs a model on a batch, and averages the outputs of each text's windows.
 
     Returns:
         The model's outputs. For an embedding model, the vectors of the texts, shape (B, K, D)
@@ -144,7 +145,7 @@ def join_texts(texts: Mapping[str, str]) -> str:
 
 
 def get_temperature(thresholds: Thresholds | None, logits: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the given temperature or, if ``thresholds`` is ``None``, fits one."""
+    """Returns the temperature in ``thresholds``, or fits one if ``thresholds`` is ``None``."""
     if thresholds is None:
         return fit_temperature(logits, labels)
     return thresholds.get(TEMPERATURE, 1.0)
@@ -158,7 +159,7 @@ def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
 def predict_classes(
     logits: np.ndarray, true: np.ndarray, thresholds: Thresholds | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-    """Predicts a class for each row of logits (N, C) and compares with the true ids (N,).
+    """Predicts a class for each row of logits (N, C) and compares it with the true id, (N,).
 
     Returns:
         The predicted ids, (N,); the negative log-likelihoods of the true ids, (N,); the
@@ -182,10 +183,10 @@ def worst_mistakes(
     show: Callable[[int], tuple[Mapping[str, str], str, str]],
     log_probabilities: np.ndarray | None = None,
 ) -> list[Mistake]:
-    """Returns the 50 mistakes with the largest losses, the largest first.
+    """Returns up to 50 mistakes with the largest losses, in descending order of loss.
 
     Args:
-        items: Examples, N of them.
+        items: The N examples.
         losses: Loss of each example, shape (N,).
         is_wrong: Whether each prediction is incorrect, shape (N,).
         show: Function that takes the index of an example and returns its texts, the expected answer
@@ -209,19 +210,19 @@ def worst_mistakes(
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Scores and mistakes of a model on one set.
+    """Scores and mistakes of a model on one data set.
 
     Attributes:
         scores: Scores between 0 and 1, or between 0 and 100 if the official script uses
             percentages.
-        constant: Whether the run collapsed: all predictions are equal although the labels are not,
-            or ``constant_description`` applies.
+        constant: Whether the model collapsed: all predictions are equal although the labels are
+            not, or the model matches ``constant_description``.
         mistakes: The worst mistakes.
         confusion: Counts of expected and predicted classes.
-        thresholds: Thresholds of the scores by name, including the temperature, either tuned on
-            this set or given.
+        thresholds: Thresholds by name, including the temperature, either tuned on this data set or
+            given.
         calibrate: Function that compares the probabilities with the labels.
-        comparison: Comparison with the labels, including the scores of each class.
+        comparison: Comparison of predictions with labels, including the scores of each class.
     """
 
     scores: Mapping[str, float]

@@ -1,15 +1,14 @@
 """Scores of predictions: classes, numbers, entities and tags.
 
-The tables ``CLASS_SCORES``, ``BINARY_SCORES``, ``MULTILABEL_SCORES``, ``ERRORS`` and
-``NUMBER_SCORES`` define the scores by name. A function takes labels and predictions, in this order,
-shape (N,) with N at least 1. Scores are computed in float64 over the whole set, not averaged over
-batches.
+The tables ``CLASS_SCORES``, ``BINARY_SCORES``, ``ERRORS`` and ``NUMBER_SCORES`` map the names of
+scores to functions. Each function takes labels and predictions, in this order, of shape (N,) with N
+at least 1. Scores are computed in float64 over the whole data set, not averaged over batches.
 
-A correlation or R2 is NaN if all labels are equal. All other divisions by zero give 0.0, as in
-GLUE's evaluation: a model that always predicts the same scores as if it had learned nothing. (SciPy
-returns NaN for constant predictions, scikit-learn 0.0 in both cases.)
+A correlation or R2 is NaN if all labels are equal. All other divisions by zero result in 0.0, as in
+GLUE's evaluation: constant predictions get the score of a model that has learned nothing. (For
+constant predictions, SciPy returns NaN; scikit-learn returns 0.0 in both cases.)
 
-A row is the unit of sampling: a text, a question or a tagged sentence.
+A row is a text, a question or a tagged sentence.
 
 Dimensions: N rows, C classes.
 """
@@ -23,9 +22,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Score = Callable[[NDArray[Any], NDArray[Any]], float]
-# Mean loss on a set, computed as in training but without class weights.
+# Mean loss on a data set, computed as in training but without class weights.
 LOSS = "loss"
-# Scores of each class. They prefix the names of scores, such as ``f1_spam``.
+# Scores of each class. Names such as ``f1_spam`` combine a score and a class.
 CLASS_METRICS = ("precision", "recall", "f1")
 
 
@@ -45,12 +44,12 @@ class ClassScore:
 
     @property
     def precision(self) -> float:
-        """Fraction of the predictions that are correct."""
+        """Fraction of the predictions of the class that are correct."""
         return self.num_correct / self.num_predicted if self.num_predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """Fraction of the labels that are predicted."""
+        """Fraction of the labels of the class that are predicted."""
         return self.num_correct / self.num_true if self.num_true else 0.0
 
     @property
@@ -60,7 +59,7 @@ class ClassScore:
         return 2 * self.num_correct / both if both else 0.0
 
     def to_dict(self) -> dict[str, float]:
-        """Returns the scores and counts as a row of a table."""
+        """Returns the scores and counts as a table row."""
         return {
             **{name: getattr(self, name) for name in CLASS_METRICS},
             "true": self.num_true,
@@ -70,13 +69,13 @@ class ClassScore:
 
 
 def total(classes: Iterable[ClassScore]) -> ClassScore:
-    """Returns the sum of the counts of several classes."""
+    """Adds up the counts of several classes."""
     return ClassScore(*np.sum([(0, 0, 0), *map(dataclasses.astuple, classes)], axis=0).tolist())
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Comparison of the predictions on a set with its labels.
+    """Comparison of the predictions for a data set with the labels.
 
     Attributes:
         count: Number of rows.
@@ -91,7 +90,7 @@ class Comparison:
     is_correct: NDArray[np.bool_] | None = None
 
     def select(self, names: Iterable[str]) -> dict[str, float]:
-        """Returns the scores with these names, which may be those of classes (``f1_NAME``)."""
+        """Returns the scores with these names, which may be names of class scores (``f1_NAME``)."""
         scores = {}
         for name in names:
             metric, _, label = name.partition("_")
@@ -108,7 +107,7 @@ def compare(
     predicted: NDArray[Any],
     losses: NDArray[Any] | None = None,
 ) -> Comparison:
-    """Computes the scores of a table of functions and the mean of the losses, shape (N,)."""
+    """Computes the scores in a table of functions, and the mean of the losses, shape (N,)."""
     scores = {name: compute(true, predicted) for name, compute in table.items()}
     return Comparison(len(true), scores | _mean_loss(losses))
 
@@ -129,7 +128,7 @@ def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
 def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the F1 of class 1, as reported for MRPC and QQP: 2 TP / (2 TP + FP + FN).
 
-    It is 0.0 if class 1 is neither a label nor predicted.
+    It is 0.0 if class 1 occurs neither in the labels nor in the predictions.
     """
     true, predicted = _ids(labels, predictions)
     positives = int(true.sum() + predicted.sum())  # 2 TP + FP + FN
@@ -140,7 +139,8 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the mean F1 of the classes that occur among the labels or the predictions."""
     true, predicted = _ids(labels, predictions)
     classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
-    # 2 TP + FP + FN of each class, which is never 0. Counting ids avoids a column per class.
+    # 2 TP + FP + FN of each class, which is never 0. Counting ids avoids a matrix with a column per
+    # class.
     positives = np.bincount(ids)
     true_positives = np.bincount(ids[: true.size][true == predicted], minlength=classes.size)
     return float(np.mean(2 * true_positives / positives))
@@ -151,7 +151,7 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 
     For more than two classes, it is Gorodkin's R_K ("Comparing two K-category assignments by a
     K-category correlation coefficient", 2004). It is NaN if all labels are equal, and 0.0 if only
-    the predictions are.
+    the predictions are all equal.
     """
     true, predicted = _ids(labels, predictions)
     if np.ptp(true) == 0:
@@ -168,9 +168,9 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 class Confusion(NamedTuple):
-    """Counts of the pairs of a true and a predicted class that occur, shape (P,) int64 each.
+    """The pairs of a true and a predicted class that occur, and their counts, (P,) int64 each.
 
-    Unlike a matrix, it does not need C * C counts.
+    Unlike a matrix, the pairs do not need C * C counts.
     """
 
     true: NDArray[np.int64]
@@ -185,7 +185,7 @@ class Confusion(NamedTuple):
 
 
 def count_confusions(labels: ArrayLike, predictions: ArrayLike) -> Confusion:
-    """Counts the pairs of labels and predictions, class ids of shape (N,)."""
+    """Counts the pairs of true and predicted class ids, shape (N,) each."""
     (true, predicted), counts = np.unique(_ids(labels, predictions), axis=1, return_counts=True)
     return Confusion(true, predicted, counts)
 
@@ -200,7 +200,7 @@ CLASS_SCORES: Mapping[str, Score] = {
     "macro_f1": macro_f1,
     "matthews_correlation": matthews_correlation,
 }
-# Only for two classes.
+# Scores for exactly two classes.
 BINARY_SCORES: Mapping[str, Score] = {"f1": f1}
 
 
@@ -248,7 +248,7 @@ def compare_multilabel(
     losses: NDArray[Any] | None = None,
     suffix: str = "",
 ) -> Comparison:
-    """Compares multi-label predictions (N, C) of 0 and 1; ``suffix`` is added to the names."""
+    """Compares 0/1 multi-label predictions (N, C); appends ``suffix`` to the score names."""
     counts = np.stack([true, predicted, true * predicted], 2).astype(np.int64).sum(0)
     classes = _classes(labels, counts)
     scores = {name + suffix: score(classes.values()) for name, score in MULTILABEL_SCORES.items()}
@@ -261,10 +261,10 @@ def compare_multilabel(
 def pearson_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns Pearson's correlation coefficient, between -1.0 and 1.0.
 
-    It is NaN if all labels are equal, and 0.0 if only the predictions are.
+    It is NaN if all labels are equal, and 0.0 if only the predictions are all equal.
     """
     x, y = _numbers(labels, predictions)
-    # The variance is unsuitable for this check: rounding of the mean makes it positive.
+    # The variance is unsuitable for this check: rounding of the mean can make it positive.
     if np.ptp(x) == 0:
         return math.nan
     if np.ptp(y) == 0:
@@ -337,8 +337,8 @@ def compare_entities(
     Args:
         true: Tags of each sentence.
         predicted: Predicted tags of each sentence.
-        entities: True and predicted entities of each sentence. A sentence is correct if they are
-            equal.
+        entities: True and predicted entities of each sentence. A sentence is correct if its true
+            and predicted entities are equal.
         losses: Sum of the losses of the words of each sentence, shape (N,).
     """
     counts: dict[str, NDArray[np.int64]] = {}
@@ -357,7 +357,7 @@ def compare_entities(
 
 
 def compare_tags(true: Tags, predicted: Tags, losses: NDArray[Any] | None = None) -> Comparison:
-    """Compares tags other than entities; a sentence is correct if all of its tags are."""
+    """Compares tags other than entities; a sentence is correct if all of its tags are correct."""
     names = sorted({tag for tags in (*true, *predicted) for tag in tags})
     ids = {name: number for number, name in enumerate(names)}
     gold, predictions = (
@@ -381,20 +381,20 @@ def _word_scores(true: Tags, predicted: Tags, losses: NDArray[Any] | None) -> di
 
 # Scores for which lower is better.
 LOWER_IS_BETTER = frozenset({LOSS, *ERRORS})
-# Official scores of question answering, which are percentages. All other scores are fractions,
-# except losses and errors.
+# Official question answering scores, which are percentages. All other scores are fractions, except
+# losses and errors.
 _AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
 
 
 def json_scores(scores: Mapping[str, Any]) -> dict[str, float | None]:
-    """Returns scores as values of JSON, with ``None`` in place of NaN."""
+    """Returns scores as JSON values, with ``None`` in place of NaN."""
     return {name: None if math.isnan(value) else float(value) for name, value in scores.items()}
 
 
 def rank(name: str, scores: Mapping[str, float | None]) -> tuple[float, float]:
     """Returns a key to sort evaluations by a score and then by the loss, the best last.
 
-    Undefined scores are ``None`` and equal.
+    Undefined scores are ``None``, and two undefined scores compare equal.
 
     >>> rank("f1", {"f1": 0.9, "loss": 0.3}) > rank("f1", {"f1": 0.9, "loss": 0.4})
     True
@@ -410,7 +410,8 @@ def rank(name: str, scores: Mapping[str, float | None]) -> tuple[float, float]:
 def score_text(name: str, value: float | None, names: Collection[str]) -> str:
     """Formats a score, given the names of all scores that are reported with it.
 
-    Percentages have two decimals, other scores three, losses and errors four digits.
+    Percentages get two decimals; losses and errors get four significant digits; other scores get
+    three decimals.
     """
     if value is None or math.isnan(value):
         return "undefined"

@@ -17,19 +17,19 @@ from bert_tf.io.files import atomic_write
 from bert_tf.io.messages import quote
 from bert_tf.readers.examples import BadRowError, is_conll_word, is_table_word, quoted
 
-# Id and prediction of an example, and further values by name.
+# An example's id, prediction and further values, by name.
 Record = Mapping[str, Any]
-# Row of the input, by column.
+# Values of an input row, by column name.
 Row = Mapping[str, Any]
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 # Suffixes of tables, which can store any record.
 TABLES = (".tsv", ".csv", ".jsonl")
-# Key of the entities of a text: a list, which JSON keeps if it is empty.
+# Key of a text's entities: a list that is written as JSON even if it is empty.
 ENTITIES = "entities"
 # Placeholder for missing tags in CoNLL columns.
 _NO_TAG = "_"
-# Checks, by suffix, that the library's reader restores a word or tag unchanged. A JSON list can
-# store any string except white space, but CoNLL files may contain such words.
+# Checks, by suffix, that the library's reader restores a word or tag unchanged. CoNLL input may
+# contain words of only white space, which a JSON list cannot store.
 _CAN_STORE: Mapping[str, Callable[[str], bool]] = {
     ".tsv": is_table_word,
     ".csv": is_table_word,
@@ -41,7 +41,7 @@ _CAN_STORE: Mapping[str, Callable[[str], bool]] = {
 def check_words(suffix: str, texts: Iterable[str], source: str) -> None:
     """Raises a ``ValueError`` if a file format cannot store words unchanged.
 
-    ``source`` describes the words in the error message.
+    ``source`` names the origin of the words in the error message.
     """
     for text in texts:
         if not _CAN_STORE[suffix](text):
@@ -58,9 +58,9 @@ def columns_suffix(texts: Iterable[str]) -> str:
 
 
 def with_columns(row: Row | None, record: Record) -> Record:
-    """Adds a record to the columns of its row, which replace the record's ``id``.
+    """Adds a record's values to the columns of its row, if any.
 
-    Values of the record replace columns of the same name.
+    Values replace columns of the same name, except that the record's ``id`` is dropped.
 
     >>> with_columns({"id": "7", "text": "so", "prediction": "b"}, {"id": "0", "prediction": "a"})
     {'id': '7', 'text': 'so', 'prediction': 'a'}
@@ -138,7 +138,7 @@ def text_stream(file: IO[bytes]) -> codecs.StreamWriter:
 
 
 def write_file(path: str, records: Iterable[Record]) -> None:
-    """Writes a file of records atomically, in the format of its suffix."""
+    """Writes records to a file atomically, in the format that the file's suffix specifies."""
     with atomic_write(path) as file:
         write_records(text_stream(file), records, os.path.splitext(path)[1])
 
@@ -157,7 +157,7 @@ def write_records(
         records: Records to write.
         suffix: Suffix that selects the format: ".tsv", ".csv", ".jsonl", ".conll" or ".json".
         columns: Record whose keys define the columns of a table; by default the first record.
-        rows: Function that returns the input rows; a table gets their columns (see
+        rows: Function that returns the input rows, whose columns are added to a table (see
             ``with_columns``).
 
     Raises:
@@ -198,7 +198,7 @@ def _conll_columns(records: Iterable[Record]) -> Iterator[str]:
 def _answers_by_id(records: Iterable[Record]) -> Iterator[str]:
     """Yields one JSON object with the answers by question id, as the official evaluation expects.
 
-    A bad row (with an ``error``) has the answer "", unless another row has its id.
+    A bad row (with an ``error``) gets the answer "", unless an earlier row has the same id.
     """
     separator = "{"
     written = {""}  # bad rows without an id are skipped
@@ -222,10 +222,10 @@ def _table(
     """Yields the lines of a table.
 
     Lists of names are joined by commas, or written as JSON if a name contains a comma. Tuples of
-    words are joined by spaces. Mappings of probabilities have a column ``probability_NAME`` for
-    each name. Lists of mappings are written as JSON. In ".tsv", white space becomes a space so that
-    each record is one line; in ".csv", fields are quoted as necessary. Numbers have six significant
-    digits.
+    words are joined by spaces. A mapping of probabilities becomes one column ``probability_NAME``
+    per name. Lists of mappings are written as JSON. In ".tsv", line breaks and tabs become spaces
+    so that each record is one line; in ".csv", fields are quoted as necessary. Numbers have six
+    significant digits.
     """
     pairs: Iterable[tuple[Row | None, Record]] = (
         ((None, record) for record in records)
@@ -238,7 +238,7 @@ def _table(
             values = with_columns(stored, _rounded(record))
             yield f"{json.dumps(values, ensure_ascii=False, default=str)}\n"
         return
-    names: dict[str, None] = {}  # there may be thousands of classes
+    names: dict[str, None] = {}  # a dict for fast lookup of thousands of classes
     if columns is not None:
         # All rows are needed, because bad rows and JSON objects may lack columns.
         row_columns = (
@@ -264,7 +264,7 @@ def _table_line(texts: Iterable[str], suffix: str) -> str:
         texts = (text if text.isprintable() else " ".join(text.split()) for text in texts)
         return "\t".join(texts) + "\n"
     line = io.StringIO()
-    # Python before 3.13 quotes a newline only if it is part of the terminator.
+    # Python before 3.13 quotes a newline only if it is part of the line terminator.
     csv.writer(line, lineterminator="\r\n").writerow(texts)
     return line.getvalue().removesuffix("\r\n") + "\n"
 

@@ -18,7 +18,7 @@ from .metrics import CLASS_METRICS, ClassScore, Confusion, score_text
 from .prediction_files import write_file
 
 _TABLE_COLUMNS = ("loss", "expected", "predicted", "id", "text")
-# Largest number of classes of a confusion matrix, and of one with percentages in its cells.
+# Maximum number of classes in a confusion matrix, and in one whose cells contain percentages.
 _MAX_IN_MATRIX, _FEW = 150, 10
 _LONGEST_FLAT_NAME = 14
 _MAX_CLASSES = 200
@@ -28,9 +28,9 @@ _MAX_CONFUSIONS = 50
 def write_report(
     folder: str, evaluation: Evaluation, labels: Sequence[str], title: str, collapsed: str | None
 ) -> list[str]:
-    """Writes a self-contained HTML page on the errors of a model, and a table of the worst errors.
+    """Writes a self-contained HTML report on a model's errors, and a table of the worst errors.
 
-    ``collapsed`` is the reason why the run counts as collapsed, if it does.
+    ``collapsed`` is the reason why the run has collapsed, or ``None``.
     """
     page, table = (os.path.join(folder, f"worst_errors.{form}") for form in ("html", "tsv"))
     with atomic_write(page) as file:
@@ -80,7 +80,7 @@ def _notes(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
     if evaluation.confusion is not None and evaluation.confusion.counts.sum():
         counts = np.bincount(evaluation.confusion.true, evaluation.confusion.counts).astype(int)
         most_common, total = int(counts.argmax()), counts.sum()
-        # For tags, an example is a sentence and the confusion matrix counts words.
+        # For tags, an example is a sentence, but the confusion matrix counts words.
         unit = "" if evaluation.comparison.count == total else " tags"
         yield (
             f"Baseline: always predicting “{one_line(labels[most_common])}”, the most frequent "
@@ -126,7 +126,7 @@ def _matrix(counts: np.ndarray, labels: Sequence[str]) -> str:
     fractions = [f"<td>{_percent(*pair)}</td>" for pair in zip(right, predicted, strict=True)]
     return _table(
         "Confusion matrix",
-        f"<p class='note'>{right.sum():,} of {counts.sum():,} right "
+        f"<p class='note'>{right.sum():,} of {counts.sum():,} correct "
         f"({_percent(right.sum(), counts.sum(), 1)}).</p>",
         "matrix few" if len(labels) <= _FEW else "matrix",
         "".join([*head, "<th>all</th><th>recall</th>"]),
@@ -185,8 +185,8 @@ def _calibration(calibration: Calibration) -> str:
     ]
     note = (
         f"{_figures(figures)}<p class='note'>{calibration.count:,} decisions, grouped by "
-        "probability. A bar shows the fraction that is true and the line the mean probability. A "
-        "model is overconfident if its lines are to the right of its bars.</p>"
+        "probability. Each bar shows the fraction of true decisions, and the line shows the mean "
+        "probability. The model is overconfident if the lines are to the right of the bars.</p>"
     )
     head = "<td></td><th>raw: decisions</th><th>fraction true</th>"
     head += "<th>calibrated: decisions</th><th>fraction true</th>"
@@ -217,7 +217,7 @@ def _classes(classes: Mapping[str, ClassScore]) -> str:
         rows.append(f"<tr>{_heading_cell(one_line(name))}{''.join(cells)}</tr>")
     rest = len(classes) - len(rows)
     note = (
-        f"<p class='note'>The worst classes; {rest:,} more are in results.json.</p>" if rest else ""
+        f"<p class='note'>The worst classes. {rest:,} more are in results.json.</p>" if rest else ""
     )
     head = "".join(f"<th>{name}</th>" for name in (*CLASS_METRICS, "true", "predicted"))
     return _table("Classes", note, "list", f"<td></td>{head}", rows)

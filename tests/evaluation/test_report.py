@@ -73,7 +73,7 @@ def test_page_shows_all_results_without_scripts(tmp_path):
     assert "script" not in page.tags and not page.links and not page.handlers
     for expected in (
         f"dev of {BAD}", "macro f1", "0.50", "92.25", "0.00012", "null", "-1.25",
-        "7 of 8 right (87.5%)", f"AA text {BAD}Band its pair", "neg96.0%", f"{BAD}3.9%",
+        "7 of 8 correct (87.5%)", f"AA text {BAD}Band its pair", "neg96.0%", f"{BAD}3.9%",
         "neg<0.1%", "pos>99.9%", "loss 3.25 · id 7", "id <9>", "2 errors, the largest",
         "word " * 400,
         f"Baseline: always predicting “{BAD}”, the most frequent class, is correct for 50.0% (4 of "
@@ -91,7 +91,7 @@ def test_page_shows_all_results_without_scripts(tmp_path):
 def test_confusion_matrix_has_counts_fractions_and_colors(tmp_path):
     counts = np.array([[1200, 1, 0], [3, 9, 0], [0, 0, 0]])
     page, content = page_of(tmp_path, evaluation(confusion=sparse(counts)), ["a", BAD, "c"])
-    assert "1,209 of 1,213 right (99.7%)" in page.text
+    assert "1,209 of 1,213 correct (99.7%)" in page.text
     # Counts and fractions of the row; total of the row and its recall.
     for expected in (
         f"a1,200100%1<1%1,201100%{BAD}325%975%1275%c0–",
