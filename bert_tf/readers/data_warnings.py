@@ -23,13 +23,13 @@ NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _MANY_CLASSES = 20
 _ALMOST_ALL = 0.97
 _FEW_EXAMPLES = 20  # Fractions of fewer examples are not meaningful.
-# Artifacts in fewer texts may be intended.
+# Artifacts in fewer texts than this may be intended.
 _MIN_FOUND, _MIN_FRACTION = 3, 0.003
 _LAST_FIELD = re.compile(r"[,;\t|]([^,;\t|\n]*)\n")
 
 
 class LabelCounts:
-    """Counts of the labels of a file, and the location of the first row of each."""
+    """Counts of the labels in a file, and the location of each label's first row."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
@@ -50,13 +50,13 @@ class LabelCounts:
         return listed((f"{quote(label)} ({self.first[label]})" for label in labels), _MAX_LABELS)
 
     def type_notes(self, path: str) -> list[str]:
-        """Returns a note if labels are not strings, unlike the predictions."""
+        """Returns a note if labels are not strings, because predictions are strings."""
         if self._not_text is None:
             return []
         value, text = quote(self._not_text), quote(name(self._not_text, ""))
         return [
-            f"{path}: classes are text, so the label {value} is predicted as {text}. Pass "
-            "the labels as strings if you compare them with predictions."
+            f"{path}: class names are strings, so the label {value} is predicted as {text}. Pass "
+            "the labels as strings if you want to compare them with the predictions."
         ]
 
 
@@ -91,12 +91,12 @@ def class_notes(
     odd: list[tuple[Collection[str], str]] = [
         (
             [name for name in counts if name.lower() in _MISSING],
-            "Remove those rows if the label is missing.",
+            "Remove these rows if their label is missing.",
         ),
         (
             [name for name in counts if name[0] == "[" or name[-1] == "]"],
-            "They look like parts of lists. Write only the names (for multilabel, separated by "
-            "--label_separator), or use lists in a .jsonl.",
+            "They look like lists or pieces of lists. Write only the names (for multilabel, "
+            "separated by --label_separator), or use lists in a .jsonl file.",
         ),
         (
             counts if are_yes_or_no else (),
@@ -105,8 +105,8 @@ def class_notes(
         ),
         (
             counts if are_floats else (),
-            "A column of integers with missing values contains such floats. Write 0 instead of "
-            "0.0, or use --task=regression to predict numbers.",
+            "pandas converts integers to floats if values are missing. Write 0 instead of 0.0, or "
+            "use --task=regression to predict numbers.",
         ),
         (counts if are_numbers else (), "Use --task=regression if they are quantities."),
     ]
@@ -117,15 +117,16 @@ def class_notes(
     if joined:
         remedy = "Set --label_separator" if several else "Use --task=multilabel"
         notes.append(
-            f"{path}: {listed(joined, 5)} are one class each. {remedy} if they are several classes."
+            f"{path}: labels such as {listed(joined, 5)} are read as one class each. {remedy} if "
+            "they combine several classes."
         )
     rows = [
         i.id for i in items if "\n" in i.text_a and {*counts} & {*_LAST_FIELD.findall(i.text_a)}
     ]
     if rows:
         notes.append(
-            f"{path}: {len(rows):,} texts contain lines that end with a class, like rows (the "
-            f"first: row {rows[0]}). Check the file for extra or missing quotes."
+            f"{path}: {len(rows):,} texts contain lines that end with a class name, as rows do "
+            f"(first: row {rows[0]}). Check the file for extra or missing quotes."
         )
     return notes
 
@@ -140,7 +141,7 @@ def alike_notes(path: str, found: LabelCounts) -> list[str]:
         return []
     return [
         f"{path}: the classes {found.format(odd)} look alike or contain invisible characters. "
-        "Write each class in one way."
+        "Write each class name in only one way."
     ]
 
 
@@ -161,7 +162,7 @@ def _is_quoted(text: str) -> bool:
     return text[:1] == text[-1:] == '"' and '""' in text[1:-1]
 
 
-# Artifacts of other programs: a function that finds them and the remedy.
+# Artifacts of other programs, each with a function that finds it and a remedy.
 _TRACES: Mapping[str, tuple[Callable[[str], object], str]] = {
     "UTF-8 that was read as another encoding": (_is_utf8, "Remove --encoding, or correct the file"),
     "control characters, which the tokenizer deletes": (
@@ -172,11 +173,11 @@ _TRACES: Mapping[str, tuple[Callable[[str], object], str]] = {
         re.compile(r"\[(CLS|SEP)\]").search,
         "Remove them, and pass two texts as two columns (--text_columns=first,second)",
     ),
-    "a list or an object as text": (
+    "a list or an object that was written as text": (
         re.compile(r"""(\[['"].*['"]\]|\{['"].*\})\s*""", re.DOTALL).fullmatch,
         "Write one text, or pass a .jsonl or .parquet file if the task reads lists",
     ),
-    "Python's notation of bytes": (
+    "Python bytes literals": (
         re.compile(r"""b(['"]).*\1\s*""", re.DOTALL).fullmatch,
         "Decode the bytes before writing them",
     ),
@@ -188,7 +189,7 @@ _TRACES: Mapping[str, tuple[Callable[[str], object], str]] = {
         re.compile(r"\\(u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|x[0-9a-fA-F]{2})").search,
         "Write the characters, for example with json.dumps(..., ensure_ascii=False)",
     ),
-    "quotes around the text and doubled quotes inside, as in a .csv": (
+    "quotes around the text and doubled quotes inside, as in .csv files": (
         _is_quoted,
         "Rename the file to .csv, and pass --delimiter=tab if tabs separate the columns",
     ),
@@ -198,10 +199,10 @@ _TRACES: Mapping[str, tuple[Callable[[str], object], str]] = {
 def text_notes(sets: Mapping[str, Iterable[Mapping[str, str]]]) -> list[str]:
     """Returns notes on artifacts in texts and on columns with nearly constant texts.
 
-    Each note names the first set and column to which it applies.
+    Each note names the first data set and column to which it applies.
 
     Args:
-        sets: The examples of each set, as their texts by the names of the columns.
+        sets: Examples of each data set by name; an example maps column names to texts.
     """
     notes: dict[str, str] = {}
     for set_name, examples in sets.items():
@@ -221,7 +222,8 @@ def text_notes(sets: Mapping[str, Iterable[Mapping[str, str]]]) -> list[str]:
                         f"{quote(word, 60)}. {remedy}.",
                     )
             text, count = collections.Counter(texts).most_common(1)[0]
-            # Choices, named by numbers, may be equal in each row, such as "yes" and "no".
+            # Columns of choices have numbers as names. A choice may be the same in all rows, such
+            # as "yes".
             is_choice = column.isdecimal()
             if len(texts) >= _FEW_EXAMPLES and count >= _ALMOST_ALL * len(texts) and not is_choice:
                 notes.setdefault(

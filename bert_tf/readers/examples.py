@@ -29,20 +29,20 @@ class TextExample:
     id: str  # from the file, or the index of the row
     text_a: str
     text_b: str | None
-    # A class name, a number, the names of all classes (multilabel), or None.
+    # A class name, a number, the names of all classes that apply (multilabel), or None.
     label: str | float | tuple[str, ...] | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaggedExample:
-    """A sentence of at least one non-empty word, and one tag per word or None."""
+    """A sentence of at least one non-empty word, with one tag per word or without tags."""
 
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     document: int  # index of the document that contains the sentence
-    # The original text, if any, and the start and end character of each word. The fingerprint of
-    # the data omits both, because the words determine them.
+    # The original text, if any, and the start and end character of each word. The data fingerprint
+    # omits both, because the model reads only the words.
     text: str = dataclasses.field(default="", repr=False)
     offsets: tuple[tuple[int, int], ...] = dataclasses.field(default=(), repr=False)
 
@@ -92,7 +92,7 @@ _TEXTS = ("text_a", "text_b", "words", "context", "choices", "texts", "question"
 
 
 def texts_of(example: Any) -> list[str]:
-    """Returns the texts of an example of any type; the words of a tagged example."""
+    """Returns the texts of an example of any type; for a tagged example, its words."""
     fields = (getattr(example, name, None) or () for name in _TEXTS)
     return [t for texts in fields for t in ([texts] if isinstance(texts, str) else texts)]
 
@@ -100,7 +100,8 @@ def texts_of(example: Any) -> list[str]:
 def label_of(example: Any) -> Hashable:
     """Returns the label of an example of any type, or ``None``.
 
-    Multiple classes are a ``frozenset``. For a question, the label is whether it has an answer.
+    Multiple classes are returned as a ``frozenset``. The label of a question is "answer" or "no
+    answer".
     """
     if isinstance(example, QuestionExample):
         return "answer" if example.answers else "no answer"
@@ -124,7 +125,7 @@ class ExampleSet(Generic[T]):
 
 
 class BadRowError(ValueError):
-    """An invalid row; the message, "expected ..., got ...", does not contain the location."""
+    """Error in a row; its message, "expected ..., got ...", does not contain the location."""
 
     def __init__(
         self, reason: str, line: int | None = None, known: Mapping[str, Any] = MappingProxyType({})
@@ -135,15 +136,15 @@ class BadRowError(ValueError):
 
 
 class NoTextError(BadRowError):
-    """A missing or empty text."""
+    """Error in a row whose text is missing or empty."""
 
 
 class BadRow(NamedTuple):
-    """A bad row, for predictions, which contain one record per row."""
+    """A bad row, which predictions need because they contain one record per row."""
 
     before: int  # number of valid rows before it
     id: str  # from the file, or the index of the row; "" if unknown
-    words: tuple[str, ...]  # of a sentence, if known
+    words: tuple[str, ...]  # words of the sentence, if known
     reason: str
 
 
@@ -152,11 +153,12 @@ class BadRows:
 
     Args:
         path: Path of the file, for messages.
-        skip: Whether to skip bad rows; ``None`` if the caller has no option for it.
-        bad_rows_get_a_record: Whether the output contains a record for each row. Rows without text
-            are then skipped, and the file may be empty.
+        skip: Whether to skip bad rows; ``None`` if the caller has no such option.
+        bad_rows_get_a_record: Whether the output contains a record for each row. If so, rows that
+            have an id but no text are always skipped, and the file may be empty.
         id_column: Column with the ids of the rows; by default rows are numbered.
-        check_row: Raises a ``BadRowError`` for all columns of an invalid row.
+        check_row: Function that takes all columns of a row, and raises a ``BadRowError`` if the row
+            is invalid.
     """
 
     def __init__(
@@ -186,7 +188,7 @@ class BadRows:
         return skip if isinstance(skip, BadRows) else BadRows(path, skip)
 
     def begin(self, number: int | None, row_id: Any = None, words: Sequence[str] = ()) -> None:
-        """Stores the index or id and the words of the next row, for its possible bad row."""
+        """Stores the index or id and the words of the next row, in case the row is bad."""
         self._id = number if row_id is None else row_id
         self._words = words
 
@@ -239,8 +241,9 @@ def format_location(location: Location) -> str:
 
 # === Fields ===
 
-# Fields of .tsv and .csv files are strings, fields of JSON lines are any JSON values. Each function
-# returns the converted value or raises ``BadRowError``; ``field`` names the field in the message.
+# Fields of .tsv and .csv files are strings; fields of JSON lines can be any JSON values. Each
+# function returns the converted value or raises ``BadRowError``; ``field`` names the field in the
+# message.
 
 
 class ClassName(str):
@@ -265,7 +268,8 @@ def text(value: Any, field: str) -> str:
             value.encode()
         except UnicodeEncodeError as error:
             raise BadRowError(
-                f"expected Unicode in {field}, got half a surrogate pair at character {error.start}"
+                f"expected valid Unicode in {field}, got an unpaired surrogate at character "
+                f"{error.start}"
             ) from error
     return value
 
@@ -279,7 +283,7 @@ def non_empty_text(value: Any, field: str) -> str:
     return checked
 
 
-# Lists of strings and of numbers as Python, NumPy and JSON format them, and one item of them.
+# Lists of strings, lists of numbers, and single items, as Python, NumPy and JSON format them.
 _STRING_LIST = re.compile(r"[\[({]+(np\.\w+\(|array\(|b?['\"]).*[\])}]\s*", re.DOTALL)
 _NUMBER_LIST = re.compile(r"\[\s*(?:-?\d+(?:\.\d*)?(?:\s*,\s*|\s+|(?=\]))|\.\.\.[\s,]*)*\]\s*")
 _ITEM = re.compile(
@@ -321,7 +325,7 @@ def parse_list(value: Any, field: str, *, allow_numbers: bool = False) -> Any:
 
 
 def list_of(value: Any, field: str) -> list[Any]:
-    """Returns the words or tags of a list, a list saved as a string, or a string to be split."""
+    """Returns the words or tags in a list, a list saved as a string, or a string to split."""
     value = parse_list(value, field)
     if isinstance(value, str):
         return value.split()
@@ -358,7 +362,7 @@ def known_name(value: Any, field: str, names: Collection[str] | None) -> str:
 
 
 def row_id(value: Any, row_number: int) -> str:
-    """Returns the id of a row, by default its index."""
+    """Returns the id of a row, by default the row's index."""
     return str(row_number) if value is None else name(value, "the id")
 
 
@@ -391,7 +395,7 @@ def integer(value: Any, field: str, limit: int) -> int:
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Sorts class names: integers by value, others by class id or alphabetically."""
+    """Sorts class names by value if all are integers, else by class id or alphabetically."""
     unique = set(names)
     try:
         return tuple(sorted(unique, key=lambda label: (int(label), label)))
@@ -404,12 +408,12 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
 DOCUMENT_START = "-DOCSTART-"
 # Only spaces and tabs separate columns; words may contain other white space.
 _GAP = re.compile("[ \t]+")
-# In character-level files, a word may be a space, followed by a tab and its tag.
+# In character-level files, a word may be a space, followed by a tab and the word's tag.
 _BLANK_WORD = re.compile("( *)\t")
 
 
 def is_table_word(text: str) -> bool:
-    r"""Returns whether the reader of tables returns a string of words as the same single word.
+    r"""Returns whether the table reader returns a string unchanged, as a single word.
 
     >>> is_table_word("York"), is_table_word("New York"), is_table_word("1\u00a0000")
     (True, False, False)
@@ -420,7 +424,7 @@ def is_table_word(text: str) -> bool:
 
 
 def is_conll_word(text: str) -> bool:
-    r"""Returns whether ``read_conll`` returns a column as the same single word.
+    r"""Returns whether ``read_conll`` returns a column unchanged, as a single word.
 
     >>> is_conll_word("1\u00a0000"), is_conll_word("New York"), is_conll_word("-DOCSTART-")
     (True, False, False)
@@ -435,7 +439,7 @@ def conll_columns(line: str) -> list[str]:
     >>> conll_columns("York B-LOC"), conll_columns(" \tO"), conll_columns(" \t")
     (['York', 'B-LOC'], [' ', 'O'], [''])
     """
-    # Joined files may contain a byte order mark in the middle.
+    # Concatenated files may contain a byte order mark in the middle.
     line = line.removeprefix("\ufeff")
     columns = _GAP.split(line.strip(" \t"))
     blank = _BLANK_WORD.match(line) if columns != [""] else None

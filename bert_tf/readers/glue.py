@@ -3,12 +3,12 @@
 Sources: Wang et al. 2018, "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language
 Understanding", table 1 (metrics); the headers of the published files; the sample submission of the
 website; ``get_labels`` in Google's ``run_classifier.py`` (order of the labels). If the leaderboard
-averages two metrics, the main one is that of BERT's table 1.
+averages two metrics, the main metric is the one in BERT's table 1.
 
 The files are tab-separated, with a header and without quoting. Exceptions: the train and dev files
 of CoLA have no header; STS-B may have the format of the original benchmark; the train and dev files
-of QQP contain a few rows with line breaks, which are skipped. This module does not load TensorFlow
-before a file is read or written.
+of QQP contain a few rows with line breaks, which are skipped. This module loads TensorFlow only
+when a file is read or written.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _TFDS_EXAMPLES_PER_READ = 1024
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _INFERENCE = ("contradiction", "entailment", "neutral")
-# Columns of the files without a header; "mark" is the judgment in the original source.
+# Columns of the CoLA files without a header; "mark" is the judgment in the original source.
 _COLA = ("source", "label", "mark", "sentence")
 # Columns of the original STS benchmark; the last two, on the license, are optional.
 _STS_BENCHMARK = (
@@ -53,7 +53,7 @@ class GlueTask:
     tfds_text_features: tuple[str, ...] = ()  # in TensorFlow Datasets; by default text_columns
     # Names of submission files by test split; by default the name of the task.
     submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # The first one is the training set; AX has only a test set.
+    # The first split is the training set, except for AX, which has only a test set.
     splits: tuple[str, ...] = ("train", "dev", "test")
 
     @property
@@ -75,7 +75,7 @@ _SENTENCES = ("sentence1", "sentence2")
 _MATTHEWS = ("matthews_correlation",)
 _ACCURACY_F1 = ("accuracy", "f1")
 
-#: The nine tasks and the diagnostic set by name.
+#: The nine tasks and the diagnostic task AX, by name.
 GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
     {
         task.name: task
@@ -140,7 +140,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
 
 
 def glue_task(name: str, split: str | None = None) -> GlueTask:
-    """Returns a task by its name; ignores case and hyphens."""
+    """Returns a task by name, ignoring case, hyphens and underscores."""
     task = next((task for task in GLUE_TASKS.values() if _plain(name) == task.tfds_config), None)
     if task is None:
         raise ValueError(f"Unknown GLUE task {name!r}: expected one of {', '.join(GLUE_TASKS)}.")
@@ -162,7 +162,7 @@ def is_labelled(split: str) -> bool:
 def read_glue(
     task: str, data_dir: str, split: str, *, skip_bad_rows: bool = False
 ) -> ExampleSet[TextExample]:
-    """Reads a published file of GLUE, plain or compressed (``.tsv.gz``).
+    """Reads a published GLUE file, plain or compressed (``.tsv.gz``).
 
     Args:
         task: Name of the task.
@@ -171,7 +171,7 @@ def read_glue(
         skip_bad_rows: Whether to skip bad rows instead of raising an error.
 
     Returns:
-        The examples. Their ids are those of the file or the row indices.
+        The examples, with the ids in the file or, if it has none, row indices.
     """
     definition = glue_task(task, split)
     path = _look_for(definition, str(data_dir), split)
@@ -211,11 +211,11 @@ def _look_for(task: GlueTask, data_dir: str, split: str) -> str | None:
 
 
 def _file_names(task: GlueTask, split: str) -> list[str]:
-    """Returns the possible names of the file of a split, in order of precedence."""
+    """Returns the possible file names of a split, in order of precedence."""
     if task.name == "AX":
         inside = ["AX/AX.tsv", "AX/test.tsv", "diagnostic/diagnostic.tsv"]
         names = [*inside, "AX.tsv", "diagnostic.tsv"]
-        # The folder may be that of MNLI, next to that of AX.
+        # The folder may be the MNLI folder, next to the AX folder.
         return names + [f"../{name}" for name in names]
     names = [f"{split}.tsv"]
     if task.name == "STS-B":
@@ -254,12 +254,12 @@ def _label(task: GlueTask, value: str) -> str | float:
 def read_glue_tfds(
     task: str, split: str, *, data_dir: str | None = None
 ) -> ExampleSet[TextExample]:
-    """Reads a set of GLUE with TensorFlow Datasets, which downloads it if necessary.
+    """Reads a split of a GLUE task with TensorFlow Datasets, and downloads it if necessary.
 
     Args:
         task: Name of the task.
         split: Name of the split.
-        data_dir: Folder of the datasets; by default that of TensorFlow Datasets.
+        data_dir: Folder of the datasets; by default the folder that TensorFlow Datasets uses.
 
     Returns:
         The examples, sorted by id.
@@ -299,10 +299,10 @@ def read_glue_tfds(
 def _tfds_labels(task: GlueTask, feature: Any) -> Callable[[Any], str | float]:
     """Returns a function that converts ids of TensorFlow Datasets to labels."""
     if not task.labels:
-        # The file has three decimals; TensorFlow Datasets stores float32.
+        # Scores have three decimals in the published file, but TensorFlow Datasets stores float32.
         return lambda score: round(float(score), 3)
     names: Sequence[str] = feature.names
-    # If the names differ, such as "unacceptable", the ids are the labels of the file.
+    # If names differ from the published labels, such as "unacceptable", the ids are the labels.
     if set(names) != set(task.labels):
         names = task.labels
     return lambda label: names[label]
@@ -317,7 +317,8 @@ def write_glue_submission(
         folder: Folder of the file.
         task: Name of the task.
         split: Name of the test split.
-        predictions: Class names by example id; for STS-B numbers, which are clipped to 0 to 5.
+        predictions: Class names by example id; for STS-B, numbers, which are clipped to the range
+            from 0 to 5.
 
     Returns:
         The path, such as ``folder/MNLI-m.tsv``.

@@ -5,9 +5,9 @@ The readers share these arguments:
 * ``path``: a table in a format of ``tables``;
 * ``text_columns``: the column of the texts, or two columns for pairs; at least one text of a row
   must contain characters;
-* ``label_column``: the column of the labels; ``None`` for files to predict;
+* ``label_column``: the column of the labels; ``None`` for prediction input;
 * ``id_column``: the column of the ids; by default, ids are row indices;
-* ``labels``: the possible classes; by default, those of the file;
+* ``labels``: the possible classes; by default, the classes in the file;
 * ``skip_bad_rows``: whether to skip bad rows instead of raising an error.
 """
 
@@ -126,7 +126,7 @@ def _read(
 def text_example(row: Row, fields: Sequence[str]) -> TextExample:
     """Creates an unlabeled example from the id and the texts of a row.
 
-    ``fields`` contains a name for each text for errors, such as "column 'text'".
+    ``fields`` contains the name of each text in error messages, such as "column 'text'".
     """
     example_id, *texts = row.values[: 1 + len(fields)]
     text_a, *second = map(read.text, texts, fields)

@@ -5,7 +5,7 @@ This module does not load TensorFlow for local files.
 Lines end with ``\n`` or ``\r\n``. Texts may contain U+2028 and single carriage returns, which
 ``str.splitlines`` and TensorFlow's ``GFile.readline`` treat as line ends or remove.
 
-A record is a location and a row. An invalid row is represented by a ``BadRowError``.
+Each record consists of a location and a row. A ``BadRowError`` represents an invalid row.
 """
 
 import collections
@@ -23,14 +23,14 @@ from bert_tf.pipelines.corpora.text_bytes import open_bytes, open_text, text_chu
 
 from .examples import BadRowError, ClassName, Location, quoted
 
-# SQuAD has about 40 MB. Larger documents do not fit into memory, or are meant to fill it.
+# SQuAD has about 40 MB. A document above this limit may exhaust the memory.
 _MAX_BYTES = 1 << 29
 _CHUNK_BYTES = 1 << 20
 
 
 def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
     """Reads a JSON document, plain or gzip, of at most 512 MiB when decompressed."""
-    # Read in chunks, because a small gzip file may exceed the memory.
+    # Read in chunks, because the content of a small gzip file may exceed the memory.
     pieces, size = [], 0
     with _open(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -58,7 +58,7 @@ def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
         if rest and first.startswith("{") and first.rstrip().endswith("}"):
             raise ValueError(
                 f"{path} contains several JSON documents, one per line. If they are the rows of a "
-                "table, rename it to .jsonl."
+                "table, rename the file to .jsonl."
             ) from error
         raise
 
@@ -127,7 +127,7 @@ def _line_blocks(file: IO[bytes], path: str) -> Iterator[bytes]:
 def _open(path: str) -> Iterator[IO[bytes]]:
     paths.check_file(path, "a text file")
     if path.lower().endswith(".zip"):
-        raise ValueError(f"{path} is an archive. Extract it, and pass the path of the file.")
+        raise ValueError(f"{path} is an archive. Extract it, and pass the path of a file in it.")
     with open_text(path) as file:
         yield file
 
@@ -159,7 +159,7 @@ def _as_record(row: Any) -> RowOrError:
 
 
 def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
-    """Yields the objects of a JSON list, which is UTF-8 and is read into memory."""
+    """Yields the objects in a UTF-8 file with a JSON list, which is read into memory."""
     rows = read_json_document(path, unique_keys=True)
     if not isinstance(rows, list):
         raise ValueError(
@@ -171,7 +171,7 @@ def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 
 
 def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
-    """Yields the rows of a Parquet file, and loads about a thousand at a time."""
+    """Yields the rows of a Parquet file, loading about a thousand at a time."""
 
     def batches(file: IO[bytes]) -> Iterator[Any]:
         from pyarrow import parquet
@@ -195,7 +195,7 @@ def read_arrow(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         yield opened.schema
         batches = map(opened.get_batch, range(opened.num_record_batches)) if is_file else opened
         for batch in batches:
-            batch.validate(full=True)  # Invalid offsets would read outside of the buffers.
+            batch.validate(full=True)  # Reads with invalid offsets would leave the buffers.
             yield from (batch[at : at + _BATCH_ROWS] for at in range(0, len(batch), _BATCH_ROWS))
 
     return _arrow_rows(path, "Arrow", read)
@@ -230,7 +230,7 @@ def _arrow_rows(
 
 
 def class_id_decoder(data: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Returns a function that replaces the class ids of ``datasets.ClassLabel`` columns by names.
+    """Returns a function that replaces class ids in ``datasets.ClassLabel`` columns with names.
 
     The id -1, which means no class, becomes ``None``.
     """
@@ -245,7 +245,7 @@ def class_id_decoder(data: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def _class_names(feature: Any) -> Any:
-    """Returns the class names of a feature, of the items of a list, or by field name."""
+    """Returns the class names of a feature or of a list's items, or class names by field."""
     if isinstance(feature, list):  # a Sequence in older versions
         return _class_names(feature[0])
     if not isinstance(feature.get("_type"), str):
@@ -254,7 +254,7 @@ def _class_names(feature: Any) -> Any:
         return _class_names(feature.get("feature", {}))
     names = [ClassName(name) for name in feature["names"]]
     ids = list(range(len(names)))
-    # The ids of numbers and single letters follow from their values.
+    # If all names are numbers or single letters, the ids follow from their values.
     if all(re.fullmatch("[0-9]{1,9}|[A-Za-z]", name) for name in names):
         ids = [int(name) if name.isdecimal() else ord(name.upper()) - 64 for name in names]
     first = min([1, *ids])
@@ -274,7 +274,7 @@ def _decode_class_ids(value: Any, classes: Any) -> Any:
 
 
 def check_unique_columns(names: Iterable[Any], source: str) -> None:
-    """Checks that the names of columns are unique."""
+    """Checks that column names are unique."""
     duplicates = [name for name, count in collections.Counter(names).items() if count > 1]
     if duplicates:
         raise ValueError(f"{source} has duplicate columns: {listed(duplicates)}. Rename them.")
@@ -321,7 +321,7 @@ def read_text_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         yield line, {LINES_COLUMN: text}
 
 
-# Format of files without columns, which has no file name suffix.
+# Name of the format without columns, which no file name has as a suffix.
 LINES = ".lines"
 LINES_COLUMN = "text"
 READERS_BY_SUFFIX: Mapping[str, Callable[[str, str], Iterator[Record]]] = {

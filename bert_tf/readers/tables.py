@@ -37,9 +37,9 @@ from .table_formats import (
 # Default delimiters by suffix; all fields of these formats are strings.
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS_BY_SUFFIX if suffix != LINES))
-# Names of the formats in flags.
+# Names of the formats as flag values.
 TABLE_FORMATS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS_BY_SUFFIX))
-# Other suffixes of tables, and remedies.
+# Suffixes of unsupported file types, and remedies.
 _UNSUPPORTED = {
     "xlsx|xlsm|xlsb|xls|ods|numbers": 'Save the sheet as .csv (in Excel "CSV UTF-8")',
     "bz2|xz|zst|lz4|zip|7z|rar|tar|tar.gz|tgz": "Decompress it, or use gzip",
@@ -50,9 +50,9 @@ _UNSUPPORTED = {
 }
 # Names of delimiters for messages.
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
-# Unlikely names of columns: numbers and many words.
+# Unlikely column names: numbers, and five or more words.
 _UNLIKELY_NAME = re.compile(r"\s*(-?\d+(\.\d+)?\s*$|(\S+ +){4}\S)")
-# The number of the first line of a row, and its fields or an error.
+# The number of a row's first line, and the row's fields or an error.
 Fields = tuple[int, list[str] | BadRowError]
 
 
@@ -73,10 +73,10 @@ class TableFile:
     Attributes:
         path: Path of the file, or name of rows in memory.
         encoding: Encoding of .csv, .tsv and .jsonl files.
-        delimiter: Delimiter of .csv and .tsv files; by default that of the format.
-        suffix: Format; by default that of the path.
+        delimiter: Delimiter of .csv and .tsv files; by default the format's delimiter.
+        suffix: Suffix that specifies the format; by default the suffix of the path.
         names: Names of the columns of a .tsv without header.
-        optional: Number of last columns that a row may omit.
+        optional: Number of columns at the end that a row may omit.
     """
 
     path: str
@@ -91,7 +91,7 @@ class TableFile:
 
     @property
     def has_typed_fields(self) -> bool:
-        """Whether fields may have other types than string, such as lists and numbers.
+        """Whether fields may have types other than string, such as lists and numbers.
 
         >>> TableFile("a.jsonl.gz").has_typed_fields, TableFile("a.csv").has_typed_fields
         (True, False)
@@ -101,7 +101,7 @@ class TableFile:
 
     @classmethod
     def from_path(cls, path: Any) -> "TableFile":
-        """Returns a ``TableFile`` for a path, with the format of its suffix."""
+        """Returns a ``TableFile`` for a path, in the format of the path's suffix."""
         return path if isinstance(path, cls) else cls(str(path))
 
 
@@ -128,11 +128,12 @@ def read_columns(
     *,
     skip_short_rows: bool = False,
 ) -> Iterator[tuple[Location, Row]]:
-    """Yields the locations and the requested columns of the valid rows of a table.
+    """Yields the location and the requested columns of each valid row of a table.
 
     Args:
         source: Path of the table.
-        columns: Names of columns or JSON keys, which each row must have; ``None`` yields ``None``.
+        columns: Names of columns or JSON keys that each row must have; for ``None``, the value is
+            ``None``.
         bad: Handler of the invalid rows.
         skip_short_rows: Whether to skip rows with missing fields even if other bad rows are errors.
     """
@@ -174,7 +175,7 @@ def _records(table: TableFile, columns: Sequence[str | None] = ()) -> Iterator[R
 def _values(
     row: RowOrError, columns: Sequence[str | None], wanted: Set[str], bad: BadRows
 ) -> list[Any]:
-    """Returns the values of the columns of a row; ``wanted`` are those that are not None."""
+    """Returns a row's values for ``columns``; ``wanted`` contains the columns that are not None."""
     if isinstance(row, BadRowError):
         raise row
     # Prodigy writes an integer hash, and omits empty lists of spans.
@@ -279,7 +280,7 @@ def _row_error(
     if len(fields) not in widths:
         error = _ShortRowError if len(fields) < widths[0] else BadRowError
         expected = " or ".join(map(str, widths))
-        # Unknown fields are missing, but not the first one.
+        # Only the first field is known, because the others may belong to other columns.
         known = {names[0]: fields[0]}
         return error(f"expected {expected} columns, got {len(fields)}", known=known)
     if len(names) > 1 and fields[-1].strip() == names[-1] and [*map(str.strip, fields)] == [*names]:
@@ -289,7 +290,7 @@ def _row_error(
 
 
 def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
-    """Yields the rows of the csv module; an invalid row ends at the end of its line."""
+    """Yields the rows that the csv module parses; after an error, continues at the next line."""
     lines = (f"{text}\n" for _, text in read_lines(path, encoding))
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
     separated = "comma-separated" if delimiter == "," else f"{delimiter!r}-separated"

@@ -1,8 +1,8 @@
 """Batching of waiting requests, and splitting of large requests into parts.
 
-A free thread takes the oldest request together with compatible waiting ones, and never waits for
-more. Batching and splitting change outputs only by float rounding. Large requests have separate
-threads, in which their parts alternate, so that small requests do not wait for them.
+A free thread takes the oldest waiting request together with compatible ones, and does not wait for
+further requests. Batching and splitting change outputs only by float rounding. Separate threads run
+the parts of large requests, so that small requests do not wait for large ones.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ from .rest import RestError, Tensors, count_rows, dimensions
 Names = frozenset[str] | None  # the names of the requested outputs, or None for all
 Run = Callable[[str, Tensors, Names], Tensors]
 _SHUTDOWN_MESSAGE = "The server is shutting down."
-_COUNTS = "counts"  # the output with the number of values per row without padding
-# Padding of outputs by the kind of their dtype.
+_COUNTS = "counts"  # output with the number of values per row, excluding padding
+# Padding value of an output by dtype kind.
 _PADDING: dict[str, Any] = {"O": b"", "i": -1}
-# Maximum size of a batch of several rows, about 2,000 tokens. Larger batches are not faster, and a
-# running batch cannot be stopped.
+# Maximum number of bytes in a batch of several rows, about 2,000 tokens. Larger batches are not
+# faster, and a running batch cannot be stopped.
 _MAX_BYTES = 8192
 
 
@@ -36,7 +36,7 @@ class _Request:
     is_batchable: bool
     is_large: bool
     size: int  # in bytes
-    parts: list[Any]  # the waiting parts: indices of rows, or an ellipsis for all
+    parts: list[Any]  # the waiting parts: row indices, or an ellipsis for all rows
     num_parts: int
     answers: list[tuple[Any, Tensors]] = dataclasses.field(default_factory=list)
     waits_since: float = dataclasses.field(default_factory=time.monotonic)
@@ -44,7 +44,7 @@ class _Request:
 
     @property
     def key(self) -> list[Any]:
-        """Signature and shapes of rows, which are equal within a batch."""
+        """Signature and row shapes, which all requests in a batch have in common."""
         return [self.signature, *(value.shape[1:] for value in self.inputs.values())]
 
 
@@ -57,7 +57,7 @@ def find_padded_outputs(signature: Mapping[str, Any]) -> frozenset[str]:
 
 
 def is_batchable(signature: Mapping[str, Any]) -> bool:
-    """Whether requests to a signature can share a batch.
+    """Returns whether requests to a signature can share a batch.
 
     This requires a batch dimension in all inputs and outputs, and ``counts`` for padded outputs.
     """
@@ -73,7 +73,7 @@ class Batcher:
         run: Function that runs a signature.
         signatures: ``SignatureDef`` JSON by name.
         largest: Maximum number of rows per batch.
-        workers: Number of threads for small requests, and for large ones.
+        workers: Number of threads for small requests, and number of threads for large requests.
         max_seconds: Maximum number of seconds that a request, or its next part, may wait before it
             fails with status 503.
     """
@@ -94,7 +94,8 @@ class Batcher:
         self._arrived = {is_large: threading.Condition(self._lock) for is_large in (False, True)}
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []  # One entry per running part.
-        # A process does not wait for daemon threads, whose batches cannot be stopped.
+        # Running batches cannot be stopped, and an exiting process does not wait for daemon
+        # threads.
         self._threads = [
             threading.Thread(target=self._work, args=[is_large], daemon=True)
             for is_large in (False, True) * workers
@@ -123,7 +124,7 @@ class Batcher:
         return request.answer
 
     def close(self, seconds: float) -> None:
-        """Finishes requests for up to ``seconds``, fails the others and ends the threads."""
+        """Ends the threads; requests that do not finish within ``seconds`` fail."""
         end = time.monotonic() + seconds
         with self._lock:
             self._ends.set()
@@ -137,7 +138,7 @@ class Batcher:
             self._resolve(request, RestError(503, _SHUTDOWN_MESSAGE))
 
     def _resolve(self, request: _Request, outcome: Tensors | Exception) -> None:
-        """Sets the result of a request once, unless it was canceled."""
+        """Sets the outcome of a request, unless it has one or was canceled."""
         answer = request.answer
         with self._lock:
             if answer.running() or answer.done() or not answer.set_running_or_notify_cancel():
@@ -169,7 +170,8 @@ class Batcher:
             try:
                 self._answer(batch, rows)
             except Exception as error:
-                # The client gets the error. The requests of a batch are retried one by one.
+                # A single request fails with this error. The requests of a batch are retried one by
+                # one.
                 failure = error
                 if len(batch) == 1:
                     self._resolve(batch[0], error)
@@ -204,7 +206,7 @@ class Batcher:
             return batch, rows
 
     def _batched(self, waiting: Sequence[_Request]) -> list[_Request]:
-        """Returns the first request and the compatible ones."""
+        """Returns the first waiting request, and the requests that can be batched with it."""
         first, batch = waiting[0], [waiting[0]]
         rows, size = count_rows(first.inputs), first.size
         for request in waiting[1:] if first.is_batchable else ():
@@ -266,7 +268,7 @@ def _row_sizes(values: np.ndarray) -> np.ndarray:
 
 
 def _make_parts(sizes: np.ndarray, max_rows: int) -> list[Any]:
-    """Splits rows into parts of similar sizes; returns their indices, longest rows last."""
+    """Groups rows of similar size into parts; returns row indices, longest rows last."""
     parts: list[Any] = [[]]
     size = 0
     for row in np.argsort(sizes, kind="stable").tolist():

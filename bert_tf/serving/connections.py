@@ -1,4 +1,4 @@
-"""Limits on the number of connections and on their time, and log messages about them.
+"""Limits on the number and duration of connections, and log messages about them.
 
 uvicorn does not limit idle connections, or the time for sending headers and reading responses.
 """
@@ -15,16 +15,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bert_tf.io.messages import one_line
 
-# Seconds for sending headers, reading a response, and an idle connection. Load balancers, which
-# close idle connections after 60 seconds, must close them before the server does.
+# Maximum number of seconds for receiving headers, for a client to read a response, and for an idle
+# connection. Load balancers, which close idle connections after 60 seconds, must do so before the
+# server does.
 _HEADERS_S = 30
 _READ_S = 75
 IDLE_S = 75
 _MAX_CONNECTIONS = 4000
-_MAX_UNREAD = 256 << 20  # bytes of unread responses of all connections
-# File descriptors for the files of the process, for connections that the event loop has accepted
-# but not yet counted (up to 4 * ACCEPTED), and for rejected connections, which stay open for a
-# second so that clients can read the error.
+_MAX_UNREAD = 256 << 20  # total bytes of unread responses of all connections
+# File descriptors reserved for the files of the process, for connections that the event loop has
+# accepted but not yet counted (up to 4 * ACCEPTED), and for rejected connections, which stay open
+# for a second so that clients can read the error.
 _SPARE_DESCRIPTORS = 128
 ACCEPTED = 8
 _MAX_REJECTED = 32
@@ -61,7 +62,7 @@ def max_connections() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     except (OSError, ValueError):
-        pass  # macOS reports no limit, but does not accept it.
+        pass  # macOS reports an unlimited maximum, but does not accept it as a limit.
     if soft == resource.RLIM_INFINITY:
         return _MAX_CONNECTIONS
     return min(_MAX_CONNECTIONS, max(soft - _SPARE_DESCRIPTORS, soft // 4))
@@ -80,7 +81,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accepts or rejects a connection."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # Any unread byte calls pause_writing.
+        transport.set_write_buffer_limits(0)  # pause_writing is called for any unread byte.
         if len(self.connections) >= (self.limit_concurrency or 0):
             self.connections.discard(self)
             limit = f"{len(self.connections):,} connections are open"
@@ -118,7 +119,7 @@ class Connection(H11Protocol):
         super().timeout_keep_alive_handler()
 
     def pause_writing(self) -> None:
-        """Limits the time and the bytes of unread responses."""
+        """Limits the time for reading a response, and the total size of unread responses."""
         super().pause_writing()
         self._answer = self.loop.call_later(_READ_S, self.transport.abort)
         self._unread[self] = None
@@ -132,7 +133,7 @@ class Connection(H11Protocol):
             excess -= size
 
     def resume_writing(self) -> None:
-        """Removes the limits after the client has read everything."""
+        """Removes the limits after the client has read the response."""
         super().resume_writing()
         self._unread.pop(self, None)
         if self._answer is not None:

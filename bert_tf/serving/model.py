@@ -1,7 +1,7 @@
 """Served SavedModel, run in a TensorFlow session.
 
 As in TensorFlow Serving, a session runs requests in parallel, with one thread per operation. For
-short texts the functions of ``tf.saved_model.load`` are slower, because their thread pools wait.
+short texts, the functions of ``tf.saved_model.load`` are slower.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ from bert_tf.saved_models import replay
 from .rest import RestError, Tensors, to_array
 
 _v1 = tf.compat.v1
-# HTTP status of TensorFlow errors, as in http_server.cc of TensorFlow Serving; otherwise 500.
+# HTTP status by TensorFlow error, as in TensorFlow Serving's http_server.cc; by default 500.
 _STATUS = {
     **{tf.errors.INVALID_ARGUMENT: 400, tf.errors.OUT_OF_RANGE: 400},
     **{tf.errors.RESOURCE_EXHAUSTED: 429, tf.errors.UNIMPLEMENTED: 501},
@@ -47,14 +47,14 @@ class ServedModel:
 
     @property
     def version(self) -> int:
-        """Version in the name of the directory, by default 1."""
+        """Version number from the directory name, by default 1."""
         name = os.path.basename(self.directory)
         return int(name) if name.isdecimal() else 1
 
     def run(
         self, signature: str, inputs: Tensors, outputs: frozenset[str] | None = None
     ) -> Tensors:
-        """Runs a signature and returns the requested outputs, or all."""
+        """Runs a signature and returns the requested outputs, by default all."""
         names = self.signatures[signature]
         try:
             values = self.functions[signature](*(inputs[name] for name in names["inputs"]))

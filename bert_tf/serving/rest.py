@@ -5,7 +5,7 @@ that its clients work with this server. Source: https://www.tensorflow.org/tfx/s
 http_rest_api_util.cc, json_tensor.cc, classifier.cc and get_model_status_impl.cc of TensorFlow
 Serving. Only functions that need TensorFlow import it.
 
-Signatures are ``SignatureDef`` JSON, as in the metadata reply.
+Signatures are represented as ``SignatureDef`` JSON, as in the metadata reply.
 """
 
 import base64
@@ -32,7 +32,7 @@ _PATHS = {
     "GET": re.compile(f"{_MODEL}(?:/(metadata))?", re.IGNORECASE),
 }
 _MAX_VALUE_LENGTH = 200
-# Integers beyond 64 bits, which orjson reads as floats.
+# Integers that may exceed 64 bits, which orjson would read as floats.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 # Maximum number of values in a reply, about 200 MB of JSON.
 _MAX_VALUES = 10_000_000
@@ -41,7 +41,7 @@ _DTYPES: dict[str, Any] = {
     **{f"DT_{kind}INT{size}": np.dtype(f"{kind}int{size}".lower())
        for kind in ("", "U") for size in (8, 16, 32, 64)},
 }  # fmt: skip
-# Outputs of the signatures for ``tf.Example``s; dtype and ``tf.train.Feature`` field by JSON type.
+# Outputs of signatures for ``tf.Example``s; dtype and ``tf.train.Feature`` field by JSON type.
 _OUTPUTS = {"classify": {"classes", "scores"}, "regress": {"outputs"}}
 _BYTES = ("DT_STRING", "bytes_list")
 _FIELDS = {float: ("DT_FLOAT", "float_list"), int: ("DT_INT64", "int64_list")}
@@ -72,7 +72,7 @@ class Request:
     Attributes:
         signature: Name of the signature.
         inputs: Inputs by name. Strings are ``bytes`` in object arrays.
-        reply: Converts the outputs to the reply.
+        reply: Function that converts the outputs to the reply.
         outputs: Names of the requested outputs, or ``None`` for all.
     """
 
@@ -126,7 +126,7 @@ def metadata_reply(name: str, version: int, signatures: Mapping[str, Any]) -> di
 def parse_predict(body: bytes, signatures: Mapping[str, Any], limit: int) -> Request:
     """Parses the body of ``:predict``, with at most ``limit`` rows.
 
-    ``output_filter``, a list of output names, is the field of TensorFlow Serving's gRPC API.
+    The field ``output_filter``, a list of output names, exists in TensorFlow Serving's gRPC API.
     """
     document = _parse_document(body)
     name = _get_signature_name(document, signatures)
@@ -221,12 +221,12 @@ def _parse_document(body: bytes) -> dict[str, Any]:
 
 def _parse_json(body: bytes) -> Any:
     """Parses JSON with orjson, or with ``parse_json`` if it is not strict JSON."""
-    gc.disable()  # Repeated collections would scan the growing lists.
+    gc.disable()  # Repeated garbage collections would scan the growing lists.
     try:
         if not _LONG_NUMBER.search(body):
             with contextlib.suppress(orjson.JSONDecodeError):
                 return orjson.loads(body)
-        # UTF-16, a byte order mark, NaN, lone surrogates, or invalid JSON.
+        # The body may contain UTF-16, a byte order mark, NaN, lone surrogates, or invalid JSON.
         return parse_json(body, "the body")
     finally:
         gc.enable()
@@ -297,7 +297,7 @@ def to_array(value: Any, dtype: str) -> np.ndarray:
     """Converts nested lists of equal sizes to an array of a dtype such as ``DT_FLOAT``."""
     if dtype not in _DTYPES:
         raise RestError(501, f"Conversion of JSON Value: {_format_value(value)} to type: {dtype}")
-    # Lists of different sizes or depths remain lists in an object array.
+    # Lists of different sizes or depths remain lists within the object array.
     leaves, kind = np.array(value, object), np.dtype(_DTYPES[dtype])
     if kind.kind in "iu" and {*map(type, leaves.flat)} == {int}:  # A fast path for ids.
         limits = np.iinfo(kind)
@@ -309,7 +309,7 @@ def to_array(value: Any, dtype: str) -> np.ndarray:
 
 def _to_scalar(value: Any, dtype: str) -> Any:
     if isinstance(value, list):
-        problem = "all lists of one level must have one size"
+        problem = "all lists at one level must have the same size"
         raise _invalid_value(value, f"Encountered list at unexpected size or level: {problem}")
     kind = np.dtype(_DTYPES[dtype])
     if kind.hasobject and isinstance(value, str | dict):
@@ -322,7 +322,7 @@ def _to_scalar(value: Any, dtype: str) -> Any:
 
 
 def _fits_dtype(value: Any, kind: np.dtype) -> bool:
-    """Whether a numeric or boolean dtype can represent a JSON value exactly."""
+    """Returns whether a dtype can store a JSON value: integers exactly, floats with rounding."""
     if kind.kind in "iu":
         return type(value) is int and bool(np.iinfo(kind).min <= value <= np.iinfo(kind).max)
     if kind.kind == "f" and type(value) is int:
@@ -377,12 +377,12 @@ def _format_value(value: Any) -> str:
 
 
 def predict_reply(outputs: Tensors, *, is_row: bool, is_single: bool) -> dict[str, Any]:
-    """Returns the reply to ``:predict``, for ``encode``.
+    """Returns the reply to ``:predict``, which ``encode`` converts to JSON.
 
     Args:
         outputs: Outputs by name.
         is_row: Whether the reply is in row format (``predictions``).
-        is_single: Whether the signature has one output, which is then not named in the reply.
+        is_single: Whether the signature has only one output, whose name the reply omits.
     """
     values = sum(array.size for array in outputs.values())
     if values > _MAX_VALUES:
@@ -452,5 +452,5 @@ def _as_base64(value: Any) -> Any:
 
 
 def encode(reply: dict[str, Any]) -> bytes:
-    """Encodes a reply with arrays of ``to_json_values`` as JSON."""
+    """Encodes a reply, which may contain arrays from ``to_json_values``, as JSON."""
     return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)

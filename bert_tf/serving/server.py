@@ -1,4 +1,4 @@
-"""HTTP server with limits on requests, and the web page at ``/``.
+"""HTTP server with request limits, and with a web page at ``/``.
 
 This module does not import TensorFlow, so that the server responds while the model loads.
 """
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from .model import ServedModel
 
 _BODY_S = 30  # maximum number of seconds for sending a body
-_MAX_PENDING_BYTES = 64 << 20  # of all bodies that are being received
-# Seconds for receiving bodies, and for responses, on shutdown.
+_MAX_PENDING_BYTES = 64 << 20  # total size of all bodies that are being received
+# Maximum number of seconds for receiving bodies, and for responding, on shutdown.
 _SHUTDOWN_BODY_S = 1
 _SHUTDOWN_S = 20
 _CALLBACK_S = 5
 _MAX_BATCH_SIZE = 64
-# Bytes of a body, or values of a response, that are converted faster than a thread switch.
+# Number of body bytes, or of response values, that are converted faster than a thread switch.
 _SMALL = 4096
 _BACKLOG = 1024
 _JSON = "application/json"
@@ -46,7 +46,7 @@ _JSON = "application/json"
 _METRICS_PATHS = ("/monitoring/prometheus/metrics", "/metrics")
 _METRICS_TYPE = "text/plain; version=0.0.4"
 _SERVING = ":tensorflow:serving:"
-_LIMITS = [10 * 1.8**power for power in range(32)]  # microseconds, up to 20 minutes
+_LIMITS = [10 * 1.8**power for power in range(32)]  # microseconds, up to 14 minutes
 _CODES = {200: "OK", 400: "INVALID_ARGUMENT", 408: "DEADLINE_EXCEEDED", 413: "INVALID_ARGUMENT"} | {
     **{429: "RESOURCE_EXHAUSTED", 499: "CANCELLED", 501: "UNIMPLEMENTED", 503: "UNAVAILABLE"}
 }
@@ -91,7 +91,7 @@ class Application:
         self._metrics = _Metrics(name)
         self._answers: set[asyncio.Future[rest.Tensors]] = set()
         self._in_flight = 0
-        # Timeout and received bytes of each body, oldest first.
+        # Timeout and number of received bytes of each body, oldest first.
         self._pending_bodies: dict[asyncio.Timeout, int] = {}
         self._pending_bytes = 0
         # A single thread, because parsed JSON takes many times the memory of its text.
@@ -109,7 +109,7 @@ class Application:
         loop.call_later(_SHUTDOWN_S, lambda: [answer.cancel() for answer in self._answers])
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        """Handles a request."""
+        """Answers an HTTP request."""
         try:
             reply = await self._reply(scope, receive)
         except rest.RestError as error:
@@ -144,7 +144,7 @@ class Application:
         return _Reply(200, await self._measured(action, is_gzip, receive, signatures))
 
     def _page(self) -> _Reply:
-        """Returns the page, with a policy that allows only its own script, style and server."""
+        """Returns the web page, with a policy that allows only its own script, style and server."""
         nonce = secrets.token_urlsafe(16)
         file = importlib.resources.files(__package__) / "page.html"
         text = file.read_text(encoding="utf-8")
@@ -213,7 +213,7 @@ class Application:
         raise _client_left_error()
 
     def _limit_pending_bytes(self, limit: asyncio.Timeout, size: int) -> None:
-        """Counts received bytes, and expires the oldest bodies if the total is too large."""
+        """Counts received bytes, and times out the oldest bodies if the total is too large."""
         if limit in self._pending_bodies:
             self._pending_bodies[limit] += size
             self._pending_bytes += size
@@ -231,7 +231,7 @@ class Application:
     async def _parsed(
         self, action: str, body: bytes, is_gzip: bool, signatures: Mapping[str, Any]
     ) -> rest.Request:
-        """Parses a body; large ones in a thread, so that small requests do not wait."""
+        """Parses a body; uses a thread for large bodies, so that small requests do not wait."""
         limits, parser = self._limits, rest.parse_predict
         if action != "predict":
             parser = functools.partial(rest.parse_examples, action)
@@ -286,7 +286,7 @@ def _inflated(body: bytes, limit: int) -> bytes:
     except zlib.error as error:
         raise rest.RestError(400, f"The body is not gzip: {error}.") from error
     if len(text) > limit:
-        raise rest.RestError(413, f"The body inflates to more than {limit} bytes (--max_bytes).")
+        raise rest.RestError(413, f"The gzip body contains more than {limit} bytes (--max_bytes).")
     if not inflate.eof or inflate.unused_data:
         raise rest.RestError(400, "The body is not a complete gzip stream.")
     return text
@@ -295,14 +295,15 @@ def _inflated(body: bytes, limit: int) -> bytes:
 class _Metrics:
     """Metrics of one model in Prometheus' text format, with TensorFlow Serving's names.
 
-    Source: prometheus_exporter.cc and servables/tensorflow/util.cc of TensorFlow Serving. The
-    gauges of pending requests have names of bert_tf, because TensorFlow Serving's batching differs.
+    Source: prometheus_exporter.cc and servables/tensorflow/util.cc of TensorFlow Serving. The names
+    of the gauges of pending requests start with ``:bert_tf:``, because TensorFlow Serving's
+    batching differs.
     """
 
     def __init__(self, name: str) -> None:
         self._name, self._rows = name, 0
         self._requests: collections.Counter[str] = collections.Counter()
-        self._times: dict[str, list[float]] = {}  # by action: histogram counts, and the sum
+        self._times: dict[str, list[float]] = {}  # by action: histogram counts, then the sum
 
     def count(self, action: str, status: int, rows: int, seconds: float) -> None:
         """Counts a request with its HTTP status, number of rows and duration."""
@@ -313,7 +314,7 @@ class _Metrics:
         times[-1] += seconds * 1e6
 
     def text(self, gauges: Mapping[str, int]) -> str:
-        """Returns all metrics; ``gauges`` are current values by name."""
+        """Returns all metrics; ``gauges`` maps names to current values."""
         lines = [f"# TYPE {_SERVING}request_count counter"]
         for status, number in sorted(self._requests.items()):
             labels = f'model_name="{self._name}",status="{status}"'
@@ -348,7 +349,7 @@ class _Uvicorn(uvicorn.Server):
             logger.handlers, logger.propagate = [connections.LINE_HANDLER], False
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(_BACKLOG)  # The backlog of the config is the number per accept loop.
+            listening.listen(_BACKLOG)  # asyncio uses config.backlog in its accept loop.
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._application.end_soon()
@@ -396,7 +397,7 @@ class Server:
             workers=max(usable_cores(), 2),
             max_seconds=self._limits.seconds,
         )
-        # Excludes the loaded objects from garbage collections, which would take half a second.
+        # Excludes the loaded objects from garbage collection, which would take half a second.
         gc.collect()
         gc.freeze()
         self._batcher = batcher

@@ -46,7 +46,7 @@ def test_answers_equal_the_export_and_invalid_rows_have_errors(tmp_path_factory)
     assert answers["error"].tolist() == [
         *("", ""),
         "expected a string in column 'text_pair', got None.",
-        "expected Unicode in column 'text_pair', got half a surrogate pair at character 0.",
+        "expected valid Unicode in column 'text_pair', got an unpaired surrogate at character 0.",
     ]
     # Data engines pass empty batches and batches without a valid row.
     label_predictor = BatchPredictor(export, outputs=["label"])

@@ -17,8 +17,8 @@ def assert_begin(notes, path, starts):
     assert [note[: len(start)] for note, start in zip(found, starts, strict=True)] == starts
 
 
-NO_LABEL = "Remove those rows if the label is missing."
-LOOK_ALIKE = "look alike or contain invisible characters. Write each class in one way."
+NO_LABEL = "Remove these rows if their label is missing."
+LOOK_ALIKE = "look alike or contain invisible characters. Write each class name in only one way."
 CASES = [
     (read_classification, ["a", "b"] * 30, []),
     (read_classification, ["a"] * 99, []),
@@ -38,7 +38,7 @@ CASES = [
      [f": the classes 'So so' (line 2), 'so\\xa0so' (line 3) {LOOK_ALIKE}"]),
     (read_classification, ["می\u200cخواهم", "a\u200db", "b"], []),
     (read_classification, ["1.0", "0.0", "1.0"],
-     [f": {INCLUDE} '1.0' (line 2), '0.0' (line 3). A column of integers with missing values"]),
+     [f": {INCLUDE} '1.0' (line 2), '0.0' (line 3). pandas converts integers to floats if values"]),
     (read_classification, [f"row {n}" for n in range(30)],
      ["l has 30 classes in 30 examples. Check --label_column."]),
     (read_classification, [str(n % 20 - 3) for n in range(60)], [f": {INCLUDE} '-3' (line 2), "
@@ -48,14 +48,14 @@ CASES = [
     (read_classification, [f"{n % 19}" for n in range(60)], []),
     (read_classification, ["0", "1", "0"], []),
     (read_classification, ["a", "b", "a,b", "b, c", "d"] * 5,
-     [": a,b are one class each. Use --task=multilabel if they are several classes."]),
+     [": labels such as a,b are read as one class each. Use --task=multilabel if they combine"]),
     (read_multilabel, ["a;b", "b;c", "a;b"],
-     [": a;b, b;c are one class each. Set --label_separator if they are several classes."]),
+     [": labels such as a;b, b;c are read as one class each. Set --label_separator if they"]),
     (read_multilabel, ["['a', 'b']", "['a']", "a,b"], []),
     (read_multilabel, ["[a, b]", "a,b"],
-     [f": {INCLUDE} '[a' (line 2), 'b]' (line 2). They look like parts of lists."]),
+     [f": {INCLUDE} '[a' (line 2), 'b]' (line 2). They look like lists or pieces"]),
     (read_classification, ["['a']", "['b']"],
-     [f""": {INCLUDE} "['a']" (line 2), "['b']" (line 3). They look like parts of lists."""]),
+     [f""": {INCLUDE} "['a']" (line 2), "['b']" (line 3). They look like lists or pieces"""]),
     (read_tagging, ["0 1", "[0 1]"],
      [": the tags are numbers, such as '0' (line 2), so words are scored, not entities."]),
     (read_multilabel, ["a,b", "a", ""], []),
@@ -105,14 +105,14 @@ def test_suspicious_labels_cause_a_warning(write, read, rows, starts):
 def test_labels_that_are_not_strings_cause_a_warning(write, read, labels, note):
     rows = [{"t": ["a"] if read is read_tagging else "a", "l": label} for label in labels]
     path = write("a.jsonl", rows)
-    notes = [each for each in read(path, **LABELS).notes if "classes are text" in each]
+    notes = [each for each in read(path, **LABELS).notes if "class names are strings" in each]
     assert notes == [
-        f"{path}: classes are text, so the label {value} is predicted as {text}. "
-        "Pass the labels as strings if you compare them with predictions."
+        f"{path}: class names are strings, so the label {value} is predicted as {text}. "
+        "Pass the labels as strings if you want to compare them with the predictions."
         for value, text in [note] * (note is not None)
     ]
     known = read(path, **LABELS, labels=["a", "b", "0", "1", "2", "true"])
-    assert not any("classes are text" in each for each in known.notes)
+    assert not any("class names are strings" in each for each in known.notes)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_labels_that_are_not_strings_cause_a_warning(write, read, labels, note):
     [
         (
             '"fine,pos\nso,neg\nso"',
-            [": 3 texts contain lines that end with a class, like rows (the first: row"],
+            [": 3 texts contain lines that end with a class name, as rows do (first: row"],
         ),
         ('"fine,possible\nneg\n, pos"', []),
     ],
@@ -141,13 +141,14 @@ TEXTS = [
     ("fine [SEP] text", "'[CLS]' or '[SEP]', which are read as plain text, such as '[SEP]'. Remove "
      "them, and pass two texts as two columns (--text_columns=first,second)."),
     ("[CLS] fine", "'[CLS]' or '[SEP]'"),
-    ("['fine' 'text']", "a list or an object as text, such as \"['fine' 'text']\". Write one text, "
+    ("['fine' 'text']", "a list or an object that was written as text, such as "
+     "\"['fine' 'text']\". Write one text, "
      "or pass a .jsonl or .parquet file if the task reads lists."),
-    ('["a",\n"b"]', "a list or an object as text"),
-    ('{"text": "a", "n": 1}', "a list or an object as text"),
-    ("b'fine'", "Python's notation of bytes, such as \"b'fine'\". Decode the bytes before writing "
+    ('["a",\n"b"]', "a list or an object that was written as text"),
+    ('{"text": "a", "n": 1}', "a list or an object that was written as text"),
+    ("b'fine'", "Python bytes literals, such as \"b'fine'\". Decode the bytes before writing "
      "them."),
-    ('b"it\'s" ', "Python's notation of bytes"),
+    ('b"it\'s" ', "Python bytes literals"),
     ("R&amp;D", "HTML entities, such as 'R&amp;D'. Decode them, for example with Python's "
      "html.unescape."),
     ("it&#39;s", "HTML entities"), ("it #39;s", "HTML entities"), ("&#x2019;", "HTML entities"),
@@ -155,7 +156,7 @@ TEXTS = [
     ("it\\u2019s so", "escape sequences instead of characters, such as 'it\\\\u2019s'. Write the "
      "characters, for example with json.dumps(..., ensure_ascii=False)."),
     ("\\xe2\\x80", "escape sequences"), ("\\U0001f600", "escape sequences"),
-    ('"so ""fine"", ok"', "quotes around the text and doubled quotes inside, as in a .csv"),
+    ('"so ""fine"", ok"', "quotes around the text and doubled quotes inside, as in .csv files"),
     *((text, None) for text in (
         "It’s café…", "naïve", "漢字", "le cafÃ© – “bon”", "a [SEP", '"so fine"', "['90s rock]",
         "[so 'fine']", "b 'fine'", "b'day party", "AT&T; R&D", "a & b;", "C:\\users", "\\unit",

@@ -54,7 +54,7 @@ def test_valid_fields():
     ("read", "values", "message"),
     [
         (examples.text, (None, 3, ["a"]), "expected a string in x, got (None|3|\\['a'\\])$"),
-        (examples.text, ("ab\ud800",), "in x, got half a surrogate pair at character 2"),
+        (examples.text, ("ab\ud800",), "in x, got an unpaired surrogate at character 2"),
         (examples.non_empty_text, ("", " \t", "\0\0 "), "expected non-empty text in x, got '"),
         (examples.number, ("a" * 100,), f"got '{'a' * 27}[.]{{3}}{'a' * 28}'$"),
         (examples.name, (None, 1.5, float("inf"), "", ["a"]), "expected .* in x, got"),

@@ -116,7 +116,7 @@ def test_quoted_field_has_the_line_limit(tmp_path, monkeypatch):
     [
         ("/dev/zero", r"^/dev/zero: expected a file, got a pipe or a device\.$"),
         ("", r"^{}: expected a text file, got a directory\. Pass a file in it\.$"),
-        ("a.zip", r"a\.zip is an archive\. Extract it, and pass the path of the file\.$"),
+        ("a.zip", r"a\.zip is an archive\. Extract it, and pass the path of a file in it\.$"),
         (
             "saved",
             "saved: expected a text file, got a directory of datasets' save_to_disk. Pass its only "
@@ -140,7 +140,7 @@ def test_json_lines_in_a_json_file_raise_error(tmp_path):
     path.write_text('{"question": "a"}\n{"question": "b"}\n')
     message = (
         r"train\.json contains several JSON documents, one per line\. If they are the rows of a "
-        r"table, rename it to \.jsonl\.$"
+        r"table, rename the file to \.jsonl\.$"
     )
     with pytest.raises(ValueError, match=message):
         read_json_document(str(path))

@@ -173,7 +173,7 @@ GUESS = (
         ("a.csv", "sep=;\ntext;label\nso;x\n", ["label"], GUESS.format("sep=;", "semicolons")),
         ("a.json", '{"a": 1}\n', ["a"], "a.json: expected a JSON list of objects, got {'a': 1}. "
             "In pandas, use to_json(path, orient=\"records\")."),
-        ("a.json", '{"a": 1}\n{"a": 2}\n', ["a"], "rename it to .jsonl"),
+        ("a.json", '{"a": 1}\n{"a": 2}\n', ["a"], "rename the file to .jsonl"),
         ("a.json", '[{"a": 1}, 2]', ["a"], "a.json, row 1: expected a JSON object, got 2"),
         ("a.txt", "a\n1\n", ["a"], "a.txt is not a table: expected the suffix .tsv, .csv, .jsonl, "
             ".ndjson, .json, .parquet, .arrow, .feather, optionally with .gz."),

@@ -197,8 +197,8 @@ INVALID_REQUESTS = [
     ({"inputs": [[1], []]}, "JSON Value: [1] Encountered list at unexpected size or level"),
     (
         b'{"inputs": ' + b"[" * 400 + b"]" * 400 + b"}",
-        "[[[... Encountered list at unexpected size or level: all lists of one level must have "
-        "one size",
+        "[[[... Encountered list at unexpected size or level: all lists at one level must have "
+        "the same size",
     ),
     ({"inputs": [True]}, "JSON Value: true Type: Bool is not of expected type: float"),
     ({"inputs": [None]}, "JSON Value: null Type: Null is not of expected type: float"),

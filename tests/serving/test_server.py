@@ -200,7 +200,7 @@ def test_gzip_body_is_limited_by_inflated_size(application):
     assert sent(compressed) == (200, {"outputs": [2.5]})
     assert sent(large) == (
         413,
-        {"error": "The body inflates to more than 100 bytes (--max_bytes)."},
+        {"error": "The gzip body contains more than 100 bytes (--max_bytes)."},
     )
     for damaged in (compressed[:-1], compressed + b"x", compressed + compressed):
         assert sent(damaged) == (400, {"error": "The body is not a complete gzip stream."})
