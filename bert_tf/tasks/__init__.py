@@ -1,7 +1,7 @@
-"""Task types: a subpackage per type; ``registry`` lists them.
+"""Task types, which are grouped in subpackages and listed in ``registry``.
 
-To add a task type, derive a class from ``Task`` and pass it to ``register``;
-``examples/star_ratings.py`` is an example.
+To add a task type, pass a subclass of ``Task`` to ``register``, as in
+``examples/star_ratings.py``.
 """
 
 from .registry import register as register

@@ -1,4 +1,4 @@
-"""Cross-entropies with label smoothing and class weights, and the squared error.
+"""Losses: cross-entropies with label smoothing and class weights, and the squared error.
 
 Dimensions: B batch, S sequence length, C classes, K choices.
 """
@@ -11,7 +11,7 @@ from keras import ops
 
 from bert_tf import features
 
-# Logit of padding among the choices of an example, finite to avoid NaN.
+# Logit of a choice that is padding; an infinite logit would cause NaN.
 NO_CHOICE = -1e9
 
 
@@ -26,8 +26,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Args:
         smoothing: Label smoothing, at least 0 and below 1.
-        class_weights: Weight of the loss of each class, C of them. The weighted losses are averaged
-            over the number of labels, not over the sum of the weights.
+        class_weights: Weights of the C classes. The sum of the weighted losses is divided by the
+            number of labels, not by the sum of the weights.
         name: Name of the loss.
         **kwargs: Further arguments of ``keras.losses.Loss``.
     """
@@ -46,7 +46,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.class_weights = None if class_weights is None else list(class_weights)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Returns losses, (B,) or (B, S), whose mean is the mean over the labels."""
+        """Returns losses, (B,) or (B, S), whose mean is the mean loss of the labels not ignored."""
         is_label = ops.not_equal(y_true, features.NO_LABEL)
         labels = ops.cast(ops.where(is_label, y_true, 0), "int32")
         logs = ops.log_softmax(y_pred)
@@ -70,8 +70,8 @@ class ChoiceCrossEntropy(SmoothedCrossEntropy):
     """Softmax cross-entropy over a variable number of choices per example.
 
     Labels have the shape (B, 2): the index of the correct choice and the number of choices. Logits
-    have the shape (B, K); entries after the choices of an example are ignored. Label smoothing uses
-    the number of choices of the example. Class weights are not supported.
+    have the shape (B, K); the logits after an example's last choice are ignored. Label smoothing
+    uses each example's own number of choices as C. Class weights are not supported.
     """
 
     default_name = "choice_cross_entropy"
@@ -89,10 +89,10 @@ class ChoiceCrossEntropy(SmoothedCrossEntropy):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SmoothedClasses(SmoothedCrossEntropy):
-    """Mean of the sigmoid cross-entropies of the classes; logits and labels have shape (B, C).
+    """Mean sigmoid cross-entropy over the classes, for logits and labels of shape (B, C).
 
-    With smoothing ``e``, the targets are ``1 - e / 2`` and ``e / 2``. ``class_weights`` multiply
-    the losses of positive labels, like ``pos_weight`` in PyTorch.
+    With smoothing ``e``, the target is ``1 - e / 2`` for positive labels and ``e / 2`` for negative
+    labels. ``class_weights`` multiply the losses of positive labels, like PyTorch's ``pos_weight``.
     """
 
     default_name = "smoothed_classes"
@@ -113,7 +113,7 @@ class SmoothedClasses(SmoothedCrossEntropy):
 def squared_error(labels: Any, predictions: Any) -> Any:
     """Returns the squared error of each example, shape (B,).
 
-    Keras' ``MeanSquaredError`` averages over the last axis, here the batch, so that sample weights
-    would multiply the mean of the batch.
+    Keras' ``MeanSquaredError`` would average over the last axis. Here, this is the batch, so sample
+    weights would multiply the batch mean.
     """
     return ops.square(predictions - ops.cast(labels, predictions.dtype))

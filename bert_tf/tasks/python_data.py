@@ -1,11 +1,11 @@
-"""Conversion of Python data to rows: lists, columns and data frames.
+"""Conversion of Python data (lists, columns and data frames) to rows.
 
 | data                                   | row                                                |
 |----------------------------------------|----------------------------------------------------|
 | iterable of strings                    | the text                                           |
 | iterable of tuples or lists            | the texts, followed by the label                   |
 | iterable of mappings                   | columns by name                                    |
-| mapping of columns                     | an item of each column                             |
+| mapping of columns                     | one item of each column                            |
 | pandas or polars data frame,           | columns by name, with missing values as ``None``   |
 | Arrow table, ``datasets.Dataset``      |                                                    |
 | unbatched ``tf.data.Dataset``          | an element: a tuple, a dict, or a dict and a label |
@@ -36,11 +36,11 @@ def parse_rows(
     *,
     is_label: Callable[[str], bool] | None = None,
 ) -> tuple[list[RowOrError], list[str]]:
-    """Converts data to rows; a bad row becomes its error.
+    """Converts data to rows; an invalid row becomes the error that it causes.
 
-    ``argument`` is the name of the data in error messages. If ``is_label`` is given, the data are
-    to be predicted: it decides whether a string after the texts is a label, and a list of strings
-    is a tagging example.
+    ``argument`` is the name of the data in error messages. For prediction, pass ``is_label``, which
+    decides whether a string after the texts is a label. In tagging, a list of strings is then a
+    single example.
 
     Returns:
         The rows and the names of the text columns.
@@ -92,12 +92,12 @@ def is_data(value: Any) -> bool:
 
 
 def _check_form(data: Any, kind: type[Task], argument: str, *, to_predict: bool) -> None:
-    """Rejects data that only look like rows: (X, y), mappings of tables, and batches."""
+    """Rejects data that look like rows but are not: (X, y), mappings of tables, and batches."""
     items: Sequence[Any] = data if isinstance(data, list | tuple) else ()
     parts = [part for part in items if isinstance(part, list) or bool(getattr(part, "shape", ()))]
     apart = 2 <= len(parts) == len(data) <= 3 and len({*map(len, parts)}) == 1
-    # A tuple of two lists could also be two rows: this is assumed for data to predict, which have
-    # no y. For a list, it is assumed if the lists are short.
+    # A tuple of two lists could also be two rows. This is assumed for prediction, where there is no
+    # y. A list of lists is assumed to be a list of rows if the inner lists are short.
     is_long = apart and len(parts[0]) > kind.num_texts[1] + 1 and not kind.reads_words
     if apart and (is_long or (isinstance(data, tuple) and not to_predict)):
         raise ValueError(
@@ -128,7 +128,7 @@ def _items(data: Any, argument: str) -> Iterator[Any]:
         hasattr(data, "with_format")
         and getattr(data, "format", {}).get("type") not in _PYTHON_FORMATS
     ):
-        data = data.with_format(None)  # the format yields tensors or frames
+        data = data.with_format(None)  # its format yields tensors or data frames
     if hasattr(data, "as_numpy_iterator"):
         return iter(data.as_numpy_iterator())
     names = getattr(data, "column_names", None) or getattr(data, "columns", None)
@@ -192,7 +192,7 @@ def _row(
         if not 0 <= len(values) - len(texts) <= 1:
             continue
         last = values[-1] if len(texts) < len(values) <= max_texts else None
-        if not (check and isinstance(last, str)) or check(last):  # otherwise it is a text
+        if not (check and isinstance(last, str)) or check(last):  # otherwise, ``last`` is a text
             return dict(zip((*texts, label), values, strict=False))
     forms = " or ".join(f"({', '.join(texts if is_label else (*texts, label))})" for texts in names)
     hint = ""

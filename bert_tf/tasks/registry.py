@@ -1,4 +1,4 @@
-"""Registry of task types: those of the library, and those registered by a program."""
+"""Registry of the library's task types and of the task types that a program registers."""
 
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ KINDS: dict[str, type[Task]] = {}
 
 
 def register(kind: KindT) -> KindT:
-    """Registers a task type for all commands of this process.
+    """Registers a task type for all commands in this process.
 
     Args:
         kind: Class derived from ``Task``.
@@ -40,7 +40,7 @@ def register(kind: KindT) -> KindT:
 
 
 def tasks() -> dict[str, type[Task]]:
-    """Returns the task type of each ``--task``: published tasks, then the types for user data."""
+    """Returns task types by value of ``--task``: published tasks, then the types for user data."""
     published = {name: kind for kind in KINDS.values() for name in kind.published}
     return {**published, **KINDS}
 

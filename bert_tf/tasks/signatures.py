@@ -1,4 +1,4 @@
-"""Export signatures: inputs by model class, answers by task."""
+"""Export signatures: the model class determines the inputs, and the task determines the answers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def register_signatures(model_class: type[BertModel], entry: ClassSignatures) ->
 
     Args:
         model_class: Model class.
-        entry: Its signatures.
+        entry: Signatures of the model class.
 
     Raises:
         ValueError: If the class is already registered.
@@ -92,7 +92,7 @@ def classes_with(option: str) -> list[type[BertModel]]:
 def model_signatures(served: Served) -> Signatures:
     """Returns the signatures of a served model by name, ``serving_default`` first.
 
-    Their functions take only the inputs.
+    The function of each signature takes only the inputs.
     """
     model_class = type(served.model)
     entry = next((_CLASSES[c] for c in model_class.__mro__ if c in _CLASSES), None)
@@ -103,7 +103,7 @@ def model_signatures(served: Served) -> Signatures:
 
 
 def _served_task(served: Served) -> Task | None:
-    """Returns the task of a model, without data, or ``None`` if no task type trains its class."""
+    """Returns a task without data for a model, or ``None`` if no task type trains its class."""
     model = served.model
     kinds = kinds_for_class(type(model), embeds=False)
     if not kinds:

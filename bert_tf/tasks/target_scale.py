@@ -12,9 +12,9 @@ import numpy as np
 class TargetScale(NamedTuple):
     """Scale of regression targets: a model is trained on ``(target - mean) / std``.
 
-    Initial weights and learning rates suit targets near 0. Saved weights have the scale folded into
-    the head, ``kernel * std`` and ``bias * std + mean``, and predict in the original units. The
-    default leaves weights and targets unchanged.
+    Initial weights and default learning rates suit targets near 0. When weights are saved, the
+    scale is folded into the head (``kernel * std`` and ``bias * std + mean``), so the saved model
+    predicts in the original units. The default scale leaves weights and targets unchanged.
     """
 
     mean: float = 0.0
@@ -36,7 +36,7 @@ class TargetScale(NamedTuple):
             head.bias.assign(bias)
 
     def unfold(self, model: Any) -> None:
-        """Converts a regressor that predicts in the original units to one for training."""
+        """Makes a regressor that predicts in the original units predict scaled targets."""
         if self != TargetScale():
             self._assign(model.regressor, 1 / self.std, -self.mean / self.std)
 

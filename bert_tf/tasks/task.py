@@ -1,8 +1,8 @@
 """Interface of task types: data, model, loss, evaluation and predictions.
 
-A task type is a class in a subpackage, listed in ``registry``. Fine-tuning and prediction use only
-``Task``. ``--help`` reads the options of every task type without loading TensorFlow, so modules of
-task types import TensorFlow only inside methods.
+Each task type is a subclass of ``Task`` in a subpackage, and is listed in ``registry``. Fine-tuning
+and prediction use only this interface. ``--help`` reads the options of every task type without
+loading TensorFlow, so modules of task types import TensorFlow only inside methods.
 
 Dimensions: N examples, C classes.
 """
@@ -41,7 +41,7 @@ ExampleSet = read.ExampleSet[Any]
 Items = Sequence[Any]
 # Description of a random split of distinct examples, for messages.
 RANDOM = "chosen at random"
-# Set that never decides on weights or thresholds.
+# Name of the data set that is never used to choose weights or thresholds.
 TEST = "test"
 
 
@@ -51,7 +51,7 @@ class NoOptions:
 
 
 class Task(abc.ABC):
-    """Base class of task types; an object is the task on one data set.
+    """Base class of task types; an instance combines a task type with its data.
 
     Subclasses define the class attributes below and the abstract methods.
     ``examples/star_ratings.py`` is a complete task type.
@@ -59,50 +59,50 @@ class Task(abc.ABC):
     Args:
         name: Name of the task for messages.
         train: Labeled training examples; ``None`` without training data.
-        dev: Labeled examples for evaluation by the name of the set ("dev"; MNLI: "dev_matched",
-            "dev_mismatched"; "test" if it has labels).
-        test: Examples to predict by the name of the set. Sets may be empty.
-        labels: Names of the classes in the order of their ids; by default those of ``train`` or,
-            without it, of the first set that has labels.
-        metric: Score that selects the best epoch and run, the ``headline``; by default
+        dev: Labeled evaluation examples by data set name: "dev", or for MNLI "dev_matched" and
+            "dev_mismatched", and "test" if it has labels.
+        test: Examples to predict by data set name. The data sets may be empty.
+        labels: Class names in the order of the class ids; by default the labels of ``train`` or,
+            without training data, of the first data set that has labels.
+        metric: Score that selects the best epoch and run, stored as ``headline``; by default
             ``default_metric``.
-        options: Options of the task type, an instance of ``Options``; by default the defaults.
-        folder: Directory for files that last as long as the process.
-        embedding: Definition of the vector of a text, for embedding models.
+        options: Instance of ``Options``; by default one with default values.
+        folder: Directory for temporary files, which are deleted when the process ends.
+        embedding: For embedding models, how a text is converted to a vector.
     """
 
     # === The task type ===
 
-    # Name in ``task.json`` and, for user data, in ``--task``.
+    # Name of the task type in ``task.json`` and, for user data, in ``--task``.
     kind: ClassVar[str]
     # Names of published tasks in ``--task``.
     published: ClassVar[Sequence[str]] = ()
-    # Dataclass of ``cli.flag_fields``: each field is a flag, a keyword of ``api.fine_tune`` and, if
-    # it is saved, a key of ``task.json``.
+    # Dataclass of ``cli.flag_fields``. Each field is a flag and a keyword of ``api.fine_tune``;
+    # saved fields are also keys of ``task.json``.
     Options: ClassVar[type] = NoOptions
-    # Class of the model in ``modeling.MODEL_CLASSES``, and an alternative class.
+    # Name of the model class in ``modeling.MODEL_CLASSES``, and name of an alternative class.
     model: str
     alternative_model: ClassVar[str] = ""
-    # Format of ``--text_columns``, minimum and maximum number of names, and the default names.
+    # Format of ``--text_columns``, minimum and maximum number of columns, and default columns.
     text_form: ClassVar[str] = "A or A,B"
     num_texts: ClassVar[tuple[int, int]] = (1, 2)
     default_texts: ClassVar[Sequence[str]] = ()
-    # Alternatives for the text columns of Python data without column names, by number of texts.
+    # Default text columns of Python data, by number of texts.
     in_memory_columns: ClassVar[Sequence[tuple[str, ...]]] = (("text",), ("text_a", "text_b"))
     # Whether the text of a row is a list of words.
     reads_words: ClassVar[bool] = False
     # Default of ``--label_column``, and whether the column may be missing.
     default_label: ClassVar[str | None] = None
     label_is_optional: ClassVar[bool] = False
-    # Whether .json files, and files other than tables, have a published format.
+    # Whether .json files, and files that are not tables, have a published format.
     reads_native_format: ClassVar[bool] = False
     # Default of ``--max_seq_length``.
     max_seq_length: ClassVar[int] = 128
-    # Values of ``--metric``, not all of which need to be available for a data set, and whether it
-    # can also name scores of a class or an entity type.
+    # Values of ``--metric``, some of which may not be available for a data set, and whether
+    # ``--metric`` can also be the score of a class or an entity type.
     metrics: ClassVar[Sequence[str]] = ()
     class_metrics: ClassVar[bool] = False
-    # Noun for the labels ("classes", "tags"); "" without labels.
+    # Noun for the labels in messages ("classes", "tags"); "" for task types without labels.
     classes: ClassVar[str] = ""
     multi_label: ClassVar[bool] = False
     # Name of the threshold that predictions depend on.
@@ -111,7 +111,7 @@ class Task(abc.ABC):
     embeds: ClassVar[bool] = False
     # Format of the printed size of the training set.
     size_format: ClassVar[str] = "{rows:,} examples"
-    # Whether rows for evaluation include labels, for losses that are computed with the outputs.
+    # Whether evaluation rows include labels, so that losses are computed together with the outputs.
     evaluates_with_labels: ClassVar[bool] = False
     # Format of the note on truncated examples.
     truncation_note: str = (
@@ -124,17 +124,17 @@ class Task(abc.ABC):
     loss_weights: ClassVar[Mapping[str, float] | None] = None
     # Record of an example that cannot be predicted.
     no_prediction: ClassVar[Record] = MappingProxyType({"id": "", "prediction": None})
-    # Suffixes of the files for predictions.
+    # Suffixes of prediction files.
     output_suffixes: ClassVar[Sequence[str]] = (".tsv", ".csv", ".jsonl")
 
     @classmethod
     def changed_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns defaults of flags that depend on the values of the options."""
+        """Returns the flag defaults that change because of the options in ``values``."""
         return {}
 
     @classmethod
     def option_fields(cls, **metadata: Any) -> dict[str, dataclasses.Field[Any]]:
-        """Returns the fields of the options with some metadata, by name."""
+        """Returns the option fields that have the given metadata, by name."""
         fields = dataclasses.fields(cls.Options)
         return {field.name: field for field in fields if metadata.items() <= field.metadata.items()}
 
@@ -145,30 +145,30 @@ class Task(abc.ABC):
 
     @classmethod
     def is_table_file(cls, path: str) -> bool:
-        """Returns whether a path is the name of a table for the task type."""
+        """Returns whether the task type reads a file with this path as a table."""
         is_json = path.lower().removesuffix(".gz").endswith(".json")
         return tables.is_table(path) and not (cls.reads_native_format and is_json)
 
-    # Name of the text in ``all_texts`` that different sets should not share; "" for all texts
-    # together.
+    # Key in ``all_texts`` of the text that should not occur in several splits; "" if it is the
+    # combination of all texts that should not.
     unshared_text: ClassVar[str] = ""
 
-    # Reads a table, given ``text_columns`` and ``label_column``; without the latter the rows are to
-    # be predicted. Further arguments are ``id_column``, ``skip_bad_rows``, the options for tables
-    # and, for task types with classes, ``labels``: the allowed labels, by default those that occur.
+    # Reads a table, given ``text_columns`` and ``label_column``, which is ``None`` for prediction.
+    # Further arguments are ``id_column``, ``skip_bad_rows``, the options for tables and, for task
+    # types with classes, ``labels``: the allowed labels, by default those that occur.
     read: ClassVar[Callable[..., ExampleSet]]
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Returns a key of the group of an example, and a description of the groups.
+        """Returns a function that maps an example to its group, and a description of the groups.
 
-        When a ``fraction`` of the examples is held out, each group stays in one set.
+        When a ``fraction`` of the examples is held out, each group stays in one split.
         """
         return (lambda item: tuple(cls.display_texts(item).values())), RANDOM
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """Returns the reader of files in a published format.
+        """Returns the reader for files in a published format, or ``None`` if there is none.
 
         ``columns`` are the columns of the training data.
         """
@@ -191,7 +191,7 @@ class Task(abc.ABC):
         self.options = self.Options() if options is None else options
         self.target_scale = TargetScale()
         self.dev_sets, self.test_sets = tuple(dev), tuple(test)
-        #: Set that decides on weights and thresholds: the first dev set that is not a test set.
+        #: Name of the data set that selects weights and thresholds: the first one except ``TEST``.
         self.deciding_set = next((set_name for set_name in dev if set_name != TEST), None)
         self._train, self.sets = train, {**dev, **test}
         for set_name, examples in dev.items():
@@ -209,7 +209,7 @@ class Task(abc.ABC):
         for set_name, examples in labelled.items():
             for problem in filter(None, map(self.check_example, examples.items)):
                 raise ValueError(f"{name}, {set_name}: {problem}.")
-        #: Tokenized rows of a set by tokenizer, name and length, shared by copies.
+        #: Function that returns the tokenized rows of a data set; copies share its cache.
         self.tokenized = functools.cache(
             lambda tokenizer, set_name, max_seq_length: self.rows(
                 tokenizer,
@@ -227,7 +227,7 @@ class Task(abc.ABC):
     # === Training ===
 
     def _apply(self, options: Any) -> None:
-        """Sets the options, initially and for the runs of a sweep (see ``with_options``)."""
+        """Sets the options; called by the constructor and by ``with_options``."""
         self.options = options
         #: Arguments of ``model.compile`` for the losses and their weights.
         self.compile_arguments = {"loss": self.loss(), "loss_weights": self.loss_weights}
@@ -244,7 +244,7 @@ class Task(abc.ABC):
 
     @property
     def logged_scores(self) -> Sequence[str]:
-        """Names of the scores of each evaluation."""
+        """Names of the scores that each evaluation logs."""
         names = self.displayed_scores or [
             name for name in self.metrics if name not in self.unavailable_metrics
         ]
@@ -268,7 +268,7 @@ class Task(abc.ABC):
 
     @staticmethod
     def loss_weight(targets: Any) -> tf.Tensor:
-        """Returns the weight of a micro-batch's mean loss, by default its number of rows."""
+        """Returns the weight of a micro-batch's mean loss, by default the number of rows."""
         import tensorflow as tf
 
         return tf.cast(tf.shape(tf.nest.flatten(targets)[0])[0], tf.float32)
@@ -277,23 +277,23 @@ class Task(abc.ABC):
 
     @property
     def default_thresholds(self) -> Thresholds:
-        """Thresholds if no set decides on them."""
+        """Thresholds to use if there is no data set to tune them on."""
         return {}
 
     @property
     def scored_classes(self) -> Sequence[str]:
-        """Names of the classes with the scores ``CLASS_METRICS``."""
+        """Names of the classes for which ``CLASS_METRICS`` are computed."""
         return self.labels
 
     def check_example(self, item: Any) -> str | None:
-        """Returns an error message for an example that a model cannot learn, else ``None``."""
+        """Returns an error message if a model cannot learn from an example, else ``None``."""
         return None
 
     @abc.abstractmethod
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Any:
-        """Tokenizes examples, with targets if they are ``labelled``."""
+        """Tokenizes examples; the batches include targets if ``labelled`` is true."""
 
     def training_items(self) -> Items:
         """Returns the labeled training examples."""
@@ -338,13 +338,13 @@ class Task(abc.ABC):
     # === Running a model ===
 
     def prepare_examples(self, model: BertModel, examples: Examples) -> Examples:
-        """Returns examples as input of a model; a subclass can compute frozen layers once."""
+        """Returns the model's input examples; a subclass can run frozen layers in advance."""
         return examples
 
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
-        """Predicts on a set, writes files (by default ``SET.tsv``) and returns their paths."""
+        """Writes the predictions on a data set, by default to ``SET.tsv``; returns the paths."""
         from bert_tf.evaluation.evaluation import join_texts
         from bert_tf.evaluation.prediction_files import write_file
 
@@ -374,7 +374,7 @@ class Task(abc.ABC):
 
     @classmethod
     def all_texts(cls, item: Any) -> Mapping[str, str]:
-        """Returns all texts of an example by name; by default those for display."""
+        """Returns all texts of an example by name; by default ``display_texts``."""
         return cls.display_texts(item)
 
     def _outputs(self, inference: Inference, set_name: str) -> Any:
@@ -397,18 +397,18 @@ class Task(abc.ABC):
     def answer(self, outputs: Any, thresholds: Thresholds) -> dict[str, tf.Tensor]:
         """Converts the model's outputs for a batch to answers by name, with labels as ids.
 
-        Exports include it in their graph; prediction calls it with tensors or arrays.
+        Exports include this method in their graphs; prediction calls it with tensors or arrays.
         """
         raise NotImplementedError
 
     def record(self, item: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the record of an example, without its id, given its answers as Python values."""
+        """Returns an example's record, without the id, from the answers as Python values."""
         raise NotImplementedError
 
     def records(
         self, items: Items, answers: Iterable[Mapping[str, Any]]
     ) -> Iterator[dict[str, Any]]:
-        """Returns the record of each example, without its id."""
+        """Returns the record of each example, without the id."""
         return map(self.record, items, answers)
 
     def answers(
@@ -423,7 +423,7 @@ class Task(abc.ABC):
 
     @classmethod
     def restore_options(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
-        """Returns options from ``task.json`` and the thresholds of the model."""
+        """Creates the options from those in ``task.json`` and the model's thresholds."""
         return cls.Options(**options)
 
     @classmethod
@@ -435,24 +435,24 @@ class Task(abc.ABC):
     def words_to_write(
         cls, labels: Sequence[str], items: Iterable[Any]
     ) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yields words that the output format must not split, with their source."""
+        """Yields sources of words, with the words that the output format must not split."""
         yield from ()
 
     @classmethod
     def record_columns(
         cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
     ) -> Record:
-        """Returns a record with the keys of all records.
+        """Returns a record with the keys that all records have.
 
-        ``items`` are the examples without bad rows; ``columns`` and ``options`` are those of the
-        training.
+        ``items`` are the examples without bad rows; ``columns`` and ``options`` are the settings
+        that the model was trained with.
         """
         record = dict(cls.no_prediction)
         return {**record, "probabilities": dict.fromkeys(labels)} if labels else record
 
 
 class FormReader(NamedTuple):
-    """Readers of a published file format.
+    """Functions that read files in a published format.
 
     Attributes:
         read: Function of the path, ``labels`` (the allowed labels), ``labelled``, ``encoding`` and
@@ -470,7 +470,7 @@ TaskT = TypeVar("TaskT", bound=Task)
 
 
 def with_options(task: TaskT, options: Any) -> TaskT:
-    """Returns a task on the same data with other options; tokenized data are shared."""
+    """Returns a copy of a task with different options; both share the tokenized data."""
     updated = copy.copy(task)
     updated._apply(options)
     return updated
@@ -494,7 +494,7 @@ def _check_metric(task: Task, name: str) -> None:
 def label_counts(task: Task, set_name: str | None) -> Mapping[str, int]:
     """Returns the label counts of a dev set or, for ``None``, of the training set.
 
-    They are empty without labels.
+    The result is empty if the task has no labels.
     """
     items = task.training_items() if set_name is None else task.sets[set_name].items
     names = map(task.example_classes, items if task.labels else ())
@@ -505,12 +505,12 @@ def label_counts(task: Task, set_name: str | None) -> Mapping[str, int]:
 
 
 def tokenized(task: Task, inference: Inference, set_name: str) -> Any:
-    """Returns the tokenized rows of a set, which are cached."""
+    """Returns the tokenized rows of a data set; the rows are cached."""
     return task.tokenized(inference.tokenizer, set_name, inference.max_seq_length)
 
 
 def outputs(task: Task, inference: Inference, set_name: str) -> Any:
-    """Returns the model's outputs on a set, in the order of the examples, cached if possible."""
+    """Returns the model's outputs in the order of a data set, from the cache if there is one."""
     cache = {} if inference.cache is None else inference.cache
     if set_name not in cache:
         cache[set_name] = task._outputs(inference, set_name)
@@ -524,9 +524,9 @@ def evaluate(
 
     Args:
         task: Task with the data set.
-        inference: Model.
-        set_name: Name of the set.
-        thresholds: Thresholds, {} for the defaults; ``None`` tunes them on this set.
+        inference: Model and settings.
+        set_name: Name of the data set.
+        thresholds: Thresholds; {} for the defaults, or ``None`` to tune them on this data set.
     """
     return task.score(task.sets[set_name].items, outputs(task, inference, set_name), thresholds)
 
@@ -534,7 +534,7 @@ def evaluate(
 def predict(
     task: Task, inference: Inference, set_name: str, thresholds: Thresholds
 ) -> Iterator[Record]:
-    """Predicts on a set and yields a record per example, in the form of ``bert_tf.Predictor``."""
+    """Predicts on a data set and yields the record of each example, like ``bert_tf.Predictor``."""
     items = task.sets[set_name].items
     if items:
         answers = task.answers(items, outputs(task, inference, set_name), thresholds)

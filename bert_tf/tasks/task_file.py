@@ -1,6 +1,6 @@
 """``task.json``: the task settings of a fine-tuned model, read for prediction and export.
 
-The directory of the model also contains the weights, vocabulary, labels and thresholds
+The model directory also contains the weights, vocabulary, labels and thresholds
 (``checkpoints.model_directory``).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FORMAT_VERSION = 1
 
 
-# Columns common to all tables.
+# Column options that all task types have.
 _COLUMNS = {
     "text_columns": flag_fields.words(None, ""),
     "label_column": flag_fields.string(None, ""),
@@ -42,7 +42,7 @@ class TaskFile:
         name: Name of the task for messages.
         max_seq_length: Maximum number of tokens per row.
         columns: Options for reading tables: ``text_columns``, ``label_column``, ``id_column`` and
-            those of the task type. Empty for files in a published format.
+            those of the task type. Empty if the training data have a published format.
         options: Saved options of the task type.
     """
 
@@ -92,7 +92,7 @@ def read_task_file(contents: Mapping[str, Any], directory: str) -> TaskFile:
 
 
 def _find_problems(kind: type[Task], values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields each invalid value and the expected form."""
+    """Yields a description of each invalid value, and what was expected."""
     length = values["max_seq_length"]
     if not isinstance(values["name"], str):
         yield f"name is {quote(values['name'])}", "a string"
@@ -139,7 +139,7 @@ def default_kind(kinds: Sequence[type[Task]], *, multi_label: bool) -> type[Task
 
 
 def export_options(task: TaskFile | None) -> ExportOptions:
-    """Returns options to serve a model as it was trained, or the defaults without a task."""
+    """Returns the export options that match a model's training; defaults if it has no task."""
     if task is None:
         return ExportOptions()
     known = {field.name for field in dataclasses.fields(ExportOptions)}

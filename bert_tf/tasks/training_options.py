@@ -13,7 +13,7 @@ from bert_tf.io.messages import listed
 from bert_tf.io.untrusted import parse_json_object
 from bert_tf.readers.glue import GLUE_TASKS, glue_task
 
-# GLUE tasks by their name on the command line.
+# Names of the GLUE tasks by their names on the command line.
 GLUE_NAMES = {task.tfds_config: name for name, task in GLUE_TASKS.items()}
 
 FRACTION = within(lambda value: 0 <= value < 1, "from 0 to below 1")
@@ -110,8 +110,9 @@ def parse_class_weights(
     for name, number in pairs:
         if name not in labels or name in seen:
             raise ValueError(
-                f"--class_weights={text}: expected balanced, or each class once as NAME:WEIGHT or "
-                f'{{"NAME": WEIGHT}}, got {name or number!r}. The classes are {listed(labels)}.'
+                f"--class_weights={text}: expected balanced, or each class at most once as "
+                f'NAME:WEIGHT or {{"NAME": WEIGHT}}, got {name or number!r}. The classes are '
+                f"{listed(labels)}."
             )
         seen.add(name)
         try:

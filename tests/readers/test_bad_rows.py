@@ -146,14 +146,14 @@ ROWS = {
          "expected one of ORG, PER in the label of column 'entities', got 'LOC'"),
         (_spans({"start": 0}),
          "expected objects with start, end, label in column 'entities', got {'start': 0}"),
-        (_after_emoji(_span(3, 6)), "got 'nn ' (characters 3 to 6) of 'Ann '. In UTF-16 units, "
-         "the span is 'Ann': count characters, with an emoji as one"),
+        (_after_emoji(_span(3, 6)), "got 'nn ' (characters 3 to 6) of 'Ann '. In UTF-16 code "
+         "units, the span is 'Ann'. Use offsets in characters (an emoji is one)"),
         (_after_emoji(_span(12, 14)), "expected spans within the 13 characters of the text in "
-         "column 'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'. In UTF-16 units, "
-         "the span is '\u5317\u4eac': count characters, with an emoji as one"),
+         "column 'entities', got '\u4eac' (characters 12 to 14) of '\u4eac'. In UTF-16 code "
+         "units, the span is '\u5317\u4eac'. Use offsets in characters (an emoji is one)"),
         (_after_emoji({**_span(12, 13), "text": "\u5317"}), "expected '\u5317', the text of the "
          "span, in column 'entities', got '\u4eac' (characters 12 to 13) of '\u4eac'. In "
-         "UTF-16 units, the span is '\u5317': count characters, with an emoji as one"),
+         "UTF-16 code units, the span is '\u5317'. Use offsets in characters (an emoji is one)"),
         (_after_emoji({**_span(2, 5), "text": "\u5317"}), "expected '\u5317', the text of the "
          "span, in column 'entities', got 'Ann' (characters 2 to 5) of 'Ann'"),
         (_spans([0, 3, "PER"]), "expected objects with start, end, label in column 'entities', got "
@@ -173,8 +173,8 @@ ROWS = {
          "expected visible text in column 'text', got only invisible characters"),
     ],
     "SWAG": [
-        (f"{SWAG_ROW},4", "expected an integer from 0 to 3 in the label (choices count from 0, "
-         "not from 1 or A), got '4'"),
+        (f"{SWAG_ROW},4", "expected an integer from 0 to 3 in the label (choices are numbered from "
+         "0, not from 1 or A), got '4'"),
         ("0,v,9,s,,He,gold,a.,b.,c.,d.,0", "expected non-empty text in the context, got ''"),
         ("0,v,9,s,A.,He,gold,a.,b.,,d.,0", "expected non-empty text in an ending, got ''"),
         ('0,v,9,s,"A" b,He,gold,a.,b.,c.,d.,0', "expected comma-separated fields, got: "),
@@ -185,7 +185,7 @@ ROWS = {
          "got ['A', 'A', 'A', 'A', 'A', 'A', ...]"),
         (_choices(["A", "B", 3]), "expected a string in choice 2, got 3"),
         (_choices(["A", "B", "C"], None), "expected an integer from 0 to 2 in the label "
-         "(choices count from 0, not from 1 or A), got None"),
+         "(choices are numbered from 0, not from 1 or A), got None"),
     ],
     "questions": [
         (_question(answers={"text": ["Ann"], "answer_start": [3]}),

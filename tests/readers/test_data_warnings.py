@@ -74,7 +74,7 @@ CASES = [
      [": most tags are entity tags, but not 'o' (line 4), 'B_X' (line 4), which count as O "
       "in entity scores. Correct misspelled tags."]),
     (read_tagging, ["o o", "b-x i-x"],
-     [": the tags resemble entity tags, but are not, such as 'o' (line 2)"]),
+     [": the tags resemble entity tags but are invalid, such as 'o' (line 2)"]),
     (read_tagging, ["NOUN O", "B-X I-X", "NOUN VERB"], []),
     (read_tagging, ["NOUN\u200e O", "VERB O"],
      [f": the classes 'NOUN\\u200e' (line 2) {LOOK_ALIKE}"]),
@@ -197,9 +197,9 @@ def test_spans_in_utf16_units_cause_a_warning_for_chinese(write):
     columns = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
     for shift, starts in (
         (0, []),
-        (1, [": spans after an emoji or a rare ideograph seem to count UTF-16 units, as browsers "
-             "do: '\u82b3\u662f' is read, in UTF-16 units it is '\u738b\u82b3'. Count "
-             "characters."]),
+        (1, [": the offsets of spans after an emoji or a rare ideograph seem to be in UTF-16 code "
+             "units, as in browsers: '\u82b3\u662f' is read instead of '\u738b\u82b3'. Use "
+             "offsets in characters."]),
     ):  # fmt: skip
         shifted = [(text, at + shift * at) for text, at in rows]
         path = write(
@@ -216,9 +216,9 @@ def test_ambiguous_spans_cause_a_warning(write):
     columns = {"text_columns": ["text"], "label_column": "entities", "character_spans": True}
     text, span = "\U00020bb7\u91ce\u5bb6\u6771\u4eac\u672c", {"start": 4, "end": 6, "label": "LOC"}
     emoji = ("\U0001f600 Ann left", {"start": 2, "end": 5, "label": "PER"})
-    warning = [": spans after an emoji or a rare ideograph may count UTF-16 units, as browsers do: "
-           "'\u4eac\u672c' is read, in UTF-16 units it is '\u6771\u4eac'. "
-           "Count characters."]  # fmt: skip
+    warning = [": the offsets of spans after an emoji or a rare ideograph may be in UTF-16 code "
+           "units, as in browsers: '\u4eac\u672c' is read instead of '\u6771\u4eac'. "
+           "Use offsets in characters."]  # fmt: skip
     for rows, starts in (
         ([(text, span)], warning),
         ([(text, span | {"text": "\u4eac\u672c"})], []),

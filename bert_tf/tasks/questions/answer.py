@@ -62,8 +62,8 @@ def signatures(served: Served, task: Task) -> Signatures:
         {"question": STRINGS, "context": STRINGS},
         _requests(served),
         "Answers a question with a span of its context, which may have any length. `byte_start` "
-        "and `byte_end` count bytes, `start` and `end` characters (code points); ends are "
-        "exclusive.",
+        "and `byte_end` are offsets in bytes; `start` and `end` are offsets in characters (code "
+        "points). End offsets are exclusive.",
     )
     tokens = id_signature(served)
     return {"serving_default": answers, "tokens": tokens}
@@ -88,13 +88,13 @@ def _requests(served: Served) -> Requests:
 def answer_questions(answers: Answers, threshold: float | None) -> Outputs:
     """Converts the best spans of each question to answers.
 
-    With a ``threshold``, questions can have no answer, which then takes part in the probabilities.
+    With a ``threshold``, "no answer" is possible and included in the softmax of the probabilities.
 
     Returns:
-        ``answer``, "" for no answer, ``byte_start`` and ``byte_end`` in the context, ``score``, the
-        sum of the two logits, and ``null_score``, the minimum over all windows, shape (B,) each.
-        For the K best spans, shape (B, K) each: ``answers``, ``byte_starts``, ``byte_ends``,
-        ``scores`` and ``probabilities``; ``counts``, shape (B,), is the number of spans.
+        For each question, shape (B,): ``answer``, "" for no answer; ``byte_start`` and ``byte_end``
+        in the context; ``score``, the sum of the two logits; ``null_score``, the minimum over all
+        windows; and ``counts``, the number of spans. For the K best spans of each question, shape
+        (B, K): ``answers``, ``byte_starts``, ``byte_ends``, ``scores`` and ``probabilities``.
 
     Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``.
     """
@@ -117,7 +117,7 @@ def answer_questions(answers: Answers, threshold: float | None) -> Outputs:
 
 
 def _with_characters(answers: Outputs, context: tf.Tensor) -> Outputs:
-    """Adds ``start`` and ``end``, (B,), and ``starts`` and ``ends``, (B, K), in characters."""
+    """Adds offsets in characters: ``start`` and ``end``, (B,); ``starts`` and ``ends``, (B, K)."""
     positions = character_offsets(
         context, tf.concat([answers["byte_starts"], answers["byte_ends"]], 1)
     )
@@ -128,7 +128,7 @@ def _with_characters(answers: Outputs, context: tf.Tensor) -> Outputs:
 
 
 def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[Answers, tf.Tensor]:
-    """Returns the best spans of contexts, (B,) string, and whether questions were cut, (B,)."""
+    """Returns the best spans of contexts, (B,), and whether questions were truncated, (B,)."""
     limit = question_length(served)
     question = truncate_texts(served, question, limit)
     tokens = tokenize_questions(
@@ -151,14 +151,14 @@ def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[A
 
 
 def question_length(served: Served) -> int:
-    """Returns the maximum number of tokens per question, at most half a row."""
+    """Returns the maximum number of tokens per question; half a row if the option is too large."""
     max_tokens = served.max_seq_length - SPECIAL_TOKENS
     limit = served.options.max_query_length
     return limit if limit < max_tokens else max_tokens // 2
 
 
 def _probabilities(answers: Answers, with_null: bool) -> tf.Tensor:
-    """Returns the softmax of the scores of the spans, (B, K)."""
+    """Returns the softmax of the span scores, (B, K), which can include "no answer"."""
     is_span = tf.sequence_mask(answers.counts, answers.scores.shape[1])
     scores = tf.where(is_span, answers.scores, float("-inf"))
     null = answers.null_scores

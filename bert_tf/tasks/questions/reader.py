@@ -1,7 +1,7 @@
 """Readers of questions with contexts: SQuAD 1.1 and 2.0, and user tables.
 
-SQuAD positions answers by characters (code points); examples position them by bytes, as TensorFlow
-does.
+Offsets of answers are in characters (code points) in SQuAD, but in bytes in the examples, as in
+TensorFlow.
 
 Sources: the published files; BERT (2018), sections 4.2 and 4.3.
 """
@@ -19,7 +19,7 @@ _KINDS: dict[type, str] = {list: "list", str: "string"}
 
 
 class _Question(NamedTuple):
-    """Question in SQuAD's layout, an object with any fields."""
+    """Question in SQuAD's layout, whose ``fields`` are not validated."""
 
     location: str
     title: str
@@ -79,7 +79,7 @@ def read_squad(
         _check_new(question_id, ids)
         if labelled and "answers" not in fields:
             raise BadRowError(
-                "expected 'answers', got none (pass files without answers for prediction)"
+                "expected 'answers', got none (use files without answers only for prediction)"
             )
         return _make_question(
             question_id,
@@ -116,7 +116,7 @@ def read_questions(
     Questions without answers are impossible, as in SQuAD 2.0. With ``answer_start_column``, which
     contains the index of the first character of the answer in the context, ``label_column``
     contains the text of a single answer. Without it, ``label_column`` contains a list of objects
-    with ``text`` and ``answer_start``, as in SQuAD, or an object with lists of both.
+    with ``text`` and ``answer_start``, as in SQuAD, or an object with a list for each.
     """
     bad = BadRows.from_option(str(path), skip_bad_rows)
     ids: set[str] = set()
@@ -177,7 +177,7 @@ def _make_question(
 ) -> QuestionExample:
     """Builds an example from the fields of a question.
 
-    ``answers`` is () if they are unknown. ``names`` are the names of the fields in error messages.
+    Unknown answers are (). ``names`` are the names of the fields in error messages.
     """
     question = read.non_empty_text(question, repr(names[0]))
     context = read.non_empty_text(context, repr(names[1]))

@@ -62,7 +62,7 @@ def _find_tokens(
 def _window_spans(
     windows: Windows, firsts: tf.Tensor, lasts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the positions of answers in the rows of windows, (W,) int32; 0 if incomplete."""
+    """Returns the first and last position of the answer in each window's row, (W,), or 0, 0."""
     first = tf.gather(firsts, windows.questions)
     last = tf.gather(lasts, windows.questions)
     is_in_window = (first >= windows.firsts) & (last < windows.firsts + windows.lengths)
@@ -70,7 +70,7 @@ def _window_spans(
     return tf.where(is_in_window, first + shift, 0), tf.where(is_in_window, last + shift, 0)
 
 
-# Number of windows per chunk for combining answers, about 100 MB.
+# Number of windows whose answers are combined at a time, which takes about 100 MB.
 _WINDOWS_CHUNK_SIZE = 512
 _QUESTIONS_CHUNK_SIZE = 4096
 _PADDED = -1e9  # a logit with probability 0
@@ -81,12 +81,12 @@ class QuestionExamples:
     """Tokenized questions and contexts, and answers from the outputs of a model.
 
     Attributes:
-        examples: Rows of the windows (see ``tokenized_examples.Examples``). ``num_too_long`` counts
-            the questions with several windows, ``num_lost`` those in ``lost_answers``.
+        examples: Rows of the windows (see ``tokenized_examples.Examples``). ``num_too_long`` is the
+            number of questions with several windows, and ``num_lost`` that of ``lost_answers``.
         windows: W windows in the order of the questions.
         contexts: Contexts, (N,) string.
         lost_answers: Indices of questions, int64, whose answer has no tokens, such as a single
-            accent, or does not fit into a window. They are trained as unanswerable.
+            accent, or does not fit into a window. These questions are trained as unanswerable.
     """
 
     examples: Examples
@@ -111,7 +111,7 @@ class QuestionExamples:
 
         Returns:
             The answers, NumPy arrays of shape (N, K) or (N,), and the losses of the windows, (W,)
-            float32, 0 for examples without answers. As in training, a loss is the mean of the
+            float32, which are 0 without labels. As in training, a loss is the mean of the
             cross-entropies of start and end.
 
         Raises:
@@ -133,7 +133,7 @@ class QuestionExamples:
         return answers, losses
 
     def _run(self, model: Any, batch_size: int, n_best: int) -> list[np.ndarray]:
-        """Returns the fields of ``BestColumns`` for all windows, and their losses."""
+        """Returns the fields of ``BestColumns`` for all windows, and the windows' losses."""
         dataset = self.examples.evaluation_batches(batch_size, longest_first=True)
         if isinstance(dataset.element_spec, tuple):
             dataset = dataset.map(lambda rows, labels: {**rows, **labels})
@@ -151,7 +151,7 @@ class QuestionExamples:
         return collected
 
     def _chunks(self) -> Iterator[tuple[slice, slice]]:
-        """Yields slices of the questions, and of their windows, of some hundred windows each."""
+        """Yields a slice of questions and the slice of their windows for each chunk."""
         num_questions = len(self.contexts)
         firsts = np.searchsorted(self.windows.questions.numpy(), np.arange(num_questions + 1))
         begin = 0
@@ -199,12 +199,12 @@ def question_examples(
 ) -> QuestionExamples:
     """Tokenizes questions and contexts once and batches them for ``BertSpanPredictor``.
 
-    A row is [CLS] question [SEP] window [SEP]; contexts that are too long for a row are read in
+    A row is [CLS] question [SEP] window [SEP]; contexts that are too long for a row are split into
     several windows (``long_texts.context_windows``). The features are ``features.ENCODER_FEATURES``
     and ``example_index`` (B,) int32, the index of the window. With answers, a batch is ``(features,
     labels)``; the labels are ``start_logits`` and ``end_logits``, (B,) int32, the positions of the
-    answer's first and last token. Both are 0, the position of [CLS], if the answer is not
-    completely in the window or there is none. Google's script trains on the mean of both losses::
+    answer's first and last token. Both are 0, the position of [CLS], if the window does not contain
+    the complete answer or there is no answer. Google's script trains on the mean of both losses::
 
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             model.compile(optimizer, loss=loss, loss_weights=0.5)
@@ -222,11 +222,11 @@ def question_examples(
         max_query_length: Maximum number of tokens per question.
 
     Returns:
-        Examples.
+        The tokenized questions and contexts.
 
     Raises:
-        ValueError: If a column has an invalid form or is empty, columns differ in length, an answer
-            is outside of its context, a length is below 1, or questions leave no room for contexts.
+        ValueError: If a column is invalid or empty, columns differ in length, an answer is outside
+            of its context, a length is below 1, or questions leave no room for contexts.
 
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "?", "rollo", "led", "them"]
     >>> data = question_examples(BertTokenizer(vocab), ["Who?"], ["Rollo led them"],
@@ -295,7 +295,7 @@ def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.nda
 def _find_all_tokens(
     windows: Windows, byte_starts: np.ndarray, byte_ends: np.ndarray
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Calls ``_find_tokens`` for chunks of some thousand questions."""
+    """Calls ``_find_tokens`` for chunks of questions, which limits memory."""
     pieces = []
     for begin in range(0, len(byte_starts), _QUESTIONS_CHUNK_SIZE):
         part = slice(begin, begin + _QUESTIONS_CHUNK_SIZE)
@@ -306,7 +306,7 @@ def _find_all_tokens(
 
 
 def _cut_out(windows: Windows, questions: slice, rows: slice) -> Windows:
-    """Returns the windows of some questions, with indices from 0; all tokens are retained."""
+    """Returns the windows of a slice of questions, indexed from 0; all tokens are retained."""
     columns = ("question_starts", "question_lengths", "context_starts", "context_lengths")
     tokens = windows.tokens
     return Windows(

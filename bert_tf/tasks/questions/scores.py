@@ -1,8 +1,8 @@
 """SQuAD prediction files and scores, versions 1.1 and 2.0.
 
-Sources: ``write_predictions`` in google-research/bert's ``run_squad.py``, for the files. If no span
-can be an answer, that script stops or answers "empty"; here, the answer is "". The official
-evaluation, for exact match and F1.
+Sources: ``write_predictions`` in google-research/bert's ``run_squad.py`` for the files, and the
+official evaluation for exact match and F1. If no span can be an answer, Google's script stops or
+answers "empty"; here, the answer is "".
 """
 
 import collections
@@ -24,8 +24,8 @@ PREDICTIONS = "predictions.json"
 N_BEST_PREDICTIONS = "nbest_predictions.json"
 NULL_ODDS = "null_odds.json"
 
-# Odds of "no answer" without other answers: above all thresholds, and finite because JSON has no
-# infinity. Google's script uses the same number for missing null scores.
+# Null odds if there is no other answer. They exceed all thresholds and are finite, because JSON has
+# no infinity. Google's script uses the same number for missing null scores.
 _CERTAINLY_NULL = 1e6
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
@@ -54,7 +54,7 @@ class SquadPredictions:
     n_best: Mapping[str, list[dict[str, Any]]]
     # Score of "no answer" minus that of the most likely text; None in version 1.1.
     null_odds: Mapping[str, float] | None
-    # First byte of the most likely text in the context and the byte after its last; missing for "".
+    # Start and end byte (exclusive) of the most likely text in the context; missing for "".
     byte_spans: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     def probability(self, name: str, answer: str) -> float:
@@ -85,8 +85,8 @@ def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) 
     Args:
         ids: Ids of the questions, N of them.
         answers: Arrays or tensors of shape (N, K) or (N,).
-        with_null: Whether questions can have no answer, as in version 2.0. That entry, with the
-            text "", is then ranked by its score among the best K, or is the last one.
+        with_null: Whether questions can have no answer, as in version 2.0. If so, an entry with the
+            text "" is ranked by its score among the best K or, with a low score, is the last one.
 
     Returns:
         The predictions, in the order of the ids.
@@ -135,7 +135,7 @@ def _spans(answers: Answers, row: int) -> list[_Span]:
 
 
 def _with_null(spans: list[_Span], null: _Span, limit: int) -> list[_Span]:
-    """Inserts "no answer" after the spans with at least its score; it is always included."""
+    """Inserts "no answer" by its score, after equal scores; the result always includes it."""
     index = sum(span.score >= null.score for span in spans)
     return [*spans[:index], null, *spans[index:]][: max(limit, index + 1, 2)]
 
@@ -166,7 +166,7 @@ def normalize_answer(text: str) -> str:
 
 
 def _word_f1(prediction: str, answer: str) -> float:
-    """Returns the F1 of the words of two normalized texts, or 0.0 without words."""
+    """Returns the F1 of the words of two normalized texts, or 0.0 if they share no words."""
     predicted, gold = prediction.split(), answer.split()
     shared = (collections.Counter(predicted) & collections.Counter(gold)).total()
     return 2 * shared / (len(predicted) + len(gold)) if shared else 0.0
@@ -204,9 +204,9 @@ def score_predictions(
 ) -> dict[str, float]:
     """Scores predictions like the official evaluation.
 
-    Predictions are given by question id, with "" for no answer. If the null odds exceed
-    ``null_threshold``, a prediction counts as "". (The default threshold of the official evaluation
-    is 1.0, as for probabilities.)
+    Predictions are given by question id, with "" for no answer. If a question's null odds exceed
+    ``null_threshold``, the prediction is replaced by "". (The official evaluation's default
+    threshold is 1.0, which suits probabilities.)
 
     Returns:
         The means under the keys of the official evaluation: ``exact`` (in version 1.1
@@ -239,10 +239,10 @@ def tune_null_threshold(
     """Tunes the threshold of the null odds for predictions of version 2.0.
 
     The threshold is the null odds of the last question that keeps its answer; of equally good
-    thresholds, the lowest. Questions with equal odds are treated alike. (The official evaluation
-    separates them and therefore reports scores that no threshold reaches.) If no answers at all are
-    best, the threshold is 0.0 or, if any odds are at most 0.0, the lowest odds minus 1.0. Questions
-    without a prediction score 0.
+    thresholds, the lowest is used. Questions with equal odds are treated alike. (The official
+    evaluation separates them and therefore reports scores that no threshold reaches.) If the score
+    is best without any answers, the threshold is 0.0 or, if any odds are at most 0.0, the lowest
+    odds minus 1.0. Questions without a prediction score 0.
 
     Args:
         gold: True answers by question id.

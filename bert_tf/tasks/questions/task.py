@@ -39,7 +39,7 @@ _UNSPACED = re.compile(
 )
 _OUTPUTS = (features.START_LOGITS, features.END_LOGITS)
 _NO_ANSWER = "(no answer)"
-# Values of a record without an answer, in addition to its text.
+# Fields of a record without an answer, in addition to the prediction "".
 _NO_SPAN = {"score": None, "start": None, "end": None}
 # Suffixes of the keys of ``score_predictions`` that are not scores.
 _COUNTS = ("total", "thresh")
@@ -84,14 +84,14 @@ class _Options(QuestionOptions):
 class QuestionTask(Task):
     """Extractive question answering, such as SQuAD 1.1, or 2.0 with unanswerable questions.
 
-    The scores are those of the official evaluation, 0 to 100. With ``with_null``, a question has no
-    answer if the score of "no answer" exceeds that of the best text by more than a threshold. An
-    evaluation tunes the threshold for F1 on its set and returns it as ``thresholds["null"]``.
-    Written answers and all scores use it, except ``best_exact``, and ``exact_at_0`` and
-    ``f1_at_0``, which use Google's default of 0.0. A given threshold, or
-    ``null_score_diff_threshold``, is used in place of the tuned one.
+    The scores are those of the official evaluation, 0 to 100. With ``with_null``, the prediction is
+    "no answer" if its score exceeds that of the best text by more than a threshold. An evaluation
+    chooses the threshold that maximizes F1 on the evaluated data set, and returns the threshold as
+    ``thresholds["null"]``. Written answers and all scores use this threshold, except that
+    ``best_exact`` uses its own, and ``exact_at_0`` and ``f1_at_0`` use Google's default of 0.0. A
+    given threshold, or ``null_score_diff_threshold``, replaces the tuned threshold.
 
-    The loss is the mean of the cross-entropies of start and end, each a softmax over the row.
+    The loss is the mean of the cross-entropies of the start and the end over the row's positions.
     Questions are trained with their first answer. The headline is ``best_f1`` if the threshold is
     tuned, else ``f1``.
 
@@ -123,19 +123,19 @@ class QuestionTask(Task):
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Groups the questions of an article or, without titles, of a paragraph."""
+        """Groups questions by article or, without titles, by paragraph."""
         if len({item.title for item in items}) > 1:
             return (lambda item: item.title), "whole articles"
         return (lambda item: item.context), "whole paragraphs"
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """Returns the reader of SQuAD's JSON files; test files have no answers."""
+        """Returns the reader for SQuAD's JSON files, with or without answers."""
         return FormReader(_read_squad, squad_has_answers)
 
     @property
     def logged_scores(self) -> Sequence[str]:
-        """All scores; in version 2.0 also those of subsets and of the default threshold."""
+        """All scores; in version 2.0 also the scores of subsets and at the default threshold."""
         names = list(super().logged_scores)
         if self._with_null:
             scores = ("exact", "f1")
@@ -166,7 +166,7 @@ class QuestionTask(Task):
 
     @property
     def unavailable_metrics(self) -> Sequence[str]:
-        """Scores of the other version, and of a tuned threshold if it is given."""
+        """Scores of the other version and, if the threshold is given, of tuned thresholds."""
         tuned = () if self.default_metric == "best_f1" else ("best_exact", "best_f1")
         return ("exact_match" if self._with_null else "exact", *tuned)
 
@@ -177,7 +177,7 @@ class QuestionTask(Task):
 
     @classmethod
     def restore_options(cls, options: Mapping[str, Any], thresholds: Thresholds) -> Any:
-        """Restores options; a threshold implies unanswerable questions."""
+        """Restores options; a model with a threshold supports unanswerable questions."""
         return super().restore_options(
             {"with_null": NULL_THRESHOLD in thresholds, **options}, thresholds
         )
@@ -198,20 +198,20 @@ class QuestionTask(Task):
         return {**record, "null_odds": None} if options.with_null else record
 
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
-        """Returns the rows of the windows with the positions of the answers."""
+        """Returns the rows of all windows, with the positions of the answers."""
         items = self.training_items()
         rows: QuestionExamples = self.rows(tokenizer, items, max_seq_length, labelled=True)
         return rows.examples
 
     def training_summary(self, examples: Examples) -> list[str]:
-        """Returns notes on the training set, also if more than 2% of the texts are too long."""
+        """Returns notes on the training set, such as on questions or answers that are too long."""
         items = self.training_items()
         lines = super().training_summary(examples)
         if examples.num_lost:
             lines.append(
                 f"The answers to {examples.num_lost:,} of the training questions have no tokens "
-                "or do not fit into a window (--max_seq_length, --doc_stride). They are trained "
-                "as unanswerable."
+                "or do not fit into a window (--max_seq_length, --doc_stride). These questions are "
+                "trained as unanswerable."
             )
         answers = [item.answers[0].text for item in items if item.answers]
         questions = [item.question for item in items]
@@ -230,7 +230,7 @@ class QuestionTask(Task):
         if 10 * count > len(labelled):
             lines.append(
                 f"{count:,} of the answers are written without spaces, so f1 counts each as one "
-                "word. Score predictions.json with the script of the data set, which counts "
+                "word. Score predictions.json with the data set's own script, which compares "
                 "characters."
             )
         return lines
@@ -265,9 +265,9 @@ class QuestionTask(Task):
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """Computes the official scores; a mistake is a question without an exact match.
 
-        Mistakes and ``constant`` use the threshold in ``thresholds``. The loss of a mistake is the
-        negative log-likelihood of all correct entries of the n-best list or, without any, of its
-        least likely entry, which is a lower bound.
+        Mistakes and ``constant`` use the threshold that the result contains. The loss of a mistake
+        is the negative log-likelihood of all correct n-best entries. If there are none, the least
+        likely entry is used, which gives a lower bound.
         """
         from bert_tf.evaluation.evaluation import Evaluation, worst_mistakes
 
@@ -352,8 +352,8 @@ class QuestionTask(Task):
     ) -> list[str]:
         """Writes ``predictions.json``, ``nbest_predictions.json`` and, in 2.0, ``null_odds.json``.
 
-        ``thresholds["null"]`` decides whether there is an answer. For labeled sets, it also writes
-        ``SET.jsonl`` with the expected answers.
+        Answers use the threshold ``thresholds["null"]``. For labeled data sets, ``SET.jsonl`` with
+        the expected answers is also written.
         """
         from bert_tf.evaluation.prediction_files import write_file
 
@@ -380,7 +380,7 @@ class QuestionTask(Task):
         return thresholds.get(NULL_THRESHOLD, self._null_threshold or 0.0)
 
     def _outputs(self, inference: Inference, set_name: str) -> tuple[SquadPredictions, np.ndarray]:
-        """Returns the predictions and the losses of the windows, 0 without labels."""
+        """Returns the predictions and the loss of each window, which is 0 without labels."""
         from .scores import SquadPredictions, squad_predictions
 
         items = self.sets[set_name].items

@@ -1,1 +1,1 @@
-"""Task type for embedding models: similarity of texts."""
+"""Task type for text similarity, which trains embedding models."""

@@ -1,7 +1,7 @@
 """Losses of text vectors, for ``--task=similarity``.
 
-Labels are floats of the vectors' dtype, as Keras casts them; integers are exact up to 2**24.
-Dimensions: B batch, K texts per example, D vector, N candidates, B * (K - 1).
+Keras casts labels to the dtype of the vectors; in float32, integers are exact up to 2**24.
+Dimensions: B batch, K texts per example, D vector, N = B * (K - 1) candidates.
 """
 
 from typing import Any
@@ -19,13 +19,13 @@ SCALE = 20.0
 
 
 class _VectorLoss(keras.losses.Loss):
-    """Base class of losses of vectors, (B, K, D), that depend only on their directions."""
+    """Base class of losses that depend only on the directions of vectors, (B, K, D)."""
 
     # Whether the loss of an example depends on the rest of the batch.
     compares_rows = True
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Returns losses of shape (B,), or (1,) if there is one for the batch."""
+        """Returns the loss of each example, (B,), or a single loss for the batch, (1,)."""
         return self.compute_loss(y_true, normalize(y_pred))
 
     def compute_loss(self, labels: Any, vectors: Any) -> Any:
@@ -35,12 +35,12 @@ class _VectorLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class InBatchNegatives(_VectorLoss):
-    """Cross-entropy of an anchor's text among all texts of the batch.
+    """Cross-entropy of selecting each anchor's text among all texts of the batch.
 
-    The logits are the cosines times ``scale``. Labels, (B, K), are numbers of texts: the anchor, a
-    text that belongs to it and, if K is 3, a text that does not. Equal numbers denote equal texts.
-    A text that is the anchor's own, or is paired with it in another row of the batch, is not used
-    as a negative.
+    The logits are the cosines times ``scale``. Labels, (B, K), are ids of texts: the anchor, a text
+    that belongs to the anchor and, if K is 3, a text that does not. Equal ids denote equal texts. A
+    text that equals the anchor, or is paired with the anchor in another row of the batch, is not
+    used as a negative.
 
     Sources: Henderson et al. 2017, "Efficient Natural Language Response Suggestion", section 4;
     sentence-transformers ``MultipleNegativesRankingLoss`` and its symmetric form, which do not
@@ -48,7 +48,8 @@ class InBatchNegatives(_VectorLoss):
 
     Args:
         scale: Factor for the cosines.
-        both_ways: Whether to average the loss with that of each text's anchor among all anchors.
+        both_ways: Whether to average the loss with that of selecting each text's anchor among all
+            anchors.
         name: Name of the loss.
         **kwargs: Further arguments of ``keras.losses.Loss``.
     """
@@ -66,7 +67,7 @@ class InBatchNegatives(_VectorLoss):
     def compute_loss(self, labels: Any, vectors: Any) -> Any:
         """Returns the loss of each anchor, (B,), for labels (B, K) and unit vectors (B, K, D)."""
         anchors, positives = vectors[:, 0], vectors[:, 1]
-        # (N, D), starting with the anchors' texts, and their numbers (N,).
+        # (N, D), starting with the anchors' texts; (N,), the ids of all texts.
         texts = ops.reshape(ops.swapaxes(vectors[:, 1:], 0, 1), (-1, ops.shape(vectors)[2]))
         numbers = ops.reshape(ops.transpose(labels[:, 1:]), (-1,))
         # (B, B): whether anchors are equal; (B, N): whether texts are equal. A text is positive for
@@ -99,7 +100,7 @@ class InBatchNegatives(_VectorLoss):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class CosineError(_VectorLoss):
-    """Squared difference between the cosine of two texts, (B, 2, D), and a score (B,) in 0 to 1.
+    """Squared difference between the cosine of two texts, (B, 2, D), and a score from 0 to 1, (B,).
 
     Source: Reimers and Gurevych 2019, "Sentence-BERT", section 3, the regression objective.
     """
@@ -118,8 +119,8 @@ class CosineError(_VectorLoss):
 class CosineOrder(_VectorLoss):
     """CoSENT: of every two pairs, the one with the higher score should have the higher cosine.
 
-    The loss is log(1 + sum(exp(scale * (cosine of the lower-scored pair - cosine of the other)))),
-    summed over all two pairs with different scores, (B,). Only the order of the scores matters.
+    The loss is log(1 + sum(exp(scale * (cosine of the lower-scored pair - cosine of the other)))).
+    The sum is over every two pairs with different scores. Only the order of the scores matters.
 
     Source: Su 2022, "CoSENT"; sentence-transformers ``CoSENTLoss``.
     """
@@ -131,7 +132,7 @@ class CosineOrder(_VectorLoss):
     def compute_loss(self, labels: Any, vectors: Any) -> Any:
         """Returns the loss of the batch, (1,), for scores (B,) and unit vectors (B, 2, D)."""
         cosines = self.scale * ops.sum(vectors[:, 0] * vectors[:, 1], axis=1)
-        # (B, B): cosine of the row's pair minus that of the column's pair.
+        # (B, B): cosine of the row's pair minus cosine of the column's pair.
         above = cosines[:, None] - cosines[None]
         is_lower = labels[:, None] < labels[None]
         terms = ops.where(is_lower, above, ops.cast(_NEVER, above.dtype))

@@ -1,8 +1,7 @@
-"""Exact retrieval of documents in chunks, and scores of rankings.
+"""Exact document retrieval in chunks, and scores of rankings.
 
-Sources: Järvelin and Kekäläinen 2002 (nDCG); Thakur et al. 2021, "BEIR", and trec_eval, whose
-conventions are used: the gain of a document is its relevance, the discount of a rank log2(rank +
-1).
+Sources: Järvelin and Kekäläinen 2002 (nDCG); Thakur et al. 2021, "BEIR", and trec_eval. As in these
+tools, the gain of a document is its relevance, and the discount of a rank is log2(rank + 1).
 
 Dimensions: Q queries, N documents, D vector, K ranks.
 """
@@ -17,7 +16,7 @@ from bert_tf.evaluation.metrics import Comparison
 
 # Number of ranked documents per query, as in BEIR.
 _RANKS = 1000
-# Number of scores per chunk: 32 MB.
+# Number of scores per chunk, which take 32 MB.
 _SCORES_CHUNK_SIZE = 1 << 23
 
 
@@ -26,8 +25,8 @@ def search(
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """Returns the documents with the largest inner products for each query, the best first.
 
-    The search is exact and processes queries, (Q, D), in chunks, so memory does not grow with Q
-    times the number of documents, (N, D). Ties are in the order of the documents.
+    The search is exact. It processes queries, (Q, D), in chunks, so memory does not grow with Q
+    times the number of documents, (N, D). Documents with equal inner products keep their order.
 
     Returns:
         Indices of the documents and inner products, shape (Q, K) each, with K the minimum of
@@ -48,7 +47,7 @@ def search(
 
 
 def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
-    """Returns a mask of the ``count`` largest scores per row; ties keep the first."""
+    """Returns a mask of the ``count`` largest scores per row; ties are broken by position."""
     if scores.shape[1] <= count:
         return np.ones(scores.shape, bool)
     minimum = -np.partition(-scores, count - 1, axis=1)[:, count - 1 : count]
@@ -58,9 +57,9 @@ def _are_greatest(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
 
 
 def drop_own_text(ranked: NDArray[np.intp], excluded: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Removes each query's own document, given by (Q,) indices or -1, from rankings (Q, K).
+    """Removes each query's own document from the rankings, (Q, K), and pads them with -1.
 
-    The rankings are padded with -1.
+    ``excluded``, (Q,), contains the indices of these documents, or -1 for queries without one.
     """
     is_excluded = ranked == excluded[:, None]
     order = np.argsort(is_excluded, axis=1, kind="stable")
@@ -87,8 +86,8 @@ def _reciprocal_rank(gains: NDArray[Any]) -> NDArray[np.float64]:
     return ((gains > 0) / np.arange(1, gains.shape[1] + 1)).max(1, initial=0.0)
 
 
-# Functions from the relevance of the ranked documents, (Q, K), the ten highest relevances, (Q, 10),
-# and the number of relevant documents, (Q,), to scores, (Q,).
+# Functions that compute scores, (Q,), from the relevance of the ranked documents, (Q, K), the ten
+# highest relevances, (Q, 10), and the number of relevant documents, (Q,).
 RANKING_SCORES: Mapping[str, Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[Any]]] = {
     "ndcg@10": lambda gains, ideal, counts: _gain_at_10(gains) / _gain_at_10(ideal),
     "mrr@10": lambda gains, ideal, counts: _reciprocal_rank(gains[:, :10]),
@@ -102,11 +101,11 @@ RANKING_SCORES: Mapping[str, Callable[[NDArray[Any], NDArray[Any], NDArray[Any]]
 def compare_rankings(
     ranked: NDArray[np.intp], relevant: Sequence[Mapping[int, float]]
 ) -> Comparison:
-    """Compares rankings with the relevant documents; a row is a query.
+    """Compares rankings with the relevant documents; each row is a query.
 
-    ``ranked``, (Q, K), contains indices of documents, the best first, padded with -1. ``relevant``
-    contains the relevance of documents by index for each query, at least one above 0. ``map`` is
-    the mean average precision at 1,000 and ``accuracy`` the fraction of queries whose first
+    ``ranked``, (Q, K), contains document indices, the best first, padded with -1. For each query,
+    ``relevant`` maps document indices to their relevance; at least one must be above 0. ``map`` is
+    the mean average precision at 1,000, and ``accuracy`` is the fraction of queries whose first
     document is relevant.
     """
     ranked = ranked[:, :_RANKS]

@@ -49,9 +49,9 @@ def read_similarity(
 ) -> ExampleSet[SimilarityExample]:
     """Reads text pairs with a score, pairs that belong together, or triples.
 
-    ``text_columns`` are two texts, or an anchor, a text that belongs to it and one that does not.
-    ``label_column`` contains the score of a pair, a finite number. Without it, the texts belong
-    together or are to be predicted.
+    ``text_columns`` are two texts, or an anchor, a text that belongs to the anchor and a text that
+    does not. ``label_column`` contains the score of a pair, a finite number. Without this column,
+    the texts belong together or are to be predicted.
     """
     if label_column is not None and len(text_columns) > 2:
         raise ValueError(
@@ -74,16 +74,16 @@ def read_similarity(
     return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
 
 
-# Below this spread of the cosines, the run has collapsed.
+# If the range of the cosines is below this value, the run has collapsed.
 _MIN_SPREAD = 1e-3
 
 
 def _check_batch_size(name: str, values: Values, given_flags: Given) -> str:
-    """Rejects batches in which a pair is not compared with others."""
+    """Rejects batch sizes with which a pair is not compared with other pairs."""
     size, parts = values["train_batch_size"], values["gradient_accumulation_steps"]
     if values[name] == COSINE:  # this loss does not compare pairs
         return ""
-    # A triple contains a negative text.
+    # The text of a triple is also compared with the negative text.
     if size == 1 and len(values["text_columns"] or ()) < 3:
         return (
             f"--train_batch_size={size}: expected at least 2, because --task={values['task']} "
@@ -119,9 +119,9 @@ class _Options:
 class SimilarityTask(Task):
     """Embedding of texts, trained on scored pairs, pairs that belong together, or triples.
 
-    ``embedding`` provides the prefixes of the texts. Scored pairs are evaluated by the rank
-    correlation of the scores and the cosines. For other data, each anchor is a query, all texts of
-    the set except those that are only anchors are documents, and the texts paired with the anchor
+    ``embedding`` provides the prefixes of the texts. Scored pairs are evaluated by the correlation
+    between the scores and the cosines. Other data are evaluated by retrieval: each anchor is a
+    query, all texts that are not only anchors are documents, and the texts paired with an anchor
     are relevant.
     """
 
@@ -140,7 +140,7 @@ class SimilarityTask(Task):
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Groups scored pairs of equal texts, and other pairs that share a text."""
+        """Groups scored pairs that contain the same texts, or other pairs that share a text."""
         if items[0].label is not None:
             return (lambda item: tuple(sorted(item.texts))), RANDOM
         groups = _group_by_shared_text(items)
@@ -148,7 +148,7 @@ class SimilarityTask(Task):
 
     @property
     def _prefixes(self) -> tuple[str, str]:
-        """Prefixes of queries, the first text of an example, and of documents, the other texts."""
+        """Prefix of queries (the first text of each example) and of documents (all other texts)."""
         embedding = self.embedding
         return (embedding.query_prefix, embedding.document_prefix) if embedding else ("", "")
 
@@ -181,7 +181,7 @@ class SimilarityTask(Task):
         return "" if has_negatives else "Every text belongs to every anchor"
 
     def loss(self) -> Any:
-        """Returns the named loss, by default the first one suitable for the data."""
+        """Returns the loss of ``--similarity_loss``; by default the first that suits the data."""
         from .losses import similarity_loss
 
         names = (COSENT, COSINE) if self._has_scores else (ONE_WAY, BOTH_WAYS)
@@ -216,7 +216,7 @@ class SimilarityTask(Task):
         )
 
     def _numbered(self, items: Items) -> tuple[list[str], np.ndarray]:
-        """Returns the distinct texts with their prefixes, and their indices."""
+        """Returns the distinct texts with their prefixes, and the index of each text, (N, K)."""
         return _numbered(prefixed(item.texts, self._prefixes) for item in items)
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
@@ -294,14 +294,14 @@ class SimilarityTask(Task):
     def answers(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[Mapping[str, Any]]:
-        """Yields the cosines of the first text of each example with the others."""
+        """Yields the cosines between each example's first text and its other texts."""
         _, numbers = self._numbered(items)
         vectors = normalize_rows(outputs[:, 0])
         for row in numbers:
             yield {"similarity": (vectors[row[1:]] @ vectors[row[0]]).tolist()}
 
     def record(self, item: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the cosines of the first text with the second and, for triples, the third."""
+        """Returns the cosines between the first and second text and, in triples, the third."""
         return dict(zip(("prediction", "third"), answer["similarity"], strict=False))
 
     @classmethod
@@ -336,7 +336,7 @@ def prefixed(texts: Sequence[str], prefixes: tuple[str, str]) -> tuple[str, ...]
 
 
 def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
-    """Returns the distinct texts in order of occurrence, and indices, shape (N, K) int32.
+    """Returns the distinct texts in order of occurrence, and the index of each text, (N, K) int32.
 
     >>> _numbered([("a", "b"), ("b", "a")])
     (['a', 'b'], array([[0, 1],
@@ -350,8 +350,8 @@ def _numbered(rows: Iterable[Sequence[str]]) -> tuple[list[str], np.ndarray]:
 def _group_by_shared_text(items: Sequence[SimilarityExample]) -> dict[str, str]:
     """Maps the second text of each pair to the smallest text of its group.
 
-    Pairs that share a text are in the same group: other answers to a question, and other questions
-    with an answer, must not be held out.
+    Pairs that share a text are in the same group, so that all answers to a question, and all
+    questions with the same answer, stay in one split.
 
     >>> pairs = [("q", "b"), ("q", "a"), ("r", "b"), ("s", "c")]
     >>> from bert_tf.readers.examples import SimilarityExample
@@ -359,7 +359,7 @@ def _group_by_shared_text(items: Sequence[SimilarityExample]) -> dict[str, str]:
     {'b': 'a', 'a': 'a', 'c': 'c'}
     """
     roots: dict[str, str] = {}
-    second_texts: dict[str, str] = {}  # second text of the first pair with a text
+    second_texts: dict[str, str] = {}  # for each text, the second text of its first pair
 
     def group(key: str) -> str:
         while roots.setdefault(key, key) != key:

@@ -1,7 +1,4 @@
-"""Answers and signatures for tagging: entities in texts, or a tag per word.
-
-``read_labels`` defines the meaning of the labels.
-"""
+"""Answers and signatures for tagging: entities in texts, or a tag per word."""
 
 from __future__ import annotations
 
@@ -36,11 +33,11 @@ if TYPE_CHECKING:
 
 # === Entities from the labels of words, in the graph ===
 
-# The label O is outside of entities. B-TYPE begins an entity; I-TYPE continues one, and begins one
-# unless it follows the same type. This covers IOB1 and IOB2, in any order of the labels, as in
-# CoNLL's evaluation. If all labels are BIOES or BILOU, E-TYPE and L-TYPE end an entity, and S-TYPE
-# and U-TYPE are entities of one word. Any other label is a type; adjacent words with the same type
-# are one entity. Without the label O, every word belongs to an entity.
+# The label O marks words outside of entities. B-TYPE begins an entity. I-TYPE continues an entity
+# of the same type or, if there is none, begins an entity. As in CoNLL's evaluation, this covers
+# IOB1 and IOB2. If all labels are BIOES or BILOU, E-TYPE and L-TYPE end an entity, and S-TYPE and
+# U-TYPE are entities of one word. Any other label is a type; adjacent words with the same type are
+# one entity. Without the label O, every word belongs to an entity.
 # Dimensions: C labels, W words of all texts, E entities.
 
 OUTSIDE = "O"
@@ -52,8 +49,8 @@ class Labels(NamedTuple):
     """Properties of labels by id, (C,).
 
     Attributes:
-        types: Types, "" for the label O.
-        numbers: Ids of the types, -1 for the label O.
+        types: Entity types, "" for the label O.
+        numbers: Ids of the entity types, -1 for the label O.
         begins: Whether the label always begins an entity.
         ends: Whether the label ends an entity.
     """
@@ -65,7 +62,7 @@ class Labels(NamedTuple):
 
 
 class Entities(NamedTuple):
-    """Entities, (E,): index of the text, first and last word, type and mean score."""
+    """Entities, (E,): text index, first word, last word, type and mean score of each entity."""
 
     text: tf.Tensor
     first: tf.Tensor
@@ -97,8 +94,8 @@ def read_labels(names: Sequence[str]) -> Labels:
 def join_words(label: tf.Tensor, text: tf.Tensor, scores: tf.Tensor, labels: Labels) -> Entities:
     """Joins adjacent words to entities.
 
-    ``label`` (W,) are label ids, ``text`` (W,) ascending indices of texts, and ``scores`` (W,) the
-    scores of the words.
+    ``label``, ``text`` and ``scores`` contain the label id, text index and score of each word, (W,)
+    each. The text indices must be in ascending order.
     """
     kind = tf.gather(tf.constant(labels.numbers), label)
     inside = kind >= 0
@@ -122,7 +119,7 @@ def join_words(label: tf.Tensor, text: tf.Tensor, scores: tf.Tensor, labels: Lab
 
 
 def answer_tags(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
-    """Converts logits of words, (..., C), to ``tags``, their ids, and ``scores``, (...) each."""
+    """Converts logits of words, (..., C), to tag ids (``tags``) and probabilities (``scores``)."""
     by_label = probabilities(logits, thresholds.get(features.TEMPERATURE, 1.0))
     return {"tags": tf.argmax(logits, -1), "scores": tf.reduce_max(by_label, -1)}
 
@@ -156,11 +153,11 @@ def _word_requests(served: Served) -> Requests:
 def _find_entities(task: Task, served: Served, text: tf.Tensor) -> Outputs:
     """Predicts the entities in texts, (B,) string, of any length.
 
-    Words are split by the tokenizer and tagged at their first token.
+    The tokenizer splits texts into words, which are tagged at their first token.
 
     Returns:
         ``entities``, ``types``, ``byte_starts`` and ``byte_ends`` in the text, and ``scores``, the
-        mean probabilities of the labels of the words, shape (B, E) each; ``counts``, shape (B,);
+        mean probabilities of the words' labels, shape (B, E) each; ``counts``, shape (B,);
         ``truncated``, shape (B,), always false.
     """
     ids, byte_starts, byte_ends = served.tokenizer.tokenize_with_offsets(text)
@@ -235,19 +232,19 @@ def _answers(
 ) -> Outputs:
     """Returns the answers of a task for each word, shape (W,), with float32 for floats.
 
-    ``first`` (W,) are the indices of first tokens in ``ids`` [B, (tokens)], ``text`` (W,) those of
-    rows.
+    For each word, ``first`` (W,) contains the index of the first token in ``ids`` [B, (tokens)],
+    and ``text`` (W,) contains the index of the row of ``ids``.
     """
     first, text, bounds = (tf.cast(v, tf.int32) for v in (first, text, ids.row_splits))
     windows = tag_windows(first, text, bounds, served.max_seq_length - 2)
     rows = Rows(ids.values, [(windows.starts, windows.lengths)])
     position = first - tf.gather(windows.starts, windows.rows) + 1
     columns = tf.stack([windows.rows, position], 1)
-    # The width of the longest row; the maximum of an empty tensor is the smallest integer.
+    # Without rows, the maximum is the smallest integer, which is not a valid width.
     width = tf.maximum(tf.reduce_max(rows.lengths), 2)
     extras = {}
     if isinstance(served.model, BertFeatureTagger):
-        # (R, S): only the position of words matters here, not their indices.
+        # (R, S): the model uses only the positions of words, not their indices.
         nowhere = tf.fill(tf.stack([tf.size(rows.lengths), width]), -1)
         number = tf.range(tf.shape(columns)[0])
         extras[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, columns, number)

@@ -1,9 +1,9 @@
 """Entities in tag sequences and in texts: detection, validation and conversion.
 
 A tag is ``O``, or a prefix, ``-`` and a type. In IOB2, an entity begins with B- and continues with
-I-. In IOB1, it begins with I-, or with B- if it directly follows an entity of the same type. BIOES
-is IOB2 with E- for the last word of an entity and S- for entities of one word; BILOU names these
-prefixes L- and U-.
+I-. In IOB1, an entity begins with I-, or with B- if it directly follows an entity of the same type.
+BIOES is IOB2 with E- for the last word of an entity and S- for entities of one word; BILOU uses L-
+and U- instead of E- and S-.
 """
 
 import bisect
@@ -53,7 +53,7 @@ def prefixes(scheme: Scheme) -> tuple[str, ...]:
 
 
 def entity_labels(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
-    """Returns all tags of a scheme for the types that occur in some tags.
+    """Returns all tags of a scheme for the entity types that occur in the given tags.
 
     >>> entity_labels(["O", "B-PER", "B-LOC"], "IOB2")
     ('O', 'B-LOC', 'I-LOC', 'B-PER', 'I-PER')
@@ -63,10 +63,10 @@ def entity_labels(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
 
 
 def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
-    """Returns tags that do not belong among entity tags.
+    """Returns the invalid tags of data that seem to have entity tags, given the words per tag.
 
-    ``counts`` are the numbers of words per tag. If all tags could be misspelled entity tags, all of
-    them are returned; if they are other tags, such as parts of speech, none.
+    The data seem to have entity tags if most words have one or if every tag could be a misspelled
+    entity tag. For other data, such as parts of speech, the result is empty.
     """
     odd = [tag for tag in counts if not is_tag(tag)]
     num_entities = sum(tag != "O" and is_tag(tag) for tag in counts)
@@ -92,7 +92,7 @@ def find_all(sequences: Sequence[Sequence[str]]) -> list[list[Entity]]:
 def find_scored(
     sequences: Sequence[Sequence[str]], scores: NDArray[Any]
 ) -> list[list[tuple[Entity, float]]]:
-    """Returns entities with the mean of their words' ``scores``, shape (W,) for all sequences."""
+    """Returns each sequence's entities with the mean score of their words, from ``scores`` (W,)."""
     lengths = np.array([len(tags) for tags in sequences], np.int64)
     names = sorted({tag for tags in sequences for tag in tags})
     if not all(map(is_tag, names)):
@@ -162,12 +162,12 @@ def as_iob2(sequences: Sequence[Sequence[str]]) -> list[list[str]]:
 
 # === Entities as character spans ===
 
-# Indices of the first character of a word and of the character after its last.
+# Index of a word's first character, and index after the word's last character.
 Offsets = tuple[int, int]
 _SPAN_KEYS = ("start", "end", "label")
 
 
-# Tools with other formats, by a key of their entities.
+# Annotation tools with other formats, by a key of the entities that they write.
 _TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label Studio"}
 _CONVERTER = "examples/convert_annotations.py"
 
@@ -210,7 +210,7 @@ def spans_to_tags(
     Args:
         text: Text.
         spans: List of objects with ``start``, ``end`` (the index after the last character) and
-            ``label``. An optional ``text`` must match.
+            ``label``. An optional ``text`` must match the characters of the span.
         offsets: Character offsets of the words.
         types: Allowed labels, or ``None``.
         column: Name of the column for error messages.
@@ -265,7 +265,7 @@ def _touched_words(text: str, offsets: Sequence[Offsets], start: int, end: int) 
 
 
 def _other_tool_hint(span: Any) -> str:
-    """Returns a hint if another tool wrote an entity, else ""."""
+    """Returns a hint if an entity has the format of another tool, else ""."""
     tool = next((_TOOLS[key] for key in _TOOLS if isinstance(span, dict) and key in span), "")
     tool = "doccano or spaCy" if isinstance(span, list) else tool
     form = '{"start": 0, "end": 3, "label": "PER"}'
@@ -273,7 +273,7 @@ def _other_tool_hint(span: Any) -> str:
 
 
 def utf16_to_characters(text: str, start: int, end: int) -> Offsets:
-    """Converts a span of UTF-16 units to characters, if both ends are between characters."""
+    """Converts a span from UTF-16 code units to characters, unless an end is inside a character."""
     if len(text.encode("utf-16-le")) == 2 * len(text):
         return start, end
     units = list(itertools.accumulate((1 + (char > "\uffff") for char in text), initial=0))
@@ -291,7 +291,7 @@ def _likely_cause(
     has_span_text = isinstance(span_text, str) and span_text in text
     if meant != here and (meant == span_text if has_span_text else are_words):
         return (
-            f". In UTF-16 units, the span is {quoted(meant)}: count characters, with an emoji as "
-            "one"
+            f". In UTF-16 code units, the span is {quoted(meant)}. Use offsets in characters (an "
+            "emoji is one)"
         )
     return ". Remove the spaces at its ends" if here != here.strip() else ""

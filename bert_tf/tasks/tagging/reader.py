@@ -1,10 +1,10 @@
 """Readers of tagged sentences: user tables and CoNLL's column format.
 
 A row of a table contains tagged words, or a text with its entities as character spans. A line of a
-CoNLL file is a word with its tag in the last column. Empty lines separate sentences, and a line
-``-DOCSTART-`` starts a document. CoNLL-2003 uses IOB1, CoNLL-2002 IOB2 (see ``entities``). An
-entity can continue in the next sentence, as it does once in each Spanish file of CoNLL-2002
-(". B-LOC" is followed by "San I-LOC").
+CoNLL file contains a word in the first column and its tag in the last column. Empty lines separate
+sentences, and a line ``-DOCSTART-`` starts a document. CoNLL-2003 uses IOB1, and CoNLL-2002 uses
+IOB2 (see ``entities``). An entity can continue in the next sentence, as happens once in each
+Spanish file of CoNLL-2002 (". B-LOC" is followed by "San I-LOC").
 
 Sources: the CoNLL-2002 and CoNLL-2003 shared tasks (Tjong Kim Sang); BERT (2018), section 5.3.
 """
@@ -49,9 +49,9 @@ def read_tagging(
 ) -> ExampleSet[TaggedExample]:
     """Reads sentences with a tag per word; each sentence is a separate document.
 
-    The columns of words and tags contain lists, their representation in Python, NumPy or JSON, or
-    strings separated by white space. With ``character_spans``, they contain a text, which is split
-    by the tokenizer, and a list of its entities (see ``spans_to_tags``); the tags are IOB2.
+    The word and tag columns contain lists, lists written as in Python, NumPy or JSON, or strings
+    separated by white space. With ``character_spans``, they contain a text, which is split into
+    words, and a list of its entities (see ``spans_to_tags``), which are converted to IOB2 tags.
     """
     bad = BadRows.from_option(str(path), skip_bad_rows)
     known_tags = None if labels is None else dict.fromkeys(labels)
@@ -59,7 +59,7 @@ def read_tagging(
     (words_column,) = text_columns
     words_are, tags_are = f"column {words_column!r}", f"column {label_column!r}"
     label_counts = LabelCounts()
-    spans: set[tuple[str, str]] = set()  # texts of the spans in characters and in UTF-16 units
+    spans: set[tuple[str, str]] = set()  # see ``span_notes``
 
     def make_from_spans(example_id: str, number: int, value: Any, entities: Any) -> TaggedExample:
         text = read.non_empty_text(value, words_are)
@@ -76,7 +76,7 @@ def read_tagging(
             for span in [] if text.isascii() else entities:
                 start, end = span["start"], span["end"]
                 first, last = utf16_to_characters(text, start, end)
-                # UTF-16 units are excluded if the span's own text or the words match.
+                # Offsets are not in UTF-16 units if ``text`` matches or they do not give words.
                 may_be_units = span.get("text") != text[start:end] and (
                     (first, last) == (start, end) or (first in words_from and last in words_to)
                 )
@@ -132,7 +132,7 @@ _SENTENCE_COLUMN = re.compile(
 def _single_word_note(
     path: str | TableFile, items: Sequence[TaggedExample], columns_read: Sequence[str | None]
 ) -> list[str]:
-    """Returns a note on rows of one word.
+    """Returns a note if every row contains a single word.
 
     Raises:
         ValueError: If another column identifies the sentence of each word.
@@ -160,13 +160,13 @@ def _single_word_note(
 
 
 def tag_notes(path: str, label_counts: LabelCounts) -> list[str]:
-    """Returns notes on tags that resemble entity tags."""
+    """Returns notes on tags that are numbers, resemble each other or resemble entity tags."""
     odd = find_odd_tags(label_counts.counts)
     if label_counts.counts and all(map(NUMBER.fullmatch, label_counts.counts)):
         return [
             f"{path}: the tags are numbers, such as "
             f"{label_counts.format([*label_counts.counts][:1])}, so words are scored, not "
-            "entities. If they are class ids, use the names."
+            "entities. If the numbers are class ids, use the class names."
         ]
     if not odd:
         return alike_notes(path, label_counts)
@@ -176,15 +176,16 @@ def tag_notes(path: str, label_counts: LabelCounts) -> list[str]:
             "as O in entity scores. Correct misspelled tags."
         ]
     return [
-        f"{path}: the tags resemble entity tags, but are not, such as {label_counts.format(odd)}, "
-        "so words are scored, not entities. Use O, B-TYPE and I-TYPE."
+        f"{path}: the tags resemble entity tags but are invalid, such as "
+        f"{label_counts.format(odd)}, so words are scored, not entities. Use O, B-TYPE and I-TYPE."
     ]
 
 
 def span_notes(path: str, spans: Collection[tuple[str, str]]) -> list[str]:
-    """Returns a note if spans seem to count UTF-16 units.
+    """Returns a note if the offsets of spans seem to be in UTF-16 code units.
 
-    ``spans`` are the texts of entities in characters and in UTF-16 units, "" if these are excluded.
+    ``spans`` contains the text of each entity if its offsets are in characters, and its text if
+    they are in UTF-16 code units, or "" if they cannot be.
     """
     entities = {text for text, utf16_text in spans if text == utf16_text}
     moved = [pair for pair in spans if pair[0] not in entities and pair[1] in entities]
@@ -198,8 +199,8 @@ def span_notes(path: str, spans: Collection[tuple[str, str]]) -> list[str]:
         return []
     text, utf16_text = map(read.quoted, min(moved))
     return [
-        f"{path}: spans after an emoji or a rare ideograph {seem} count UTF-16 units, as browsers "
-        f"do: {text} is read, in UTF-16 units it is {utf16_text}. Count characters."
+        f"{path}: the offsets of spans after an emoji or a rare ideograph {seem} be in UTF-16 code "
+        f"units, as in browsers: {text} is read instead of {utf16_text}. Use offsets in characters."
     ]
 
 
@@ -234,10 +235,11 @@ def read_conll(
 ) -> ExampleSet[TaggedExample]:
     """Reads sentences and their entity tags; ``path`` and ``encoding`` are those of ``read_lines``.
 
-    The scheme is the one with the fewest invalid sentences. Tags of IOB1 are converted to IOB2.
-    Tags of BIOES and BILOU are kept, unless the scheme of the allowed ``labels`` does not mark the
-    end of entities. If the file is not ``labelled``, only the first column is used. Ids and
-    documents count from 0. The returned labels are all tags of the scheme for the types that occur.
+    The scheme is the one with the fewest invalid sentences. IOB1 tags are converted to IOB2. BIOES
+    and BILOU tags are kept, unless the scheme of the allowed ``labels`` does not mark the end of
+    entities. If the file is not ``labelled``, only the first column is used. Ids and documents are
+    numbered from 0. The returned labels are ``labels`` or, by default, all tags of the scheme for
+    the entity types that occur.
     """
     path = str(path)
     bad = BadRows.from_option(path, skip_bad_rows)
@@ -317,7 +319,7 @@ def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
 
 
 def _check_is_not_text(path: str, sentences: Sequence[_Sentence]) -> None:
-    """Rejects files of texts, whose lines have many different numbers of words."""
+    """Rejects files that contain texts, whose lines have many different numbers of words."""
     widths: set[int] = set()
     for sentence in sentences:
         for line, columns in enumerate(sentence.rows, start=sentence.first_line):

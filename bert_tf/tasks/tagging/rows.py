@@ -26,8 +26,8 @@ def _tag_rows(
 ) -> TagWindows:
     """Returns the ``tag_windows`` of words, extended by the context in their documents.
 
-    Half of the remaining tokens of a row is used for each side; tokens that one side does not need
-    are used for the other.
+    Each side gets half of a row's remaining tokens; tokens that one side does not need go to the
+    other side.
     """
     sentence = np.searchsorted(bounds, first_tokens, "right") - 1
     with tf.device("CPU:0"):
@@ -75,16 +75,18 @@ def tagging_examples(
     Words are tokenized separately and tagged at their first token (the paper's section 5.3). Words
     without tokens, such as control characters, are read as [UNK]. A row is [CLS] sentence [SEP].
     Sentences that are too long for a row are split (``tag_windows``), and each word is tagged in
-    the row with the most context; ``num_too_long`` counts these sentences. Sentences without words
-    are skipped.
+    the row with the most context; ``num_too_long`` is the number of these sentences. Sentences
+    without words are skipped.
 
-    With ``documents``, rows are filled with tokens before and after the sentence in its document
-    ("the maximal document context provided by the data", section 5.3). These are not tagged.
+    With ``documents``, rows are filled with the tokens before and after the sentence in its
+    document ("the maximal document context provided by the data", section 5.3), which are not
+    tagged.
 
     A batch is ``features`` or, with tags, ``(features, labels)``. The features are
-    ``features.ENCODER_FEATURES``, ``example_index`` (B,) int32, the index of the sentence, and
-    ``word_index`` (B, S) int32, the index in the sentence of the word that is tagged at a position.
-    Labels are (B, S) int32, the tag of that word. Both are -1 at positions without a tag.
+    ``features.ENCODER_FEATURES``; ``example_index``, (B,) int32, the index of the sentence; and
+    ``word_index``, (B, S) int32, the index within the sentence of the word tagged at each position.
+    The labels, (B, S) int32, are the tag ids of these words. Labels and ``word_index`` are -1 at
+    positions where no word is tagged.
 
     Args:
         tokenizer: Tokenizer.
@@ -95,11 +97,11 @@ def tagging_examples(
         max_seq_length: Maximum number of tokens per row, at least 5.
 
     Returns:
-        Examples.
+        The tokenized sentences.
 
     Raises:
-        ValueError: If a column has an invalid form, there are no words, columns differ in length, a
-            tag is negative, or ``max_seq_length`` is too small.
+        ValueError: If a column is invalid, there are no words, columns differ in length, a tag is
+            negative, or ``max_seq_length`` is too small.
 
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "in", "par", "##is"]
     >>> tokenizer = BertTokenizer(vocab)
@@ -157,7 +159,7 @@ def tagging_examples(
 
 
 def _never_empty(pieces: tf.RaggedTensor, unk_id: int) -> tf.RaggedTensor:
-    """Replaces the missing tokens of words without tokens by [UNK]."""
+    """Adds the token [UNK] to words without tokens."""
     lengths = pieces.row_lengths().numpy()
     values = np.insert(pieces.values.numpy(), pieces.row_starts().numpy()[lengths == 0], unk_id)
     with tf.device("CPU:0"):

@@ -1,4 +1,4 @@
-"""Task type for tagging words: named entities or other tags."""
+"""Task type for tagging words with named entities or other tags."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _NO_ENTITY = "(none)"
 _ALL_FEATURES = "all"
-# The paper does not specify the training of the BiLSTM.
+# The paper does not specify how the BiLSTM is trained.
 _FEATURES_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
 
 
@@ -128,21 +128,21 @@ class _Options(ClassWeights):
 
 
 class TaggingTask(Task):
-    """Tagging of the words of sentences.
+    """Tagging of the words in sentences.
 
     If the labels are entity tags (O, B-TYPE, I-TYPE; IOB1, IOB2, BIOES or BILOU), the scores are
     ``f1``, ``precision`` and ``recall`` over all entities, ``f1_TYPE`` per type, and ``accuracy``,
-    the fraction of words with the correct tag. Odd tags among them, such as misspelled ones, count
-    as O. For other tags, such as parts of speech, the scores are ``accuracy`` and ``macro_f1``, the
-    mean F1 of the tags that occur among labels or predictions.
+    the fraction of words with the correct tag. Invalid entity tags, such as misspelled ones, are
+    scored as O. For other tags, such as parts of speech, the scores are ``accuracy`` and
+    ``macro_f1``, the mean F1 of the tags that occur among labels or predictions.
 
     Words are tagged at their first token, without a CRF. With ``document_context``, rows are filled
     with the surrounding sentences of the document. The loss is the mean cross-entropy of the words
-    of a batch.
+    in a batch.
 
-    ``feature_based`` trains a ``BertFeatureTagger``, the "Feature-based Approach with BERT", on its
-    first choice of layers. The frozen encoder is run once per data set (``word_states``), and its
-    states are stored in ``folder``.
+    With ``feature_based``, a ``BertFeatureTagger`` is trained on the first given choice of layers
+    (the paper's "Feature-based Approach with BERT"). The frozen encoder runs once per data set, and
+    ``word_states`` stores the encoder's states in ``folder``.
 
     Source: Devlin et al. 2019, section 5.3.
     """
@@ -177,9 +177,9 @@ class TaggingTask(Task):
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Groups sentences by document if there are enough documents, else equal sentences."""
+        """Groups sentences by document if there are enough documents, else identical sentences."""
         documents = len({item.document for item in items})
-        # One of very few documents would be too large a fraction. In tables, each row is a
+        # With few documents, a single one would exceed the fraction. In tables, each row is a
         # document.
         if fraction * documents >= 1 and documents < len(items):
             return (lambda item: item.document), "whole documents"
@@ -187,7 +187,7 @@ class TaggingTask(Task):
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """Returns the reader of CoNLL's column format."""
+        """Returns the reader for CoNLL's column format."""
         return FormReader(read_conll, lambda path: True)
 
     def __init__(self, *data: Any, folder: str = "", **common: Any) -> None:
@@ -216,7 +216,7 @@ class TaggingTask(Task):
         from bert_tf.tasks.losses import SmoothedCrossEntropy
 
         smoothing, weights = self.options.label_smoothing, None
-        if self.options.class_weights:  # weights are based on the number of words
+        if self.options.class_weights:  # balanced weights depend on the number of words per tag
             counts = label_counts(self, None)
             weights = parse_class_weights(self.options.class_weights, self.labels, counts)
         if smoothing or weights:
@@ -227,12 +227,12 @@ class TaggingTask(Task):
 
     @property
     def default_metric(self) -> str:
-        """F1 of entities, or accuracy for other tags."""
+        """F1 for entity tags, or accuracy for other tags."""
         return "f1" if self._has_entities else "accuracy"
 
     @property
     def unavailable_metrics(self) -> Sequence[str]:
-        """Scores of entities or of other tags."""
+        """Macro F1 for entity tags, or entity scores for other tags."""
         return ("macro_f1",) if self._has_entities else ENTITY_SCORES
 
     @property
@@ -243,7 +243,7 @@ class TaggingTask(Task):
 
     @functools.cached_property
     def _odd(self) -> set[str] | None:
-        """Tags that do not belong among the entity tags; ``None`` if there are no entity tags."""
+        """Invalid tags among entity tags; ``None`` if the tags are not entity tags."""
         counts = collections.Counter(
             tag for item in (self._train.items if self._train else ()) for tag in item.tags or ()
         )
@@ -265,7 +265,7 @@ class TaggingTask(Task):
 
     @property
     def scored_classes(self) -> Sequence[str]:
-        """The entity types, or the tags."""
+        """The entity types or, for other tags, the tags."""
         if not self._has_entities:
             return self.labels
         label_entities = self._entities([[label] for label in self.labels])
@@ -275,7 +275,7 @@ class TaggingTask(Task):
     def words_to_write(
         cls, labels: Sequence[str], items: Iterable[Any]
     ) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yields the tags, and the words of each example."""
+        """Yields the model's tags and the words of each example, after their source."""
         yield "a tag of the model", labels
         for item in items:
             yield f"row {item.id}", item.words
@@ -284,7 +284,7 @@ class TaggingTask(Task):
     def record_columns(
         cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
     ) -> Record:
-        """Adds the column of entities for texts with character spans."""
+        """Adds the entities column for texts with character spans."""
         from bert_tf.evaluation.prediction_files import ENTITIES
 
         first = next(iter(items), None)
@@ -294,7 +294,7 @@ class TaggingTask(Task):
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
-        """Tokenizes sentences, in batches with the ids of the tags, (B, S)."""
+        """Tokenizes sentences; the batches include tag ids, (B, S), if ``labelled`` is true."""
         from .rows import tagging_examples
 
         return tagging_examples(
@@ -316,9 +316,10 @@ class TaggingTask(Task):
         return item.tags or ()
 
     def score(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        """Computes scores; a mistake is a sentence, and its loss the sum over its words.
+        """Computes scores and finds the sentences with mistakes.
 
-        Mistakes show all entities of the sentence or, for other tags, the incorrect words.
+        The loss of a mistake is the sum of the losses of the sentence's words. Mistakes show all
+        entities of the sentence or, for other tags, the incorrect words.
         """
         from bert_tf.evaluation.evaluation import Evaluation, predict_classes, worst_mistakes
 
@@ -345,7 +346,7 @@ class TaggingTask(Task):
     def _compare(
         self, items: Items, tags: Sequence[Sequence[str]], losses: np.ndarray | None = None
     ) -> Comparison:
-        """Compares the tags of each sentence; ``losses`` (N,) are the losses of the sentences."""
+        """Compares predicted tags with the labels; ``losses`` (N,) are the losses of sentences."""
         gold = [item.tags for item in items]
         if not self._has_entities:
             return compare_tags(gold, tags, losses)
@@ -399,8 +400,8 @@ class TaggingTask(Task):
     ) -> list[str]:
         """Writes ``SET.conll`` and, for labeled entities, ``SET_entities.tsv``.
 
-        If words or tags contain white space, which CoNLL's format does not support, it writes
-        ``SET.jsonl``.
+        If words or tags contain white space, which CoNLL's format does not support, ``SET.jsonl``
+        replaces ``SET.conll``.
         """
         from bert_tf.evaluation.prediction_files import columns_suffix, write_file
 
@@ -419,7 +420,7 @@ class TaggingTask(Task):
         return [columns, table]
 
     def _as_entities(self, tags: Sequence[str]) -> list[str]:
-        """Replaces tags that are not entity tags by O."""
+        """Replaces tags that are not entity tags with O."""
         return ["O" if tag in (self._odd or ()) else tag for tag in tags]
 
     def _entities(self, tags: Sequence[Sequence[str]]) -> list[list[Entity]]:
@@ -440,7 +441,7 @@ class TaggingTask(Task):
         return [self._ids[tag] for tag in item.tags or ()]
 
     def prepare_examples(self, model: Any, examples: Examples) -> Examples:
-        """Replaces tokens by the states of the frozen encoder, if the model is feature-based."""
+        """Replaces tokens with the frozen encoder's states if the model is feature-based."""
         if self._variant is None:
             return examples
         return self._states.encode(model, examples)

@@ -19,18 +19,18 @@ from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 from bert_tf.pipelines.tokenized_examples import Examples, row_examples
 from bert_tf.training.progress import Progress, print_progress
 
-_BATCH_SIZE = 32  # a constant, because the last bits of sums depend on shapes
+_BATCH_SIZE = 32  # constant, because the rounding of sums depends on shapes
 _MAX_DISK_FRACTION = 0.9
 _COUNT, _LABELS = "count", "labels"
 
 
 class WordStates:
-    """Stores the states that ``BertFeatureTagger`` reads for each data set.
+    """Stores the encoder states that ``BertFeatureTagger`` reads for each data set.
 
-    A word has L * H floats: 0.6 to 7.5 GB for BERT-base and CoNLL-2003's training set. They are
-    stored in an anonymous temporary file in ``folder``, or in the system's temporary directory if
-    that is remote or "", for the lifetime of the process. If there is not enough disk space, each
-    batch runs the encoder.
+    The L * H states of each word take 0.6 to 7.5 GB for BERT-base and CoNLL-2003's training set.
+    Until the process ends, they are stored in an anonymous temporary file in ``folder`` or, if
+    ``folder`` is remote or "", in the system's temporary directory. If there is not enough disk
+    space, the encoder runs on each batch.
     """
 
     def __init__(self, folder: str) -> None:
@@ -44,9 +44,9 @@ class WordStates:
         """Returns the examples with the encoder's states in place of tokens.
 
         Batches contain ``word_states`` (B, W, L, H), ``word_index`` (B, W), ``example_index`` (B,)
-        and, if the examples have any, labels (B, W). The order of the rows can differ. If there is
-        not enough disk space, the examples are returned unchanged. States are stored until the
-        variant of the model changes; the weights of its encoder must not change.
+        and, if the examples have labels, labels (B, W). The order of the rows can differ. If there
+        is not enough disk space, the examples are returned unchanged. States are stored until a
+        model with another variant is passed; the encoder's weights must not change.
         """
         if model.variant != self._variant:
             self._states.clear()
@@ -65,8 +65,8 @@ class WordStates:
         if needed > _MAX_DISK_FRACTION * free:
             print_progress(
                 f"The features of {num_words:,} words need {needed / 1e9:.1f} GB, but "
-                f"{self._folder} has only {free / 1e9:.1f} GB free. They are not stored, and each "
-                "batch runs the encoder.",
+                f"{self._folder} has only {free / 1e9:.1f} GB free. The features are not stored, "
+                "so the encoder runs on each batch.",
                 flush=True,
             )
             return examples
@@ -98,7 +98,7 @@ def _rows(batch: Any) -> Any:
 def _encoded(
     model: BertFeatureTagger, examples: Examples
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Yields the states of the words of each batch, (words, L, H), and their other columns."""
+    """Yields the states of each batch's words, (words, L, H), and the batch's other columns."""
     dataset = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
     encode = get_traced_step(model, _states, dataset.element_spec)
     for batch, states in compute_batches(encode, dataset):
@@ -116,14 +116,15 @@ def _encoded(
 
 
 def _states(model: BertFeatureTagger, rows: Any) -> tf.Tensor:
-    """Returns the L hidden states that a variant reads, (B, S, L, H)."""
+    """Returns the L hidden states that the model's variant uses, (B, S, L, H)."""
     return tf.stack(frozen_states(model.variant, model.encoder, rows), 2)
 
 
 def _mapped(file: IO[bytes], shape: tuple[int, ...], bytes_per_value: int) -> tf.Tensor:
-    """Maps a file to memory as a tensor of integers with the size of its values.
+    """Maps a file to memory as a tensor of integers that have the size of the stored values.
 
-    This avoids Python, because a pending batch would wait for it forever when the process exits.
+    Reading the tensor does not call Python: otherwise, when the process exits, a pending batch
+    would wait for Python forever.
     """
     integers = np.memmap(file, f"u{bytes_per_value}", "r+", shape=shape)
     with tf.device("CPU:0"):
@@ -135,7 +136,7 @@ def _as_examples(
 ) -> Examples:
     """Builds examples from the states of words.
 
-    ``states`` are the states of all rows, (W, L, H), as integers with the bits of ``dtype``.
+    ``states`` are the states of all rows, (W, L, H), as integers with the bits of ``dtype`` values.
     ``columns`` contains ``example_index`` and ``count`` per row, (R,), and ``word_index`` and
     optionally ``labels`` per word, (W,).
     """

@@ -91,7 +91,7 @@ def answer_classes(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
 
 
 def answer_choice(logits: tf.Tensor, thresholds: Thresholds) -> Outputs:
-    """Converts logits of choices, (B, K), ``NO_CHOICE`` at padding, to answers.
+    """Converts logits of choices, (B, K), to answers; padding has the logit ``NO_CHOICE``.
 
     Returns:
         ``choice``, the index of the most likely choice or -1, shape (B,); ``probabilities``, (B,
@@ -111,7 +111,7 @@ def _temperature(thresholds: Thresholds) -> float:
 def text_signatures(served: Served, task: Task) -> Signatures:
     """Returns the signatures of a ``BertClassifier`` or ``BertRegressor``."""
     if isinstance(served.model, BertRegressor):
-        result, api, tokens = "the number", "Regress", id_signature(served, function=_regress_ids)
+        result, api, tokens = "a number", "Regress", id_signature(served, function=_regress_ids)
     else:
         result = "the classes" if served.model.multi_label else "the class"
         api, tokens = "Classify", id_signature(served)
@@ -124,8 +124,10 @@ def text_signatures(served: Served, task: Task) -> Signatures:
             answers["labels"] = tf.tile(tf.constant([task.labels]), [tf.size(text), 1])
         return {**answers, "truncated": truncated}
 
-    text = text_signature(served, answer, f"Predicts {result} of a text.")
-    pair = text_signature(served, answer, f"Predicts {result} of a text pair.", "text", "text_pair")
+    text = text_signature(served, answer, f"Predicts {result} for a text.")
+    pair = text_signature(
+        served, answer, f"Predicts {result} for a text pair.", "text", "text_pair"
+    )
     examples = _example_signature(served, answer, result, api)
     default = pair if served.options.pair else text
     by_input = {"text": text, "pair": pair, "tokens": tokens, api.lower(): examples}
@@ -135,7 +137,7 @@ def text_signatures(served: Served, task: Task) -> Signatures:
 def _outputs(
     served: Served, text: tf.Tensor, text_pair: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the outputs for texts or pairs, (B, ...), and whether texts were cut, (B,)."""
+    """Returns outputs for texts or pairs, (B, ...), and whether texts were truncated, (B,)."""
     form = served.options.long_text
     if form == LONG_TEXTS[0] or text_pair is not None:
         texts = [text] if text_pair is None else [text, text_pair]
@@ -154,12 +156,12 @@ def _outputs(
 
 
 def regressor_logits(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """Returns outputs of a ``BertRegressor`` on ids, (B, S) int32, in transformers' shape."""
+    """Returns a ``BertRegressor``'s logits for ids, (B, S) int32, in transformers' shape (B, 1)."""
     return {"logits": model_outputs(served, **inputs)["logits"][:, None]}
 
 
 def _regress_ids(served: Served, **inputs: tf.Tensor) -> Outputs:
-    """Returns the number ``value``, (B,), for each row of ids, (B, S) int32."""
+    """Returns ``value``, (B,), the number predicted for each row of ids, (B, S) int32."""
     return {"value": served.model.activated(model_outputs(served, **inputs)["logits"])}
 
 
@@ -184,7 +186,7 @@ def _example_signature(
         on_examples,
         {"inputs": STRINGS},
         [{"inputs": _serialized(columns)} for columns in text_requests(served, names)],
-        f"For TensorFlow Serving's {api}: predicts {result} of serialized tf.Examples with the "
+        f"For TensorFlow Serving's {api}: predicts {result} for serialized tf.Examples with the "
         f"feature{'s' if len(names) > 1 else ''} {' and '.join(names)}.",
         reports_invalid_bytes=False,
     )
@@ -205,8 +207,8 @@ def _serialized(columns: Mapping[str, list[Any]]) -> list[Any]:
 # === Signatures of choices ===
 
 _CONTEXTS = ["She put the kettle on.", "The dog heard the bell."]
-# The choices of a context differ in length, so that they differ even if the vocabulary has none of
-# their words.
+# The choices of a context have different lengths, so their token ids differ even if the vocabulary
+# has none of their words.
 _CHOICES = [
     [
         "She poured the tea.",
@@ -245,7 +247,7 @@ def choice_signatures(served: Served, task: Task) -> Signatures:
 def _choice_logits(
     served: Served, context: tf.Tensor, choices: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns logits, (B, K), ``NO_CHOICE`` at padding, and whether texts were cut, (B,)."""
+    """Returns logits, (B, K), with ``NO_CHOICE`` for padding, and whether texts were cut, (B,)."""
     shape = tf.shape(choices)
     ids, (contexts, choice_ranges) = join_segments(
         [
@@ -253,14 +255,14 @@ def _choice_logits(
             for texts in (context, tf.reshape(choices, [-1]))
         ]
     )
-    # All rows of a context use the same tokens.
+    # All rows of a context share the context's tokens.
     starts, lengths = contexts
     repeated = (tf.repeat(starts, shape[1]), tf.repeat(lengths, shape[1]))
     segments = [repeated, choice_ranges]
     fitted = fit_segments(segments, served.max_seq_length, served.tokenizer)
 
     def head(served: Served, inputs: Outputs) -> tf.Tensor:
-        # A separate row per choice, (N, S) -> (N, 1, S), because the logits are independent.
+        # Each choice is a separate example, (N, S) -> (N, 1, S), as the logits are independent.
         return served.call({key: value[:, None] for key, value in inputs.items()})[:, 0]
 
     # (B * K,) -> (B, K)

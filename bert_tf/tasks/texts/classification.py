@@ -76,8 +76,8 @@ class _Options(ClassWeights, LongTexts):
 class ClassificationTask(TextTask):
     """Single-label classification of texts and text pairs.
 
-    GLUE tasks have the scores of GLUE. Other tasks have ``accuracy``, ``macro_f1`` (the mean over
-    the classes that occur among labels or predictions) and ``matthews_correlation``.
+    GLUE tasks use GLUE's scores. Other tasks use ``accuracy``, ``macro_f1`` (the mean F1 of the
+    classes that occur among labels or predictions) and ``matthews_correlation``.
     """
 
     kind = "classification"
@@ -97,7 +97,7 @@ class ClassificationTask(TextTask):
 
     @property
     def unavailable_metrics(self) -> Sequence[str]:
-        """F1, unless there are two classes: it is the F1 of the second one."""
+        """F1, which is the F1 of the second class, unless there are two classes."""
         return () if len(self.labels) == 2 else [*BINARY_SCORES]
 
     def _apply(self, options: Any) -> None:

@@ -40,9 +40,9 @@ class _Options(ClassWeights, LongTexts):
 class MultiLabelTask(TextTask):
     """Multi-label classification of texts and text pairs.
 
-    A class is predicted if its calibrated probability is at least a threshold, either given or
-    tuned for the highest micro F1 on the set. ``micro_f1`` and ``macro_f1`` use that threshold,
-    ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` a fixed one. The loss is the mean of the classes'
+    A class is predicted if its calibrated probability is at least a threshold, which is given or
+    maximizes micro F1 on the evaluated data set. ``micro_f1`` and ``macro_f1`` use this threshold;
+    ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` use 0.5. The loss is the mean of the classes'
     cross-entropies; the loss of a mistake is their sum.
     """
 
@@ -124,7 +124,7 @@ class MultiLabelTask(TextTask):
         never = bool(true.any() and not by_half.any() and micro_f1 <= constant_f1.max())
         means = (
             f"no class of any text has a probability of {HALF} or more, and at the tuned "
-            "threshold the predictions are no better than the same classes for all texts"
+            "threshold the predictions are no better than predicting the same classes for all texts"
         )
         return Evaluation(
             scores=self.select_scores(comparison),
@@ -155,8 +155,8 @@ class MultiLabelTask(TextTask):
 def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
     """Returns the threshold with the highest micro F1.
 
-    The threshold is the midpoint between two probabilities. Of equally good thresholds, the closest
-    to 0.5 is returned, and 0.5 if there are no positive labels.
+    The threshold is the midpoint between two probabilities. Among equally good thresholds, the one
+    closest to 0.5 is returned. Without positive labels, 0.5 is returned.
 
     Args:
         true: Labels, shape (N, C), 0 or 1.
@@ -173,7 +173,6 @@ def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
     best = np.flatnonzero(f1 == f1.max())
     if not holds.any():
         return DEFAULT_THRESHOLD
-    # If the midpoint is not between them (both 0, or adjacent floats), the probability itself is
-    # used.
+    # A threshold is positive, even if both probabilities are 0.
     cuts = np.where(cuts > 0, cuts, np.finfo(np.float64).tiny)
     return float(cuts[best[np.argmin(np.abs(cuts[best] - DEFAULT_THRESHOLD))]])

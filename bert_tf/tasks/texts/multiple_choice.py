@@ -1,4 +1,4 @@
-"""Task type for multiple choice, which of several texts follows a context, and its readers.
+"""Task type for multiple choice (which of several texts follows a context), and its readers.
 
 Sources: BERT (2018), section 4.4; SWAG (Zellers et al., 2018).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
 _MAX_CHOICES = 1000
-_COUNTED = "(choices count from 0, not from 1 or A)"
+_COUNTED = "(choices are numbered from 0, not from 1 or A)"
 
 
 # === Readers of user tables and of SWAG ===
@@ -40,8 +40,8 @@ def read_choices(
 ) -> ExampleSet[ChoiceExample]:
     """Reads contexts and their choices from a table.
 
-    ``text_columns`` are the context and either two or more choices or one column with a list of
-    choices. ``label_column`` contains the index of the correct choice.
+    ``text_columns`` are the column of the context and the columns of the choices: two or more, or
+    a single one with lists of choices. ``label_column`` contains the index of the correct choice.
     """
     bad = BadRows.from_option(str(path), skip_bad_rows)
 
@@ -102,13 +102,14 @@ def _choice_example(
 
 
 def choice_notes(path: str, items: Sequence[ChoiceExample]) -> list[str]:
-    """Returns a note if the labels seem to count from 1."""
-    # With this many rows, a label 0 is missing by chance in one of a thousand files.
+    """Returns a note if the labels seem to be numbered from 1."""
+    # With this many rows, the label 0 is missing by chance in only one of a thousand files.
     many = [7 * len(item.choices) for item in items if item.label]
     if not len(many) == len(items) >= max(many, default=1):
         return []
     return [
-        f"{path}: no label is 0, but choices count from 0. If the labels count from 1, subtract 1."
+        f"{path}: no label is 0, but choices are numbered from 0. If the labels start at 1, "
+        "subtract 1."
     ]
 
 
@@ -137,12 +138,12 @@ class MultipleChoiceTask(Task):
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Groups the examples of a context."""
+        """Groups the examples that have the same context."""
         return (lambda item: item.context), RANDOM
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """Returns the reader of SWAG's tables, for models trained on SWAG."""
+        """Returns the reader for SWAG's tables if the model was trained on SWAG."""
         is_swag = name == "swag" and not columns
         return FormReader(_read_swag, swag_has_labels, is_table=True) if is_swag else None
 
@@ -157,7 +158,7 @@ class MultipleChoiceTask(Task):
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Examples:
-        """Tokenizes choices in batches of rows (B, K, S) and indices of correct choices (B,)."""
+        """Tokenizes choices into batches of rows, (B, K, S), and the correct choices, (B,)."""
         from bert_tf.pipelines.classification import multiple_choice_examples
 
         return multiple_choice_examples(

@@ -18,8 +18,8 @@ from .task import TextTask
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Thresholds
 
-# If the standard deviation of the predictions is below this fraction of that of the labels, the run
-# has collapsed.
+# If the standard deviation of the predictions, divided by that of the labels, is below this value,
+# the run has collapsed.
 _MIN_SPREAD = 0.01
 
 
@@ -27,8 +27,8 @@ class RegressionTask(TextTask):
     """Regression on texts and text pairs.
 
     The scores are ``pearson`` and ``spearman``; ``mean_squared_error``, its root and
-    ``mean_absolute_error`` in the units of the labels; and ``r2``, the fraction of the labels'
-    variance that is explained, 0 for a model that always predicts the mean.
+    ``mean_absolute_error``, which depend on the units of the labels; and ``r2``, the explained
+    fraction of the labels' variance, which is 0 for a model that always predicts the mean.
     """
 
     kind = "regression"
@@ -65,7 +65,7 @@ class RegressionTask(TextTask):
             scores=self.select_scores(comparison),
             comparison=comparison,
             constant=bool(predicted.std() < _MIN_SPREAD * true.std()),
-            constant_description="the spread of the predictions is below 1% of that of the labels",
+            constant_description="the predictions' standard deviation is below 1% of the labels'",
             mistakes=self._mistakes(items, errors, errors > 0, true, predicted),
         )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bert_tf.readers.examples import TextExample
 
 
-# Name of GLUE's diagnostic set, an additional set to predict for MNLI.
+# Name of GLUE's diagnostic data set, which MNLI models also predict.
 DIAGNOSTIC = "ax"
 _TOO_LONG = "{count:,} of the training examples have more than {length} tokens (--max_seq_length)"
 
@@ -33,7 +33,7 @@ _TOO_LONG = "{count:,} of the training examples have more than {length} tokens (
 class TextTask(Task):
     """Base class for texts and text pairs.
 
-    A ``name`` in ``GLUE_TASKS`` selects the metrics and submission files of GLUE.
+    If ``name`` is in ``GLUE_TASKS``, the metrics and submission files are those of GLUE.
     """
 
     Options = LongTexts
@@ -66,7 +66,7 @@ class TextTask(Task):
 
     @abc.abstractmethod
     def _targets(self, items: Items) -> np.ndarray:
-        """Returns the labels in the form of ``classification_examples``."""
+        """Returns the labels in the format that ``classification_examples`` expects."""
 
     def rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
@@ -91,7 +91,7 @@ class TextTask(Task):
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
-        """Writes the submission file of a GLUE test set, else ``SET.tsv``."""
+        """Writes a submission file for a GLUE test set, else ``SET.tsv``."""
         if self._glue is None or set_name not in self.test_sets:
             return super().write_predictions(inference, set_name, folder, thresholds)
         records = predict(self, inference, set_name, thresholds)
@@ -118,16 +118,16 @@ class TextTask(Task):
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:
-        """Groups equal texts, and equal pairs in either order."""
+        """Groups identical texts, and pairs of the same two texts in either order."""
         pairs = {(item.text_a, item.text_b) for item in items}
         swapped = {pair: min(pair, pair[::-1]) for pair in pairs if pair[::-1] in pairs}
         return (lambda item: swapped.get(p := (item.text_a, item.text_b), p)), RANDOM
 
     @staticmethod
     def display_texts(item: TextExample) -> dict[str, str]:
-        """Returns the texts by name; those of a pair are named A and B."""
+        """Returns the texts by name; the texts of a pair are named A and B."""
         return {"": item.text_a} if item.text_b is None else {"A": item.text_a, "B": item.text_b}
 
     @abc.abstractmethod
     def _format_target(self, target: Any) -> str:
-        """Formats a row of targets or predictions."""
+        """Formats the target or the prediction of an example."""

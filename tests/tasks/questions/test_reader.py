@@ -82,7 +82,7 @@ def test_questions_without_answers_are_read_for_prediction(write_questions):
         ("q1", (), False),
         ("q2", (), False),
     ]
-    message = "question q1: expected 'answers', got none (pass files without answers for"
+    message = "question q1: expected 'answers', got none (use files without answers only for"
     with pytest.raises(ValueError, match=re.escape(message)):
         read_squad(path)
     with pytest.raises(ValueError, match="question q1: expected a string in 'context', got None"):

@@ -238,7 +238,7 @@ def test_training_summary():
         "The contexts of 2 of the training questions are split into several windows of 24 tokens "
         "(--max_seq_length).",
         "The answers to 2 of the training questions have no tokens or do not fit into a "
-        "window (--max_seq_length, --doc_stride). They are trained as unanswerable.",
+        "window (--max_seq_length, --doc_stride). These questions are trained as unanswerable.",
         "1 of the questions are truncated, because they are longer than --max_query_length=6.",
         "1 of the answers are never predicted, because they are longer than "
         "--max_answer_length=18.",
@@ -268,7 +268,7 @@ def test_answers_without_spaces_cause_a_warning(answers, count):
                 if "without spaces" in line]  # fmt: skip
     assert warnings == [
         f"{count} of the answers are written without spaces, so f1 counts each as one word. "
-        "Score predictions.json with the script of the data set, which counts characters."
+        "Score predictions.json with the data set's own script, which compares characters."
     ] * bool(count)
 
 

@@ -70,7 +70,7 @@ def test_stored_states_equal_the_encoder_and_are_computed_once(
     assert WordStates(str(tmp_path)).encode(model, train) is train
     printed = capsys.readouterr().out
     assert printed.startswith("The features of 14 words need 0.0 GB, but ")
-    assert "They are not stored, and each batch runs the encoder." in printed
+    assert "The features are not stored, so the encoder runs on each batch." in printed
     free(1_992)
     kept = store.encode(model, train)
     assert store.encode(model, train) is kept
