@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _FORMAT_VERSION = 1
 
-
 # Column options that all task types have.
 _COLUMNS = {
     "text_columns": flag_fields.words(None, ""),

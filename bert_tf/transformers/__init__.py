@@ -2,7 +2,7 @@
 
 transformers 5 does not support TensorFlow. Replace ``from transformers import
 TFBertForSequenceClassification, BertTokenizerFast`` with ``from bert_tf.transformers import ...``.
-Names that are not available raise an error with a replacement.
+Importing a name that is not available raises an error that suggests a replacement.
 """
 
 import functools
@@ -78,9 +78,9 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     ),
     "__init__": ("logging",),
 }
-#: The module of each name.
+#: Module that defines each name.
 NAMES: Mapping[str, str] = {name: module for module, names in _MODULES.items() for name in names}
-# Patterns of transformers' names that are not available, with advice. The first match counts.
+# Patterns of transformers' names that are not available, with advice. The first match is used.
 _REPLACEMENTS = (
     (r"PushToHubCallback|push_to_hub",
      "Use save_pretrained, and upload the directory with huggingface_hub."),
@@ -93,7 +93,7 @@ _REPLACEMENTS = (
      "Use text-classification on {'text': ..., 'text_pair': 'This example is about ...'}."),
     (r"\w+Pipeline", "Use pipeline with one of its five tasks."),
     (r"DataCollator\w*", "Use python -m bert_tf.pretrain or another collator."),
-    (r"load_(pytorch|tf)_\w+", "Use from_pretrained, which reads every format."),
+    (r"load_(pytorch|tf)_\w+", "Use from_pretrained, which loads every format."),
     (r"TF_\w*MAPPING", "Use the TFAutoModel classes."),
     (r"Generation\w+|TFGenerationMixin|generate|prepare_inputs_for_generation",
      "Text generation is not supported."),
@@ -101,8 +101,8 @@ _REPLACEMENTS = (
     (r"TF\w*Output\w*", "Use the output class of a supported model."),
     (r"TF(Distil)?Bert\w+|TF(Embeddings|FFN|MultiHead\w+|Transformer\w*|Sequence\w+|Shared\w+)",
      "Use TFBertMainLayer and its layers."),
-    (r"prune_heads", "Pruning of heads is not supported."),
-    (r"set_output_embeddings", "Use set_input_embeddings: both share one table."),
+    (r"prune_heads", "Pruning attention heads is not supported."),
+    (r"set_output_embeddings", "Use set_input_embeddings, which sets the shared table."),
     (r"set_bias", "Use get_bias()['bias'].assign(values)."),
     (r"truncate_sequences", "Pass truncation=, max_length= and stride= to the tokenizer."),
     (r"(is_\w+_available|TensorType|\w+_NAME)", "Use functions of TensorFlow or Python."),

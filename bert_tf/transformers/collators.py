@@ -1,4 +1,4 @@
-"""Data collators and ``prepare_tf_dataset``, which batch the rows of a tokenizer."""
+"""Data collators and ``as_dataset``, which batch the rows that a tokenizer returns."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _LABELS = ("label", "label_ids")
 
 
 def default_data_collator(features: Sequence[Row], return_tensors: str = "tf") -> dict[str, Any]:
-    """Stacks rows of equal length to a batch; renames ``label`` and ``label_ids`` to ``labels``."""
+    """Stacks rows of equal length; ``label`` and ``label_ids`` are renamed to ``labels``."""
     batch: dict[str, Any] = {}
     for name, value in features[0].items():
         if value is None or isinstance(value, str):
@@ -35,13 +35,13 @@ class DefaultDataCollator:
     return_tensors: str = "tf"
 
     def __call__(self, features: Sequence[Row], return_tensors: str | None = None) -> Any:
-        """Returns the batch of rows."""
+        """Returns the rows as a batch."""
         return default_data_collator(features, return_tensors or self.return_tensors)
 
 
 @dataclasses.dataclass
 class DataCollatorWithPadding:
-    """Pads rows to the longest of the batch, or as ``padding`` of ``BertTokenizerFast.pad``."""
+    """Collator that pads rows, with the ``padding`` options of ``BertTokenizerFast.pad``."""
 
     tokenizer: BertTokenizerFast
     padding: bool | str = True
@@ -50,7 +50,7 @@ class DataCollatorWithPadding:
     return_tensors: str = "tf"
 
     def __call__(self, features: Sequence[Row], return_tensors: str | None = None) -> Any:
-        """Returns the padded batch; ``label`` and ``label_ids`` become ``labels``."""
+        """Returns the padded batch; ``label`` and ``label_ids`` are renamed to ``labels``."""
         rows: Any = features
         if not isinstance(rows, Mapping):  # otherwise a dict of columns
             rows = [{key: v for key, v in row.items() if not isinstance(v, str)} for row in rows]
@@ -69,7 +69,7 @@ class DataCollatorWithPadding:
 
 @dataclasses.dataclass
 class DataCollatorForTokenClassification(DataCollatorWithPadding):
-    """``DataCollatorWithPadding`` that also pads a label per token."""
+    """``DataCollatorWithPadding`` that also pads the labels of the tokens."""
 
     label_pad_token_id: int = _IGNORED_LABEL
 
@@ -90,10 +90,11 @@ class DataCollatorForTokenClassification(DataCollatorWithPadding):
 
 @dataclasses.dataclass(init=False)
 class DataCollatorForLanguageModeling(DataCollatorWithPadding):
-    """Selects 15% of the tokens and replaces 80% of them by [MASK] and 10% by random tokens.
+    """Collator that masks tokens for masked language modeling (Devlin et al. 2019, section 3.1).
 
-    With ``mlm=False`` the labels are the ids. Random numbers come from ``seed`` or
-    ``np.random.seed``. Source: Devlin et al. 2019, section 3.1.
+    Of the 15% of the tokens that are selected, 80% are replaced with [MASK] and 10% with random
+    tokens. With ``mlm=False``, no tokens are masked, and the labels are the token ids. Random
+    numbers depend on ``seed`` or, without a seed, on ``np.random.seed``.
     """
 
     mlm: bool = True
@@ -149,8 +150,8 @@ def as_dataset(
 ) -> Any:
     """Converts a ``datasets.Dataset`` to a ``tf.data.Dataset`` of (inputs, labels).
 
-    Columns that are not inputs of the model are removed. With a tokenizer, each batch is padded to
-    its longest row. As in transformers, shuffling drops an incomplete last batch.
+    Columns that are neither inputs nor labels of the model are removed. With a tokenizer, batches
+    are padded to their longest rows. As in transformers, shuffling drops an incomplete last batch.
     """
     if not hasattr(dataset, "to_tf_dataset"):
         raise TypeError(
@@ -180,7 +181,7 @@ def as_dataset(
     )
 
 
-# === In which scripts keep texts and their ids ===
+# === Containers for texts and ids ===
 
 
 @dataclasses.dataclass
@@ -195,7 +196,7 @@ class InputExample:
 
 @dataclasses.dataclass
 class InputFeatures:
-    """The ids of an example, its masks, and its label."""
+    """The ids, masks and label of an example."""
 
     input_ids: list[int]
     attention_mask: list[int] | None = None

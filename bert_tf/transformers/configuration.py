@@ -1,6 +1,6 @@
-"""Configs as in transformers: mutable settings with names of classes.
+"""Configs as in transformers, which are mutable and include the class names.
 
-``native`` converts them to ``bert_tf.BertConfig``, which has only the sizes and checks them.
+``native`` converts a config to a ``bert_tf.BertConfig``, which contains only validated sizes.
 """
 
 import copy
@@ -21,8 +21,8 @@ from bert_tf.io.paths import HUB_SCHEME, resolve_model
 
 # Owners of the models on the hub that used to have names without an owner.
 _OWNERS = {"bert": "google-bert", "distilbert": "distilbert"}
-# Arguments of from_pretrained on downloads, which the environment configures (HF_HOME, HF_TOKEN,
-# HF_HUB_OFFLINE), and on the framework of the files, which is detected.
+# Arguments of from_pretrained for downloads, which environment variables configure (HF_HOME,
+# HF_TOKEN, HF_HUB_OFFLINE), and for the framework of the files, which is detected.
 _IGNORED_OPTIONS = (
     *("cache_dir", "force_download", "from_flax", "from_pt", "from_tf", "local_files_only"),
     *("low_cpu_mem_usage", "mirror", "proxies", "resume_download", "token", "torch_dtype"),
@@ -44,8 +44,8 @@ def resolve_path(
     revision, folder = values.pop("revision", None), values.pop("subfolder", None)
     if values.get("variant"):
         raise ValueError(
-            f"variant={values['variant']!r}: variants are not supported. Rename the weights, or "
-            "pass the path of their file."
+            f"variant={values['variant']!r}: variants are not supported. Rename the weights file, "
+            "or pass its path."
         )
     values = {key: value for key, value in values.items() if key not in _IGNORED_OPTIONS}
     if os.path.exists(path) or "://" in path or os.path.isabs(path) or path.startswith("."):
@@ -59,8 +59,8 @@ def resolve_path(
         owner = _OWNERS.get(path.split("-")[0])
         if owner is None:
             raise ValueError(
-                f"{path!r} is not a directory, nor a BERT or DistilBERT on the hub. Pass a "
-                "directory, OWNER/NAME, or a name such as bert-base-uncased."
+                f"{path!r} is neither a directory nor a BERT or DistilBERT model on the hub. Pass "
+                "a directory, OWNER/NAME, or a name such as bert-base-uncased."
             )
         path = f"{owner}/{path}"
     return f"{HUB_SCHEME}{path}{f'@{revision}' if revision else ''}", values
@@ -69,19 +69,19 @@ def resolve_path(
 def resolve_directory(
     name: str | os.PathLike[str], values: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Does the same as ``resolve_path``, but downloads the files of a model on the hub."""
+    """Calls ``resolve_path``, and downloads the files if the model is on the hub."""
     path, values = resolve_path(name, values)
     return resolve_hub_directory(path)[0] if path.startswith(HUB_SCHEME) else path, values
 
 
 def location_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those options of from_pretrained that locate the files."""
+    """Returns the options of from_pretrained that locate the files."""
     return {key: options[key] for key in ("revision", "subfolder") if key in options}
 
 
 # === Settings ===
 
-# Settings of all configs of transformers, except the sizes.
+# Settings of all configs in transformers, except the sizes.
 _COMMON_DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(("architectures", "classifier_dropout", "problem_type")),
     **{"name_or_path": "", "pad_token_id": 0, "position_embedding_type": "absolute"},
@@ -135,7 +135,7 @@ class PretrainedConfig:
 
     @property
     def num_labels(self) -> int:
-        """Number of classes; a new number resets their names."""
+        """Number of classes; setting a different number resets the class names."""
         return len(self.id2label)
 
     @num_labels.setter
@@ -153,11 +153,11 @@ class PretrainedConfig:
         return tuple(self.id2label[index] for index in sorted(self.id2label))
 
     def native(self, source: str = "the config") -> sizes.BertConfig:
-        """Returns the sizes as a ``bert_tf.BertConfig``, which checks them."""
+        """Returns the sizes as a ``bert_tf.BertConfig``, which validates them."""
         return read_config(self.to_dict(), source)
 
     def update(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Sets those values that are settings, and returns the rest."""
+        """Sets the values whose names are settings, and returns the others."""
         rest = {}
         for name, value in values.items():
             if name == "id2label":
@@ -207,7 +207,7 @@ class PretrainedConfig:
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], **values: Any
     ) -> Any:
-        """Loads the config of a directory, a file or a model on the hub; ``values`` override it."""
+        """Loads a config from a directory, a file or the hub; ``values`` override its settings."""
         path, values = resolve_directory(pretrained_model_name_or_path, values)
         file = path if path.endswith(".json") else os.path.join(path, CONFIG)
         settings = read_json_object(file)
@@ -232,7 +232,7 @@ class PretrainedConfig:
 
 
 def _config_class(values: Mapping[str, Any], source: str, cls: type[Any]) -> type[Any]:
-    """Returns the class of a file's settings: ``cls``, or for ``AutoConfig`` by ``model_type``."""
+    """Returns ``cls`` or, for ``AutoConfig``, the config class of the file's ``model_type``."""
     model_type = values.get("model_type", "bert")
     if model_type not in CONFIGS:
         raise ValueError(
@@ -247,7 +247,7 @@ def _config_class(values: Mapping[str, Any], source: str, cls: type[Any]) -> typ
 
 
 class BertConfig(PretrainedConfig):
-    """Config of a BERT, with the defaults of bert-base-uncased."""
+    """Config of a BERT model, with the defaults of bert-base-uncased."""
 
     model_type = "bert"
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -258,7 +258,7 @@ class BertConfig(PretrainedConfig):
 
 
 class DistilBertConfig(PretrainedConfig):
-    """Config of a DistilBERT, with the defaults of distilbert-base-uncased."""
+    """Config of a DistilBERT model, with the defaults of distilbert-base-uncased."""
 
     model_type = "distilbert"
     attribute_map: ClassVar[Mapping[str, str]] = {

@@ -11,7 +11,7 @@ import tokenizers
 from bert_tf.checkpoints.tokenizer_files import BERT_RULES
 from bert_tf.modeling import keras_hooks
 
-# Strategies: the first is False and has no effect, the second is True.
+# Names of strategies. The first is for False and has no effect; the second is for True.
 TRUNCATIONS = ("do_not_truncate", "longest_first", "only_first", "only_second")
 PADDINGS = ("do_not_pad", "longest", "max_length")
 #: Arguments of ``enable_truncation`` or ``enable_padding``; ``None`` to disable it.
@@ -22,20 +22,20 @@ _MAX_ENCODERS = 64
 
 
 class CharSpan(NamedTuple):
-    """Index of the first character, and of the one after the last."""
+    """Index of the first character, and index after the last character."""
 
     start: int
     end: int
 
 
 class TokenSpan(NamedTuple):
-    """Index of the first token, and of the one after the last."""
+    """Index of the first token, and index after the last token."""
 
     start: int
     end: int
 
 
-#: Attributes of the tokens of a row, ``None`` for special tokens.
+#: Attributes of an encoding that have a value for each token of the row.
 _ROW_ATTRIBUTES = ("tokens", "word_ids", "sequence_ids")
 #: Methods that convert indices within a row, and the types of their results.
 _LOOKUPS: dict[str, Any] = {
@@ -87,7 +87,7 @@ class BatchEncoding(collections.UserDict[str, Any]):
     def _look_up(
         self, method: str, result_type: Any, first: int, second: int | None = None, *args: int
     ) -> Any:
-        """Converts an index in a row; a single number is an index in the first row."""
+        """Converts an index in a row; a single argument is an index in the first row."""
         row, index = (0, first) if second is None else (first, second)
         result = getattr(self._row(row), method)(index, *args)
         return result if result is None or result_type is int else result_type(*result)
@@ -105,8 +105,8 @@ def as_tensor(values: Any, tensor_type: str) -> Any:
     """Converts lists to a TensorFlow tensor (``"tf"``, int32) or NumPy array (``"np"``)."""
     if tensor_type not in ("tf", "np"):
         raise ValueError(
-            f"return_tensors={tensor_type!r}: expected 'tf', 'np' or None. For PyTorch, apply "
-            "torch.from_numpy to 'np'."
+            f"return_tensors={tensor_type!r}: expected 'tf', 'np' or None. For PyTorch, use 'np' "
+            "and torch.from_numpy."
         )
     try:
         array = np.asarray(values)
@@ -125,13 +125,13 @@ def as_tensor(values: Any, tensor_type: str) -> Any:
 
 
 def is_one_text(text: Any, is_split: bool) -> bool:
-    """Returns whether the input is a single text, or with ``is_split`` a single list of words."""
+    """Returns whether the input is a single text or, with ``is_split``, a single list of words."""
     text = as_list(text)
     return not isinstance(text, list) or (is_split and text != [] and isinstance(text[0], str))
 
 
 def as_batch(text: Any, pair: Any, is_split: bool) -> list[Any]:
-    """Returns a list of texts or pairs from one or several of them."""
+    """Returns a list of texts or pairs, given a single text or pair or several."""
     if text is None:
         raise ValueError("text=None: expected a string or a list of strings.")
     is_one = is_one_text(text, is_split)
@@ -165,7 +165,7 @@ def as_list(values: Any) -> Any:
 
 
 def check_strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
-    """Returns the strategy of an argument."""
+    """Returns the name of the strategy that an argument specifies."""
     strategy = strategies[1] if value is True else value or strategies[0]
     if strategy not in strategies:
         expected = ", ".join(map(repr, strategies[1:]))
@@ -177,9 +177,9 @@ def check_strategy(name: str, value: Any, strategies: Sequence[str]) -> str:
 
 
 class Encoders(dict[Any, tokenizers.Tokenizer]):
-    """Cache of encoders with different options and the vocabulary of one ``tokenizers.Tokenizer``.
+    """Cache of encoders that share a ``tokenizers.Tokenizer``'s vocabulary but differ in options.
 
-    Options of the tokenizer itself would affect all threads. Copies and pickles are empty.
+    Setting options of the tokenizer itself would affect all threads. Copies and pickles are empty.
     """
 
     def find(
@@ -187,7 +187,7 @@ class Encoders(dict[Any, tokenizers.Tokenizer]):
     ) -> tokenizers.Tokenizer:
         """Returns the encoder with these options and the current parts of ``source``.
 
-        ``splits`` is whether names of special tokens in a text are split.
+        ``splits`` is whether special tokens that occur in a text are split into pieces.
         """
         # A program can replace the parts, or add tokens, at any time.
         key = (
@@ -226,7 +226,7 @@ def copy_unbounded(source: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def _state(part: Any) -> Any:
-    """Returns a value that changes with a part of a tokenizer."""
+    """Returns a value that changes if a part of a tokenizer changes."""
     try:
         return part.__getstate__()
     except Exception:  # parts written in Python have no state, so each call makes a new encoder
@@ -234,7 +234,7 @@ def _state(part: Any) -> Any:
 
 
 def apply_bert_rules(tokenizer: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Replaces everything except the pieces of a tokenizer by BERT's rules."""
+    """Sets a tokenizer's normalizer, pre-tokenizer, decoder and word length limit to BERT's."""
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
         lowercase=settings.get("do_lower_case", True),
         strip_accents=settings.get("strip_accents"),

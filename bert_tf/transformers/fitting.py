@@ -1,7 +1,7 @@
-"""``compile``, ``fit`` and related methods as in transformers, with labels among the inputs.
+"""``compile``, ``fit`` and related methods as in transformers.
 
-Without a loss in ``compile()``, a model trains on the loss that it computes from its labels. A loss
-in ``compile()`` is applied to the logits of the labels. Labels can be among the inputs or separate.
+Without a loss in ``compile()``, a model is trained on the loss that it computes from the labels. A
+loss in ``compile()`` is applied to the logits. Labels can be among the inputs or separate.
 """
 
 import functools
@@ -69,7 +69,7 @@ class LabelledModel(keras.Model):
     ) -> None:
         """Compiles as Keras does, by default with the loss that the model computes.
 
-        As in transformers, XLA is only used with ``jit_compile=True``.
+        As in transformers, XLA is used only with ``jit_compile=True``.
         """
         is_name = isinstance(loss, str) and loss in _MODEL_LOSS_NAMES
         self._computes_loss = is_name or loss == self.compute_loss
@@ -116,7 +116,7 @@ class LabelledModel(keras.Model):
         return self.compute_metrics(x, y, y_pred, weights)
 
     def _tracked_loss(self, x: Any, y: Any, y_pred: Any, weights: Any, training: bool) -> Any:
-        """Computes the loss; in the epoch's mean, its weight is the number of its values."""
+        """Computes the loss; its weight in the epoch's mean is the number of loss values."""
         loss = self.compute_loss(x, y, y_pred, weights, training)
         keras_hooks.track_loss(self, loss, ops.shape(y_pred.loss)[0])
         return loss
@@ -129,7 +129,7 @@ class LabelledModel(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """Computes the mean of the model's loss, or the compiled loss of the logits."""
+        """Computes the mean of the losses in the model's output, or the compiled loss."""
         if not self._computes_loss:
             y, y_pred = self._match_labels(y, y_pred)
             return super().compute_loss(x, y, y_pred, sample_weight, training)
@@ -143,8 +143,8 @@ class LabelledModel(keras.Model):
             weights = ops.cast(sample_weight, loss.dtype)
             if loss.shape[0] == 1 != weights.shape[0]:
                 raise ValueError(
-                    f"sample_weight: the loss of {self.name} is a mean over the tokens of a batch. "
-                    "Pass a loss of the logits to compile()."
+                    f"sample_weight: the loss of {self.name} is a mean over all tokens of a batch. "
+                    "Pass a loss for the logits to compile()."
                 )
             loss = loss * ops.reshape(weights, ops.shape(loss))
         return ops.sum([ops.mean(loss), *self.losses])
@@ -152,7 +152,7 @@ class LabelledModel(keras.Model):
     def compute_metrics(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
     ) -> Any:
-        """Computes metrics of the logits that belong to the labels."""
+        """Computes the metrics of the logits that correspond to the labels."""
         if isinstance(y, tuple | list) and len(y) == len(self.label_logits) > 1:
             y = dict(zip(self.label_logits, y, strict=True))  # by name, like the metrics
         y, y_pred = self._match_labels(y, y_pred)
@@ -190,7 +190,7 @@ class LabelledModel(keras.Model):
         return x, y, weights
 
     def _match_labels(self, y: Any, y_pred: Any) -> tuple[Any, Any]:
-        """Returns labels and the logits that belong to them."""
+        """Returns the labels and the corresponding logits."""
         if not isinstance(y_pred, ModelOutput):
             return y, y_pred
         outputs = {name: value for name, value in y_pred.items() if name != "loss"}
@@ -206,10 +206,10 @@ class LabelledModel(keras.Model):
 
 
 def _metrics_by_output(metrics: Any, logits: tuple[str, ...]) -> Any:
-    """Assigns metrics to several logits: in Keras 2, a list applied to each of them."""
+    """Assigns metrics to outputs; as in Keras 2, a list applies to each of several logits."""
     if metrics is None or isinstance(metrics, dict):
         return metrics
-    metrics = list(metrics) if isinstance(metrics, list | tuple) else [metrics]  # Keras 2 took one
+    metrics = list(metrics) if isinstance(metrics, list | tuple) else [metrics]  # as in Keras 2
     if len(logits) < 2 or any(isinstance(metric, list | tuple) for metric in metrics):
         return metrics
     # Each output needs its own metric objects.
@@ -226,19 +226,20 @@ _LABEL_COLUMNS = (("labels",), ("start_positions", "end_positions"))
 
 
 class KerasMetricCallback(keras.callbacks.Callback):
-    """Adds the metrics of a function on an evaluation set to each epoch's logs.
+    """Callback that adds metrics on an evaluation set to each epoch's logs.
 
     Place callbacks that read the metrics, such as ``EarlyStopping``, after this callback.
 
     Args:
-        metric_fn: Function of a tuple of predictions and labels, each an array or a dict of arrays.
-            Shorter rows are padded with -100. It returns a dict of numbers.
+        metric_fn: Function that takes a tuple of predictions and labels (each an array or a dict of
+            arrays, in which shorter rows are padded with -100) and returns a dict of numbers.
         eval_dataset: A ``tf.data.Dataset`` of batches, or arrays with a ``batch_size``.
         output_cols: Names of the outputs; by default all except the loss.
-        label_cols: Names of the labels among the inputs; by default those of the models here.
+        label_cols: Names of the labels among the inputs; by default ``labels``, or
+            ``start_positions`` and ``end_positions``.
         batch_size: Batch size for arrays.
         predict_with_generate: Not supported.
-        **options: Options of generation, which are ignored.
+        **options: Options of text generation, which are ignored.
 
     Raises:
         ValueError: If the dataset has no labels or an argument is not supported.
@@ -278,7 +279,7 @@ class KerasMetricCallback(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Predicts the evaluation set and adds the metrics to the logs."""
+        """Predicts on the evaluation set and adds the metrics to the logs."""
         predictions, labels = [], []
         for batch in self.eval_dataset:
             inputs, *targets = batch if isinstance(batch, tuple) else (batch,)
@@ -293,7 +294,7 @@ class KerasMetricCallback(keras.callbacks.Callback):
             )
         scores = self.metric_fn((_concatenate_batches(predictions), _concatenate_batches(labels)))
         if not isinstance(scores, dict):
-            raise TypeError(f"metric_fn: expected to return a dict of numbers, got {scores!r}.")
+            raise TypeError(f"metric_fn: expected a dict of numbers, got {scores!r}.")
         if logs is not None:
             logs.update(scores)
 

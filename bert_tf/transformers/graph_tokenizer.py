@@ -23,14 +23,14 @@ _NAMES = {
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class TFBertTokenizer(keras.layers.Layer):
-    """``bert_tf.BertPreprocessor`` with the names of transformers.
+    """``bert_tf.BertPreprocessor`` with transformers' argument and output names.
 
     Args:
         vocab_list: Pieces in the order of their ids.
         do_lower_case: Whether to lowercase texts and strip accents.
         padding: ``"longest"`` or ``"max_length"``.
         max_length: Maximum number of tokens; longer rows are truncated.
-        pad_to_multiple_of: Multiple to which the length is rounded up, at most ``max_length``.
+        pad_to_multiple_of: Multiple to which the length is rounded up; limited to ``max_length``.
         return_token_type_ids: Whether to return token types.
         return_attention_mask: Whether to return the mask, 1 for tokens and 0 for padding.
         rules: ``TextRules`` as JSON, as set by ``from_tokenizer``.

@@ -1,4 +1,4 @@
-"""Heads of the models, in the table ``HEADS``, and their losses.
+"""Model heads, which are listed in ``HEADS``, and their losses.
 
 Losses ignore the label -100. Letters: B batch, S sequence, C classes, K choices, V vocabulary.
 """
@@ -32,7 +32,7 @@ from .configuration import PretrainedConfig
 
 
 def sum_losses(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any:
-    """Computes a loss, or for a dict of labels the sum of the losses of each pair."""
+    """Computes a loss or, for a dict of labels, the sum of the losses of labels and logits."""
     if not isinstance(labels, Mapping):
         return loss(labels, logits)
     return sum(loss(*pair) for pair in zip(labels.values(), logits, strict=True))
@@ -41,7 +41,7 @@ def sum_losses(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any
 def cross_entropy(labels: Any, logits: Any, end: Any = None) -> Any:
     """Computes the cross-entropy (B,) of labels (B,) and logits (B, K).
 
-    Its mean is over the labels below ``end`` that are not -100.
+    The mean of the result is the mean loss of the labels that are below ``end`` and not -100.
     """
     labels = ops.reshape(_to_class_ids(labels), (-1,))
     is_ignored = labels == -100 if end is None else (labels == -100) | (labels >= end)
@@ -52,10 +52,10 @@ def cross_entropy(labels: Any, logits: Any, end: Any = None) -> Any:
 
 
 def _to_class_ids(labels: Any) -> Any:
-    """Converts labels to int32. Keras passes them as floats.
+    """Converts labels, which Keras passes as floats, to int32.
 
-    A label such as 0.5 must not become class 0. It becomes invalid, which is an error on a CPU and
-    NaN on a GPU.
+    A label such as 0.5 becomes an invalid id rather than class 0. An invalid id raises an error on
+    a CPU and results in NaN on a GPU.
     """
     labels = ops.convert_to_tensor(labels)
     if keras.backend.is_float_dtype(labels.dtype):
@@ -67,8 +67,8 @@ def class_loss(labels: Any, logits: Any, problem_type: str | None = None) -> Any
     """Computes the loss (B,) of labels and logits (B, C) for a problem type.
 
     By default, labels are class ids (B,) and the loss is the cross-entropy; with one class, it is
-    the squared error. For regression and multi-label classification, labels are (B, C), and the
-    loss is the mean squared error or the mean binary cross-entropy.
+    the squared error. For regression and multi-label classification, labels have shape (B, C), and
+    the loss is the mean squared error or the mean binary cross-entropy.
     """
     labels, count = ops.convert_to_tensor(labels), logits.shape[-1]
     is_multi_label = problem_type == SEVERAL_CLASSES
@@ -91,7 +91,7 @@ def class_loss(labels: Any, logits: Any, problem_type: str | None = None) -> Any
 
 
 def span_loss(labels: Any, logits: Any) -> Any:
-    """Computes half the loss (B,) of a start or end (B,), ignoring positions outside the row."""
+    """Computes half the loss (B,) of starts or ends (B,), ignoring positions outside the row."""
     return cross_entropy(labels, logits, end=ops.shape(logits)[-1]) / 2.0
 
 
@@ -102,7 +102,7 @@ def next_sentence_loss(labels: Any, logits: Any) -> Any:
 
 
 def _masked_mean(labels: Any, logits: Any, counts: Any) -> Any:
-    """Computes the mean cross-entropy (1,) where ``counts`` is True; 0 if it is nowhere."""
+    """Computes the mean cross-entropy (1,) of labels with true ``counts``; 0 if there are none."""
     labels, counts = ops.reshape(_to_class_ids(labels), (-1,)), ops.reshape(counts, (-1,))
     sums = weighted_sums(logits, ops.maximum(labels, 0), counts)
     nan = nan_if_out_of_range((ops.where(counts, labels, 0), logits.shape[-1]))
@@ -115,7 +115,7 @@ def token_loss(labels: Any, logits: Any) -> Any:
 
 
 def mlm_loss(labels: Any, logits: Any) -> Any:
-    """Computes the mean loss (1,) where the label is not -100."""
+    """Computes the mean loss (1,) over the tokens whose label is not -100."""
     return _masked_mean(labels, logits, labels != -100)
 
 
@@ -126,7 +126,7 @@ def clm_loss(labels: Any, logits: Any) -> Any:
 
 # === The table of heads ===
 
-#: Attributes of this library's models and the corresponding names in transformers, in order.
+#: Attributes of this library's models, and the corresponding names in transformers.
 LAYERS: Mapping[str, str] = {
     **{"masked_lm": "mlm", "next_sentence": "nsp", "dropout": "dropout"},
     **dict.fromkeys(("classifier", "choice", "token_classifier"), "classifier"),
@@ -137,7 +137,7 @@ _LABELS = {"labels": "logits"}
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """The bert_tf class with the same weights, the output class, the loss and the labels."""
+    """Head of a model: the bert_tf class with the same weights, the output class and the loss."""
 
     native: type[BertModel]
     output: str
@@ -164,7 +164,7 @@ class Head:
         if self.has_classes:
             arguments["num_classes"] = config.num_labels
         if "pooler" in arguments and config.model_type == "distilbert":
-            arguments["pooler"] = False  # only its classifiers have one
+            arguments["pooler"] = False  # only DistilBERT's classifiers have a pooler
         if "dropout" in self.native.argument_checks:
             arguments["dropout"] = head_dropout(config.to_dict(), self.native)
         return arguments
@@ -194,7 +194,7 @@ _NSP_ONLY = {"mlm": False, "nsp": True}
 _BOTH_LABELS = {"labels": "prediction_logits", "next_sentence_label": "seq_relationship_logits"}
 _NSP_LABELS = {"next_sentence_label": "logits"}
 _SPAN_LABELS = {"start_positions": "start_logits", "end_positions": "end_logits"}
-# By the suffix of the classes' names: "TFBert" + "ForTokenClassification".
+# Heads by the suffix of the class names: "TFBert" + "ForTokenClassification".
 HEADS: Mapping[str, Head] = {
     "Model": Head(BertEncoder, _STATES, None, {}, {"pooler": True}),
     "ForPreTraining": Head(BertPretrainer, "TFBertForPreTrainingOutput", mlm_loss, _BOTH_LABELS),
@@ -228,7 +228,7 @@ def get_initializer(initializer_range: float = 0.02) -> keras.initializers.Initi
 
 
 def shape_list(tensor: Any) -> list[Any]:
-    """Returns the sizes of a tensor: integers, and tensors for dynamic dimensions in a graph."""
+    """Returns a tensor's dimensions as integers, or as tensors if they are dynamic in a graph."""
     return list(ops.shape(tensor))
 
 

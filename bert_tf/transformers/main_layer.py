@@ -1,4 +1,4 @@
-"""The encoder as a layer with the calling convention of transformers.
+"""The encoder as a layer with transformers' calling convention.
 
 Letters: B batch, S sequence, H hidden.
 """
@@ -26,9 +26,9 @@ TENSORS = (
     "inputs_embeds",
 )
 _SWITCHES = ("output_attentions", "output_hidden_states", "return_dict", "training")
-# Inputs of a decoder, and a mask of heads, which are not supported.
+# Inputs that are not supported, and what they are for.
 _UNSUPPORTED = {
-    "head_mask": "masking of heads",
+    "head_mask": "masking attention heads",
     "encoder_hidden_states": "cross-attention",
     "encoder_attention_mask": "cross-attention",
     "past_key_values": "text generation",
@@ -46,12 +46,12 @@ _NON_MODEL_INPUTS = (
 def collect_inputs(
     name: str, labels: Sequence[str], arguments: Sequence[Any], keywords: Any
 ) -> Any:
-    """Returns the tensors by name and the switches of a call of the model ``name``.
+    """Returns the tensors by name, and the switches, of a call of the model ``name``.
 
     The first argument is a dict of tensors, a list of tensors in the order of ``TENSORS``, or the
     ids. Further arguments follow the same order. Unknown keys of a dict are ignored if they have
-    one value per row, as columns of a table do; otherwise they raise an error, as they may be
-    misspelled inputs.
+    one value per row, like the columns of a table. Otherwise, they raise an error, because they may
+    be misspelled inputs.
     """
     order = (*TENSORS, *_SWITCHES[:3], *labels, "training")
     known = {*order, *_UNSUPPORTED, *_IGNORED}
@@ -92,7 +92,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _has_tokens(value: Any) -> bool:
-    """Returns whether a value has at least one number per token of its rows."""
+    """Returns whether the rows of a value contain several numbers, such as one per token."""
     if isinstance(value, list | tuple):
         return any(
             isinstance(row, list | tuple)
@@ -109,10 +109,9 @@ def _is_text(tensor: Any) -> bool:
 
 
 def check_ids(name: str, tables: Any, tensors: Mapping[str, Any]) -> None:
-    """Checks the shape of the inputs, and outside a graph that the ids are rows of the tables.
+    """Checks the shapes of the inputs and, outside a graph, that ids are in the embedding tables.
 
-    In a graph, TensorFlow raises an error on a CPU for ids that are too large. Negative ids count
-    from the end.
+    In a graph, invalid ids raise an error on a CPU without XLA and otherwise result in NaN.
     """
     tables_by_input = {
         "input_ids": tables.word_embeddings,
@@ -153,7 +152,7 @@ def keras_2_error(cls: type) -> ValueError:
 
 
 class TransformersLayer(keras.layers.Layer):
-    """Layer with the calling convention of transformers, based on a bert_tf model.
+    """Layer with transformers' calling convention, based on a bert_tf model.
 
     ``run`` takes the tensors of a call, ``training`` and the switches of optional outputs. A class
     without a ``native`` model must override ``call``.
@@ -162,7 +161,7 @@ class TransformersLayer(keras.layers.Layer):
     config: Any
     native: Any = None
     run: Callable[..., ModelOutput]
-    # Names of labels among the inputs, and of the logits that belong to them.
+    # Names of the labels among the inputs, and the names of the corresponding logits.
     label_logits: ClassVar[Mapping[str, str]] = {}
 
     def set_native(self, model: Any) -> None:
@@ -221,7 +220,7 @@ keras_hooks.register_slice_operation()  # many functional models use states[:, 0
 
 
 class TFBertEmbeddings(keras.layers.Layer):
-    """Embedding layer with the names of transformers."""
+    """Embedding layer with transformers' argument and attribute names."""
 
     def __init__(self, layer: BertEmbeddings, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -264,7 +263,7 @@ class TFBertEncoder(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class TFBertMainLayer(TransformersLayer):
-    """Encoder with the calling convention of transformers.
+    """Encoder with transformers' calling convention.
 
     Args:
         config: Config of the model.
@@ -302,7 +301,7 @@ class TFBertMainLayer(TransformersLayer):
         self.set_native(native)
         self.embeddings = TFBertEmbeddings(native.embeddings, name="embeddings")
         self.encoder = TFBertEncoder(native.blocks, name="encoder")
-        # DistilBERT's pooler belongs to its classifier, and is trained with a frozen encoder.
+        # DistilBERT's pooler belongs to the classifier, so it is trained if the encoder is frozen.
         self.pooler = None if native.config.is_distilbert else native.pooler
         self.trainable = trainable  # also applies to the layers set above
 
@@ -354,7 +353,7 @@ keras.saving.get_custom_objects()["Custom>TFBertMainLayer"] = TFBertMainLayer
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class TFDistilBertMainLayer(TFBertMainLayer):
-    """``TFBertMainLayer`` for a DistilBERT, which has no pooler and no token types."""
+    """``TFBertMainLayer`` for DistilBERT, which has no pooler and no token types."""
 
     def __init__(
         self,
@@ -368,5 +367,5 @@ class TFDistilBertMainLayer(TFBertMainLayer):
 
     @property
     def transformer(self) -> TFBertEncoder:
-        """The blocks, under the name of DistilBERT."""
+        """The container of the blocks, under the name that DistilBERT uses."""
         return self.encoder

@@ -1,7 +1,7 @@
-"""Model classes of transformers, with the layers of this library.
+"""The model classes of transformers, built from this library's layers.
 
-Each class is a ``TFPreTrainedModel`` with an entry of ``heads.HEADS``. Custom classes that inherit
-from them, or that contain a ``TFBertMainLayer``, load weights in the same way.
+Each class is a ``TFPreTrainedModel`` with a head of ``heads.HEADS``. Custom classes that inherit
+from these classes, or that contain a ``TFBertMainLayer``, load weights in the same way.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ from .main_layer import TFBertMainLayer, TFDistilBertMainLayer, TransformersLaye
 from .outputs import OUTPUTS, ModelOutput
 
 _LOGGER = logging.getLogger("bert_tf")
-#: Class of the main layer by ``model_type``, which is also its attribute in a model.
+#: Class of the main layer by ``model_type``, which is also the model's attribute for the layer.
 _MAIN_LAYERS: Mapping[str, type[TFBertMainLayer]] = {
     "bert": TFBertMainLayer,
     "distilbert": TFDistilBertMainLayer,
@@ -132,8 +132,8 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         return output_class(**outputs)
 
     def hf_compute_loss(self, labels: Any, logits: Any) -> Any:
-        """Computes the model's loss; several labels are a dict, with a list of logits."""
-        if self.head is None:  # another base of a custom class may define it
+        """Computes the model's loss; several labels are passed as a dict, with a list of logits."""
+        if self.head is None:  # another base of a custom class may define the method
             return super().hf_compute_loss(labels, logits)
         return sum_losses(self.head.get_loss(self.config), labels, logits)
 
@@ -149,7 +149,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
 
     @property
     def name_or_path(self) -> str:
-        """Argument of ``from_pretrained``."""
+        """Path or name that was passed to ``from_pretrained``."""
         return str(self.config.name_or_path)
 
     @property
@@ -163,7 +163,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
 
     @property
     def serving(self) -> Any:
-        """``tf.function`` that returns the outputs of a dict of inputs."""
+        """``tf.function`` that returns the outputs for a dict of inputs."""
         return self._serving(self.input_signature)
 
     def _serving(self, signature: dict[str, Any]) -> Any:
@@ -218,7 +218,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         if new_num_tokens is not None and self.native is not None:
             _resize_embeddings(self.native, new_num_tokens)
             self.config.vocab_size = new_num_tokens
-            # Traced functions refer to the old table.
+            # Functions that are already traced refer to the old table.
             self.train_function = self.test_function = self.predict_function = None
         return self.get_input_embeddings()
 
@@ -240,7 +240,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
             **options: ``config``; ``ignore_mismatched_sizes``, whether to randomly initialize a
                 head of a different size; ``output_loading_info``, whether to also return the keys
                 that do not match; ``revision``; ``subfolder``; settings of the config, such as
-                ``num_labels=3``; and arguments of the constructor. Options on downloads and
+                ``num_labels=3``; and arguments of the constructor. Options for downloads and
                 formats are ignored.
 
         Returns:
@@ -288,7 +288,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         signatures: Any = None,
         **options: Any,
     ) -> None:
-        """Writes ``config.json`` and ``model.safetensors``, for transformers with PyTorch.
+        """Writes ``config.json`` and ``model.safetensors``, which transformers loads in PyTorch.
 
         ``saved_model=True`` also writes a SavedModel to ``saved_model/VERSION``, with the
         signatures ``serving_default`` and ``int64_serving``.
@@ -340,7 +340,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
             os.replace(file, path)
 
     def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
-        """Loads weights of ``save_weights``, of this library, or of transformers with Keras 2."""
+        """Loads weights from ``save_weights``, this library, or transformers with Keras 2."""
         path = os.fspath(filepath)
         if not hugging_face.is_keras_3_file(path):
             checkpoint = open_checkpoint(path, settings=self.config.to_dict())
@@ -359,7 +359,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         if self.head is HEADS["Model"] and self.base_model.native.pooler is None:
             values["add_pooling_layer"] = False
         frozen = [index for index, weight in enumerate(self.weights) if not weight.trainable]
-        if frozen and self.native is not None:  # Keras saves it for functional models
+        if frozen and self.native is not None:  # as Keras does for functional models
             values["frozen"] = frozen
         return values if self.trainable else {**values, "trainable": False}
 
@@ -406,7 +406,7 @@ def _read_weights(
         head_option="ignore_mismatched_sizes=True" if could_ignore else "",
     )
     assign(native, tensors)
-    # Notes on the tokenizer are left out, because scripts load it separately.
+    # Notes on the tokenizer are omitted, because scripts load the tokenizer separately.
     for message in report.messages(checkpoint.path):
         _LOGGER.warning(message)
     return {
@@ -418,7 +418,7 @@ def _read_weights(
 
 
 def _rename_head(checkpoint: Checkpoint, spec: ModelSpec) -> Checkpoint:
-    """Renames a checkpoint's classifier to the name in the model."""
+    """Renames a checkpoint's classifier to the classifier's name in the model."""
     head = next(iter(spec.head_shapes(checkpoint.config)), "").split("/")[0]
     tensors = dict(checkpoint.tensors)
     if head in _CLASSIFIER_NAMES:
@@ -445,8 +445,8 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
             weight.shape for weight in native.weights
         ]:
             raise ValueError(
-                f"{model.name}: the sizes of layer {layer.name} do not match its class. Use "
-                "save_weights."
+                f"{model.name}: the weight shapes of layer {layer.name} do not match the model. "
+                "Use save_weights."
             )
         native.set_weights(layer.get_weights())
     config = model.config
@@ -457,7 +457,7 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
     hugging_face.write(checkpoint, directory)
     file = os.path.join(directory, CONFIG)
     written = read_json_object(file)
-    # The dtype of the source may be lower: transformers would round the weights to it.
+    # The source may have a dtype of lower precision, to which transformers would round the weights.
     config.dtype = written["dtype"]
     values = {**config.to_dict(), "architectures": written["architectures"]}
     values.pop("torch_dtype", None)  # the former name of dtype
@@ -465,7 +465,7 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
 
 
 def _flatten_choices(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Reshapes choices (B, K, S) to (B * K, S), and returns (B, K); ``None`` for other inputs."""
+    """Reshapes choices (B, K, S) to (B * K, S); also returns (B, K) or ``None``."""
     name = next((key for key in ("input_ids", "inputs_embeds") if key in inputs), None)
     if name is None or len(inputs[name].shape) != {"input_ids": 3, "inputs_embeds": 4}[name]:
         return inputs, None
@@ -498,7 +498,7 @@ def _resize_embeddings(model: BertModel, size: int) -> None:
 
 
 def _replace_variable(layer: Any, name: str, size: int, initializer: Any) -> Any:
-    """Replaces a variable of a built layer by one of a different length with the old rows."""
+    """Replaces a built layer's variable by one of another length, which keeps the old rows."""
     old = getattr(layer, name)
     rows = ops.convert_to_numpy(old)[:size]
     new = keras_hooks.replace_variable(layer, name, (size, *old.shape[1:]), initializer)
@@ -509,21 +509,21 @@ def _replace_variable(layer: Any, name: str, size: int, initializer: Any) -> Any
 
 
 class TFBertPreTrainedModel(TFPreTrainedModel):
-    """Base class of the models of a BERT."""
+    """Base class of BERT models."""
 
     config_class = BertConfig
     base_model_prefix = "bert"
 
 
 class TFDistilBertPreTrainedModel(TFPreTrainedModel):
-    """Base class of the models of a DistilBERT."""
+    """Base class of DistilBERT models."""
 
     config_class = DistilBertConfig
     base_model_prefix = "distilbert"
 
 
 def _model_class(family: type[TFPreTrainedModel], name: str, head: Head) -> Any:
-    """Creates the class of a family's models with a head, with the name in transformers."""
+    """Creates a model class with transformers' name from a family's base class and a head."""
     body = {
         "__doc__": f"``transformers.{name}``, based on ``bert_tf.{head.native.__name__}``.",
         "__module__": __name__,
@@ -574,7 +574,7 @@ class _TFAutoModel:
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
-        """Loads the model of a directory or the hub, as ``TFPreTrainedModel.from_pretrained``."""
+        """Loads a model as ``TFPreTrainedModel.from_pretrained`` does, of the config's class."""
         path, config = pretrained_model_name_or_path, options.get("config")
         if not isinstance(config, PretrainedConfig):
             config = AutoConfig.from_pretrained(config or path, **location_options(options))
@@ -582,7 +582,7 @@ class _TFAutoModel:
 
     @classmethod
     def from_config(cls, config: PretrainedConfig, **options: Any) -> Any:
-        """Creates the model of a config, with new weights."""
+        """Creates a model from a config, with new weights."""
         return cls._model_class_for(config)(config, **options)
 
 

@@ -60,11 +60,10 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
 class AdamWeightDecay(keras.optimizers.AdamW):
-    """AdamW with weight decay of variables whose names are selected by regular expressions.
+    """AdamW that selects the variables for weight decay by regular expressions.
 
-    Weight decay applies to all variables, except those that match ``exclude_from_weight_decay``
-    and do not match ``include_in_weight_decay``. Other arguments are those of Keras'
-    AdamW.
+    Weight decay applies to all variables, except those that match ``exclude_from_weight_decay`` and
+    do not match ``include_in_weight_decay``. All other arguments are those of Keras' AdamW.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class AdamWeightDecay(keras.optimizers.AdamW):
         self._excluded = tuple(exclude_from_weight_decay or ())
 
     def _use_weight_decay(self, variable: Any) -> bool:
-        """Returns whether weight decay applies to a variable; Keras calls it for each one."""
+        """Returns whether weight decay applies to a variable; Keras calls this method."""
         name = variable_path(variable)
         name = f"{name} {name.replace('layer_norm', 'LayerNorm')}"  # also the name in transformers
         if any(re.search(pattern, name) for pattern in self._included):
@@ -121,8 +120,8 @@ def create_optimizer(
 ) -> tuple[keras.optimizers.Optimizer, Any]:
     """Creates an optimizer with a warm-up and a decay to ``init_lr * min_lr_ratio``.
 
-    With ``weight_decay_rate`` above 0 it is ``AdamWeightDecay`` without weight decay of layer
-    normalizations and biases, else Keras' Adam.
+    If ``weight_decay_rate`` is above 0, the optimizer is ``AdamWeightDecay``, and weight decay does
+    not apply to layer normalizations and biases. Otherwise, the optimizer is Keras' Adam.
 
     Returns:
         The optimizer and its learning rate schedule.
@@ -159,7 +158,7 @@ def create_optimizer(
 
 
 class GradientAccumulator:
-    """Sum of the gradients of several steps of a custom training loop, also in a ``tf.function``.
+    """Accumulator of gradients over several training steps, which works in a ``tf.function``.
 
     >>> accumulator = GradientAccumulator()
     >>> for _ in range(3):
@@ -174,7 +173,7 @@ class GradientAccumulator:
 
     @property
     def step(self) -> Any:
-        """Number of added steps."""
+        """Number of steps whose gradients were added."""
         return self._step.value()
 
     @property
@@ -191,7 +190,7 @@ class GradientAccumulator:
     def __call__(self, gradients: Sequence[Any]) -> None:
         """Adds the gradients of a step, which can be ``None``."""
         if not self._sums:
-            with tf.init_scope():  # outside the graph, so that all runs share them
+            with tf.init_scope():  # outside the graph, so that all calls share the variables
                 self._sums = [
                     None if g is None else tf.Variable(tf.zeros(g.shape, g.dtype), trainable=False)
                     for g in gradients

@@ -1,7 +1,7 @@
-"""Outputs of models: named tuples that are also indexed by name.
+"""Model outputs: named tuples that can also be indexed by name.
 
-The outputs of transformers are ordered dicts. These are tuples, because Keras, ``tf.function`` and
-``tf.nest`` cannot flatten a custom dict class.
+In transformers, outputs are ordered dicts. Here, outputs are tuples, because Keras,
+``tf.function`` and ``tf.nest`` cannot flatten a custom dict class.
 """
 
 import collections
@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 class ModelOutput(tuple[Any, ...]):
     """Outputs of a model in the order of ``names``, without those that are ``None``.
 
-    ``outputs.logits``, ``outputs["logits"]`` and ``outputs[0]`` are the same if there is no loss.
-    The attribute of a missing output is ``None``.
+    Without a loss, ``outputs.logits``, ``outputs["logits"]`` and ``outputs[0]`` are the same. The
+    attribute of a missing output is ``None``.
 
     >>> outputs = TFSequenceClassifierOutput(logits=[[1.0, 2.0]])
     >>> outputs.logits is outputs[0], outputs.loss, list(outputs.keys()), len(outputs.to_tuple())
@@ -71,7 +71,7 @@ class ModelOutput(tuple[Any, ...]):
         return zip(self._fields, self, strict=True)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Returns the output of a name, or the default."""
+        """Returns the output with a name, or the default."""
         return getattr(self, name) if name in self._fields else default
 
     to_tuple = values

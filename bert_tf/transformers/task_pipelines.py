@@ -1,4 +1,4 @@
-"""``pipeline``, with the results of transformers 4.46.
+"""``pipeline``, which returns the same results as in transformers 4.46.
 
 Letters: B batch, S sequence, C classes, M masks per row, V vocabulary, H hidden.
 """
@@ -24,9 +24,9 @@ from .tokenization import AutoTokenizer
 _LOGGER = logging.getLogger("bert_tf")
 # Rows of a text, and the function that computes the result from the logits of each row.
 Request = tuple[BatchEncoding, Callable[[list[np.ndarray]], Any]]
-# Limits the memory: the logits of a masked token are as many as the vocabulary.
+# Limits memory, because each masked token has one logit per vocabulary entry.
 _TEXTS_CHUNK_SIZE = 256
-# Options on devices and frameworks.
+# Options for devices, frameworks and downloads.
 _IGNORED_OPTIONS = (
     *("framework", "device", "device_map", "torch_dtype", "num_workers"),
     *("use_fast", "feature_extractor", "token", "trust_remote_code"),
@@ -34,7 +34,7 @@ _IGNORED_OPTIONS = (
 
 
 class Pipeline:
-    """Model and tokenizer that are called on texts.
+    """Base class of pipelines, which apply a model and a tokenizer to texts.
 
     Options of a call override those of the constructor. ``batch_size`` is the number of rows per
     batch; unknown options are passed to the tokenizer.
@@ -102,7 +102,7 @@ class Pipeline:
 
 
 def _get_texts(example: Any, *names: str) -> list[str]:
-    """Returns the texts of a dict with these keys."""
+    """Returns the texts of a dict by their keys."""
     texts = [example.get(name) if isinstance(example, Mapping) else None for name in names]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(
@@ -113,7 +113,7 @@ def _get_texts(example: Any, *names: str) -> list[str]:
 
 
 def _select(name: str, value: str, choices: Mapping[str, Any]) -> Any:
-    """Returns the entry of an option's value."""
+    """Returns the choice that an option's value specifies."""
     if value not in choices:
         message = f"{name}={value!r}: expected one of {', '.join(choices)}. {replacement(value)}"
         raise ValueError(message.rstrip())
@@ -127,7 +127,7 @@ class TextClassificationPipeline(Pipeline):
     default_model = "distilbert/distilbert-base-uncased-finetuned-sst-2-english"
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
-        """Returns results; without ``top_k``, that of a single text is in a list."""
+        """Returns results; without ``top_k``, a single text has a list of one result."""
         results = super().__call__(inputs, **options)
         return [results] if isinstance(inputs, str) and "top_k" not in options else results
 
@@ -141,8 +141,8 @@ class TextClassificationPipeline(Pipeline):
     ) -> Request:
         """Returns a request whose result is ``label`` and ``score``.
 
-        With ``top_k`` it is a list of this many classes, or of all for ``None``; with the older
-        ``return_all_scores`` it is a list of all in the order of their ids.
+        With ``top_k``, the result is a list of this number of classes, or of all classes for
+        ``None``. With the older ``return_all_scores``, it is a list of all classes by class id.
         """
         pair = None
         if isinstance(text, Mapping):
@@ -190,8 +190,8 @@ class TokenClassificationPipeline(Pipeline):
     ) -> Request:
         """Returns a request whose result is a list of dicts.
 
-        Each has ``score``, ``word``, ``start`` and ``end``, and ``entity`` and ``index`` of a
-        token or ``entity_group`` of a group.
+        Each dict has ``score``, ``word``, ``start`` and ``end``. Tokens also have ``entity`` and
+        ``index``, and groups also have ``entity_group``.
         """
         for name in ("stride", "is_split_into_words"):
             if options.get(name):
@@ -264,7 +264,7 @@ def _entity_type(label: str) -> str:
     return label[2:] if label.startswith(("B-", "I-")) else label
 
 
-# Functions from the probabilities (T, C) of a word's tokens to those of the word.
+# Functions that convert the probabilities (T, C) of a word's tokens to those of the word (C,).
 _AGGREGATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     **dict.fromkeys(("none", "simple", "first"), lambda tokens: tokens[0]),
     "max": lambda tokens: tokens[tokens.max(1).argmax()],
@@ -276,7 +276,7 @@ class FillMaskPipeline(Pipeline):
     """Predicts the most likely tokens for each [MASK] of a text."""
 
     auto_class = "TFAutoModelForMaskedLM"
-    default_model = ""  # the default of transformers is not a BERT
+    default_model = ""  # the default of transformers is not a BERT model
     unwraps_single = True
 
     def forward(self, rows: Mapping[str, Any]) -> Any:
@@ -368,9 +368,9 @@ class QuestionAnsweringPipeline(Pipeline):
     ) -> Request:
         """Returns a request whose result is ``score``, ``start``, ``end`` and ``answer``.
 
-        With ``top_k`` above 1 it is a list. As in transformers, the score of a span is the product
-        of two probabilities within a window, and overlapping windows can return the same span.
-        ``pipelines.answers`` instead sums logits, in the window with the most context.
+        With ``top_k`` above 1, it is a list. As in transformers, the score of a span is the product
+        of two probabilities within a window, and overlapping windows can return the same span. In
+        contrast, ``pipelines.answers`` sums logits in the window with the most context.
         """
         question, context = _get_texts(text, "question", "context")
         positions = self.model.config.max_position_embeddings
@@ -460,9 +460,9 @@ def pipeline(
 
     Args:
         task: A key of ``PIPELINES``.
-        model: Model, directory or name on the hub; by default that of the task.
+        model: Model, directory or name on the hub; by default the task's default model.
         config: Config of the model, or its directory.
-        tokenizer: Tokenizer or its directory; by default that of the model.
+        tokenizer: Tokenizer or its directory; by default the model's tokenizer.
         revision: Revision on the hub.
         model_kwargs: Further arguments of the model's ``from_pretrained``.
         **options: Options of the calls.

@@ -1,7 +1,7 @@
 """``BertTokenizer``, ``BertTokenizerFast`` and related classes of transformers.
 
-They are based on the ``tokenizers`` package. Their ids equal those of this library's tokenizer in
-the TensorFlow graph.
+They are based on the ``tokenizers`` package. The token ids equal those of this library's TensorFlow
+tokenizer.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ from .encoding import (
     is_one_text,
 )
 
-_NO_LIMIT = int(1e30)  # default of transformers if no file has a length
+_NO_LIMIT = int(1e30)  # transformers' default if no file specifies a maximum length
 # Roles of special tokens, and their default pieces.
 _ROLES: Mapping[str, str] = {
     role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")
@@ -55,14 +55,14 @@ _NORMALIZATION: Mapping[str, str] = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-# Attributes with a length, and the number of special tokens that they leave room for.
+# Maximum length attributes, and the number of special tokens that each leaves room for.
 _NUM_SPECIAL_TOKENS = {"max_len": 0, "max_len_single_sentence": 2, "max_len_sentences_pair": 3}
 # Keys of tokenizer_config.json that are arguments, in addition to tokens ("..._token").
 _SETTINGS = (
     *("model_max_length", "padding_side", "truncation_side", "do_lower_case"),
     *("model_input_names", "split_special_tokens", "strip_accents", "tokenize_chinese_chars"),
 )
-# Keys of special tokens without a role in files of transformers 4 and 5: lists or dicts.
+# Keys of special tokens without a role, as lists or dicts, in files of transformers 4 and 5.
 _EXTRA_TOKEN_KEYS = (
     *("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"),
 )
@@ -87,11 +87,11 @@ class PreTrainedTokenizerFast:
         tokenizer_object: A ``tokenizers.Tokenizer``.
         model_max_length: Default maximum number of tokens per row.
         **options: ``padding_side``, ``truncation_side``, ``model_input_names``,
-            ``split_special_tokens`` (whether names of special tokens in a text are split), and
+            ``split_special_tokens`` (whether special tokens in a text are split into pieces), and
             special tokens by role, such as ``mask_token``.
 
     Raises:
-        ValueError: If an option is not supported, or the model is not WordPiece.
+        ValueError: If an option is not supported, or the tokenizer does not use WordPiece.
 
     >>> import os, tempfile
     >>> file = os.path.join(tempfile.mkdtemp(), "vocab.txt")
@@ -179,7 +179,7 @@ class PreTrainedTokenizerFast:
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
-        """Loads the tokenizer of a directory, a ``vocab.txt`` or a model on the hub."""
+        """Loads a tokenizer from a directory, a ``vocab.txt`` or the hub."""
         path, options = resolve_directory(pretrained_model_name_or_path, options)
         options.pop("config", None)
         if options.get("do_lower_case") is None:
@@ -256,7 +256,7 @@ class PreTrainedTokenizerFast:
         self,
         text: Any = None,
         text_pair: Any = None,
-        *,  # unlike in transformers, the next two texts are not arguments
+        *,  # text_target and text_pair_target of transformers are not supported
         add_special_tokens: bool = True,
         padding: bool | str = False,
         truncation: bool | str | None = None,
@@ -284,16 +284,16 @@ class PreTrainedTokenizerFast:
             text: String, or list of strings or pairs.
             text_pair: Second text, or list of second texts.
             add_special_tokens: Whether to add [CLS] and [SEP].
-            padding: True or ``"longest"`` pads to the longest row, ``"max_length"`` to
+            padding: True or ``"longest"`` to pad to the longest row, or ``"max_length"`` to pad to
                 ``max_length``.
             truncation: True or ``"longest_first"``, ``"only_first"``, or ``"only_second"``.
             max_length: Maximum number of tokens per row; by default ``model_max_length``.
             stride: Number of tokens that a row of the overflow shares with the previous row.
             is_split_into_words: Whether texts are lists of words.
             pad_to_multiple_of: Multiple to which lengths are rounded up.
-            padding_side: ``"right"`` or ``"left"``; by default the attribute.
+            padding_side: ``"right"`` or ``"left"``; by default the attribute of this name.
             return_tensors: ``"tf"``, ``"np"``, or ``None`` for lists.
-            return_token_type_ids: Whether to return token types; by default if they are in
+            return_token_type_ids: Whether to return token types; by default true if they are in
                 ``model_input_names``.
             return_attention_mask: Whether to return the mask, 1 for tokens and 0 for padding.
             return_overflowing_tokens: Whether to return truncated tokens as further rows.
@@ -302,8 +302,8 @@ class PreTrainedTokenizerFast:
             return_length: Whether to return the lengths of rows.
             pad_to_max_length: The older form of ``padding``.
             verbose: Ignored.
-            split_special_tokens: Whether names of special tokens in a text are split; by default
-                the attribute.
+            split_special_tokens: Whether special tokens in a text are split into pieces; by default
+                the attribute of this name.
             truncation_strategy: The older form of ``truncation``.
             return_attention_masks: A misspelling of ``return_attention_mask``; causes a warning.
 
@@ -486,14 +486,14 @@ class PreTrainedTokenizerFast:
         return [self.decode(ids, **options) for ids in sequences]
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
-        """Converts a token or a list to ids; unknown tokens become the id of [UNK]."""
+        """Converts a token or a list of tokens to ids; unknown tokens have the id of [UNK]."""
         if not isinstance(tokens, str):
             return [self.convert_tokens_to_ids(token) for token in tokens]
         token_id = self.backend_tokenizer.token_to_id(tokens)
         return self.unk_token_id if token_id is None else token_id
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """Converts an id or a list to tokens."""
+        """Converts an id or a list of ids to tokens."""
         ids = as_list(ids)
         if not isinstance(ids, list):
             return self.backend_tokenizer.id_to_token(ids)
@@ -518,7 +518,7 @@ class PreTrainedTokenizerFast:
 
     @property
     def all_special_tokens(self) -> list[str]:
-        """Special tokens of the roles, followed by the others."""
+        """Special tokens with a role, followed by the others."""
         return [*self._roles.values(), *self.additional_special_tokens]
 
     @property
@@ -569,7 +569,7 @@ class PreTrainedTokenizerFast:
     # === Vocabulary ===
 
     def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Adds tokens at the end of the vocabulary; returns the number of new ones.
+        """Adds tokens at the end of the vocabulary; returns the number of new tokens.
 
         Resize the model with ``resize_token_embeddings(len(tokenizer))``.
         """
@@ -652,7 +652,7 @@ PreTrainedTokenizerBase = PreTrainedTokenizerFast
 
 
 class BertTokenizerFast(PreTrainedTokenizerFast):
-    """BERT's tokenizer, which ignores all rules of a ``tokenizer.json``."""
+    """BERT's tokenizer, which ignores all rules in a ``tokenizer.json``."""
 
     model_input_names: tuple[str, ...] = ("input_ids", "token_type_ids", "attention_mask")
     _uses_bert_rules = True
@@ -679,7 +679,7 @@ class AutoTokenizer:
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
-        """Loads the tokenizer of a directory or of a model on the hub."""
+        """Loads a tokenizer from a directory or the hub."""
         path, model_type = pretrained_model_name_or_path, "bert"
         location = location_options(options)
         with contextlib.suppress(ValueError):  # a directory with only a tokenizer has no config

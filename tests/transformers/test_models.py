@@ -220,7 +220,7 @@ def _compiled(kind):
 ERRORS = {
     "head_mask": (
         lambda model: model(IDS, head_mask=MASK),
-        r"head_mask \(masking of heads\) is not supported",
+        r"head_mask \(masking attention heads\) is not supported",
     ),
     "past_key_values": (
         lambda model: model(IDS, past_key_values=[IDS]),
@@ -263,7 +263,7 @@ ERRORS = {
         lambda model: _compiled(successor.TFBertForTokenClassification).evaluate(
             {**ROWS, "labels": 0 * IDS}, sample_weight=np.ones(2), verbose=0
         ),
-        r"^sample_weight: the loss of \S+ is a mean over the tokens of a batch\. Pass a",
+        r"^sample_weight: the loss of \S+ is a mean over all tokens of a batch\. Pass a",
     ),
     "unknown option": (
         lambda model: type(model).from_pretrained("no/where", nmu_labels=2),
@@ -271,7 +271,7 @@ ERRORS = {
     ),
     "another family": (
         lambda model: type(model).from_pretrained("roberta-base"),
-        "^'roberta-base' is not a directory, nor a BERT or DistilBERT on the hub",
+        "^'roberta-base' is neither a directory nor a BERT or DistilBERT model on the hub",
     ),
 }
 

@@ -125,7 +125,7 @@ def test_replaced_classifier_is_trained_and_saved(tmp_path):
     np.testing.assert_allclose(found(IDS).logits, model(IDS).logits, atol=1e-6)
     model.classifier = keras.layers.Dense(3, name="classifier")
     model(IDS)
-    message = "the sizes of layer classifier do not match its class. Use save_weights"
+    message = "the weight shapes of layer classifier do not match the model. Use save_weights"
     with pytest.raises(ValueError, match=message):
         model.save_pretrained(tmp_path)
 
@@ -314,7 +314,7 @@ def test_errors_contain_replacements(file):
     model = successor.TFBertModel(CONFIG)
     outputs = model(IDS)
     for act, error, words in (
-        (lambda: model.prune_heads, AttributeError, "Pruning of heads is not supported"),
+        (lambda: model.prune_heads, AttributeError, "Pruning attention heads is not supported"),
         (lambda: model.none_such, AttributeError, "^TFBertModel has no 'none_such'.$"),
         (
             lambda: successor.BertTokenizer(file).truncate_sequences,
@@ -424,7 +424,7 @@ def test_invalid_metric_callbacks():
     pairs = tf.data.Dataset.from_tensor_slices(({"input_ids": IDS}, [0, 1])).batch(2)
     callback = KerasMetricCallback(lambda found: 0.5, pairs)
     callback.set_model(successor.TFBertForSequenceClassification(CONFIG))
-    with pytest.raises(TypeError, match="metric_fn: expected to return a dict of numbers, got 0.5"):
+    with pytest.raises(TypeError, match="metric_fn: expected a dict of numbers, got 0.5"):
         callback.on_epoch_end(0)
 
 

@@ -151,7 +151,6 @@ def _entries(spans: list[_Span]) -> list[dict[str, Any]]:
 
 # === Scores ===
 
-
 # Correct texts by question id; () for unanswerable questions, which only version 2.0 has.
 Gold = Mapping[str, tuple[str, ...]]
 

@@ -48,8 +48,7 @@ class InBatchNegatives(_VectorLoss):
 
     Args:
         scale: Factor for the cosines.
-        both_ways: Whether to average the loss with that of selecting each text's anchor among all
-            anchors.
+        both_ways: Whether to average the loss with that of selecting each text's anchor.
         name: Name of the loss.
         **kwargs: Further arguments of ``keras.losses.Loss``.
     """

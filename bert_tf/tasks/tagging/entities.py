@@ -166,7 +166,6 @@ def as_iob2(sequences: Sequence[Sequence[str]]) -> list[list[str]]:
 Offsets = tuple[int, int]
 _SPAN_KEYS = ("start", "end", "label")
 
-
 # Annotation tools with other formats, by a key of the entities that they write.
 _TOOLS = {"start_offset": "doccano", "labels": "Label Studio", "result": "Label Studio"}
 _CONVERTER = "examples/convert_annotations.py"

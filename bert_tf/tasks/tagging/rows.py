@@ -78,9 +78,8 @@ def tagging_examples(
     the row with the most context; ``num_too_long`` is the number of these sentences. Sentences
     without words are skipped.
 
-    With ``documents``, rows are filled with the tokens before and after the sentence in its
-    document ("the maximal document context provided by the data", section 5.3), which are not
-    tagged.
+    With ``documents``, rows are filled with untagged tokens from before and after the sentence in
+    its document ("the maximal document context provided by the data", section 5.3).
 
     A batch is ``features`` or, with tags, ``(features, labels)``. The features are
     ``features.ENCODER_FEATURES``; ``example_index``, (B,) int32, the index of the sentence; and

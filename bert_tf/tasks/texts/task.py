@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.wordpiece import BertTokenizer
     from bert_tf.readers.examples import TextExample
 
-
 # Name of GLUE's diagnostic data set, which MNLI models also predict.
 DIAGNOSTIC = "ax"
 _TOO_LONG = "{count:,} of the training examples have more than {length} tokens (--max_seq_length)"
