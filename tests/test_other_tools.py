@@ -363,7 +363,7 @@ def test_normalization_of_weighted_and_smoothed_losses():
 def test_rescaled_class_weights_have_a_mean_of_one(world):
     from bert_tf.tasks.training_options import parse_class_weights
 
-    names = _run(*_programs("Class weights and label smoothing"))
+    names = _run(*_programs("Class weights"))
     value = names["flag"].removeprefix("--class_weights=")
     weights = parse_class_weights(value, ["0", "1"], names["counts"])
     assert names["counts"] == {"0": 20, "1": 40}
