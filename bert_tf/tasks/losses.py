@@ -46,7 +46,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.class_weights = None if class_weights is None else list(class_weights)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Returns losses, (B,) or (B, S), whose mean is the mean loss of the labels not ignored."""
+        """Returns losses, (B,) or (B, S), whose mean excludes ignored labels."""
         is_label = ops.not_equal(y_true, features.NO_LABEL)
         labels = ops.cast(ops.where(is_label, y_true, 0), "int32")
         logs = ops.log_softmax(y_pred)

@@ -83,7 +83,7 @@ def register_signatures(model_class: type[BertModel], entry: ClassSignatures) ->
 
 
 def classes_with(option: str) -> list[type[BertModel]]:
-    """Returns the model classes that an export option applies to; empty if it applies to all."""
+    """Returns the model classes to which an export option is limited; empty if it is not."""
     if option == "transformers_signature":
         return [model_class for model_class, entry in _CLASSES.items() if entry.transformers]
     return [model_class for model_class, entry in _CLASSES.items() if option in entry.options]

@@ -47,7 +47,7 @@ class TargetScale(NamedTuple):
         head.bias.assign(np.float32(bias * factor + shift))
 
     def scaled(self, batches: Any) -> Any:
-        """Scales the targets, (B,) float32, of a dataset of features and targets."""
+        """Scales the targets, (B,) float32, in a dataset of (features, targets)."""
         if self == TargetScale():
             return batches
 

@@ -75,7 +75,7 @@ class Task(abc.ABC):
 
     # Name of the task type in ``task.json`` and, for user data, in ``--task``.
     kind: ClassVar[str]
-    # Names of published tasks in ``--task``.
+    # Names of published tasks that ``--task`` accepts.
     published: ClassVar[Sequence[str]] = ()
     # Dataclass of ``cli.flag_fields``. Each field is a flag and a keyword of ``api.fine_tune``;
     # saved fields are also keys of ``task.json``.
@@ -109,11 +109,11 @@ class Task(abc.ABC):
     threshold: ClassVar[str | None] = None
     # Whether the models embed texts, as specified by a ``SentenceEmbedding``.
     embeds: ClassVar[bool] = False
-    # Format of the printed size of the training set.
+    # Format string for the size of the training set.
     size_format: ClassVar[str] = "{rows:,} examples"
     # Whether evaluation rows include labels, so that losses are computed together with the outputs.
     evaluates_with_labels: ClassVar[bool] = False
-    # Format of the note on truncated examples.
+    # Format string for the note on truncated examples.
     truncation_note: str = (
         "{count:,} of the training examples have more than {length} tokens (--max_seq_length) "
         "and are truncated."
@@ -149,8 +149,8 @@ class Task(abc.ABC):
         is_json = path.lower().removesuffix(".gz").endswith(".json")
         return tables.is_table(path) and not (cls.reads_native_format and is_json)
 
-    # Key in ``all_texts`` of the text that should not occur in several splits; "" if it is the
-    # combination of all texts that should not.
+    # Key in ``all_texts`` of the text that should not occur in two splits; "" if only the
+    # combination of all texts should not.
     unshared_text: ClassVar[str] = ""
 
     # Reads a table, given ``text_columns`` and ``label_column``, which is ``None`` for prediction.
@@ -435,14 +435,14 @@ class Task(abc.ABC):
     def words_to_write(
         cls, labels: Sequence[str], items: Iterable[Any]
     ) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yields sources of words, with the words that the output format must not split."""
+        """Yields pairs of a source and its words, which the output format must not split."""
         yield from ()
 
     @classmethod
     def record_columns(
         cls, labels: Sequence[str], items: Iterable[Any], columns: Mapping[str, Any], options: Any
     ) -> Record:
-        """Returns a record with the keys that all records have.
+        """Returns an empty record with the keys of all records.
 
         ``items`` are the examples without bad rows; ``columns`` and ``options`` are the settings
         that the model was trained with.
@@ -458,7 +458,7 @@ class FormReader(NamedTuple):
         read: Function of the path, ``labels`` (the allowed labels), ``labelled``, ``encoding`` and
             ``skip_bad_rows``.
         is_labelled: Function that returns whether a file has labels.
-        is_table: Whether the files are tables, so that columns can be specified instead.
+        is_table: Whether the files are tables, which can also be read with specified columns.
     """
 
     read: Callable[..., ExampleSet]
@@ -492,7 +492,7 @@ def _check_metric(task: Task, name: str) -> None:
 
 
 def label_counts(task: Task, set_name: str | None) -> Mapping[str, int]:
-    """Returns the label counts of a dev set or, for ``None``, of the training set.
+    """Returns how often each label occurs in a dev set or, for ``None``, in the training set.
 
     The result is empty if the task has no labels.
     """
@@ -510,7 +510,7 @@ def tokenized(task: Task, inference: Inference, set_name: str) -> Any:
 
 
 def outputs(task: Task, inference: Inference, set_name: str) -> Any:
-    """Returns the model's outputs in the order of a data set, from the cache if there is one."""
+    """Returns the model's outputs for a data set, in order, from the cache if there is one."""
     cache = {} if inference.cache is None else inference.cache
     if set_name not in cache:
         cache[set_name] = task._outputs(inference, set_name)

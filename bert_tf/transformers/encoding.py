@@ -131,7 +131,7 @@ def is_one_text(text: Any, is_split: bool) -> bool:
 
 
 def as_batch(text: Any, pair: Any, is_split: bool) -> list[Any]:
-    """Returns a list of texts or pairs, given a single text or pair or several."""
+    """Returns a list of texts or pairs, given one or several texts and optional second texts."""
     if text is None:
         raise ValueError("text=None: expected a string or a list of strings.")
     is_one = is_one_text(text, is_split)

@@ -82,7 +82,7 @@ class TFBertTokenizer(keras.layers.Layer):
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
-        """Creates the layer with the vocabulary of a directory or of a model on the hub."""
+        """Creates the layer with a vocabulary from a directory or the hub."""
         lower_case = options.get("do_lower_case")  # ``None`` uses the files' setting
         tokenizer = BertTokenizerFast.from_pretrained(
             pretrained_model_name_or_path, do_lower_case=lower_case, **location_options(options)
@@ -128,7 +128,7 @@ class TFBertTokenizer(keras.layers.Layer):
         return {name: keras.KerasTensor(shape, "int32") for name in layer._output_names()}
 
     def _with_options(self, options: dict[str, Any]) -> "TFBertTokenizer":
-        """Returns the layer with the options of a call; ``self`` if they change nothing."""
+        """Returns a layer with the options of a call, or ``self`` if the options change nothing."""
         arguments = self.get_config()
         changes = {
             key: options[key]

@@ -32,7 +32,7 @@ from .configuration import PretrainedConfig
 
 
 def sum_losses(loss: Callable[[Any, Any], Any], labels: Any, logits: Any) -> Any:
-    """Computes a loss or, for a dict of labels, the sum of the losses of labels and logits."""
+    """Computes a loss or, for a dict of labels, the sum of the losses of each pair with logits."""
     if not isinstance(labels, Mapping):
         return loss(labels, logits)
     return sum(loss(*pair) for pair in zip(labels.values(), logits, strict=True))

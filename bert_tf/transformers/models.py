@@ -295,7 +295,7 @@ class TFPreTrainedModel(TransformersLayer, LabelledModel):
         """
         if push_to_hub or signatures is not None:
             raise ValueError(
-                "save_pretrained does not support push_to_hub and signatures. Upload the directory "
+                "save_pretrained does not support push_to_hub or signatures. Upload the directory "
                 "with huggingface_hub; pass signatures to tf.saved_model.save."
             )
         directory = os.fspath(save_directory)
@@ -465,7 +465,7 @@ def _write(model: TFPreTrainedModel, directory: str) -> None:
 
 
 def _flatten_choices(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Reshapes choices (B, K, S) to (B * K, S); also returns (B, K) or ``None``."""
+    """Reshapes choices (B, K, S) to (B * K, S) and returns (B, K), or ``None`` for other inputs."""
     name = next((key for key in ("input_ids", "inputs_embeds") if key in inputs), None)
     if name is None or len(inputs[name].shape) != {"input_ids": 3, "inputs_embeds": 4}[name]:
         return inputs, None
@@ -566,7 +566,7 @@ class _TFAutoModel:
         name = f"{prefix}{'ForMaskedLM' if is_pretrained else cls.head}"
         if name not in MODELS:
             raise ValueError(
-                f"{cls.__name__} does not support {config.model_type}: no class {name}."
+                f"{cls.__name__} does not support {config.model_type}: there is no class {name}."
             )
         return MODELS[name]
 
@@ -574,7 +574,7 @@ class _TFAutoModel:
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], *inputs: Any, **options: Any
     ) -> Any:
-        """Loads a model as ``TFPreTrainedModel.from_pretrained`` does, of the config's class."""
+        """Loads a model of the config's class, as ``TFPreTrainedModel.from_pretrained`` does."""
         path, config = pretrained_model_name_or_path, options.get("config")
         if not isinstance(config, PretrainedConfig):
             config = AutoConfig.from_pretrained(config or path, **location_options(options))

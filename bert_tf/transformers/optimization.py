@@ -39,7 +39,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: Any) -> Any:
-        """Returns the learning rate of a step, from 0."""
+        """Returns the learning rate for a step, numbered from 0."""
         step = ops.cast(step, "float32")
         steps = float(self.warmup_steps)
         rising = self.initial_learning_rate * ops.power(step / max(steps, 1.0), self.power)
@@ -188,7 +188,7 @@ class GradientAccumulator:
                 variable.assign(tf.zeros_like(variable))
 
     def __call__(self, gradients: Sequence[Any]) -> None:
-        """Adds the gradients of a step, which can be ``None``."""
+        """Adds the gradients of a step; ``None`` stands for no gradient."""
         if not self._sums:
             with tf.init_scope():  # outside the graph, so that all calls share the variables
                 self._sums = [

@@ -26,7 +26,7 @@ _LOGGER = logging.getLogger("bert_tf")
 Request = tuple[BatchEncoding, Callable[[list[np.ndarray]], Any]]
 # Limits memory, because each masked token has one logit per vocabulary entry.
 _TEXTS_CHUNK_SIZE = 256
-# Options for devices, frameworks and downloads.
+# Options for devices, frameworks and downloads, which are ignored.
 _IGNORED_OPTIONS = (
     *("framework", "device", "device_map", "torch_dtype", "num_workers"),
     *("use_fast", "feature_extractor", "token", "trust_remote_code"),
@@ -69,7 +69,7 @@ class Pipeline:
         return results
 
     def preprocess(self, text: Any, **options: Any) -> Request:
-        """Returns the rows of a text, and the function that computes its result from logits."""
+        """Returns a text's rows, and a function that computes the result from their logits."""
         raise NotImplementedError
 
     def forward(self, rows: Mapping[str, Any]) -> Any:
@@ -127,7 +127,7 @@ class TextClassificationPipeline(Pipeline):
     default_model = "distilbert/distilbert-base-uncased-finetuned-sst-2-english"
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
-        """Returns results; without ``top_k``, a single text has a list of one result."""
+        """Returns results; for a single text without ``top_k``, the result is in a list."""
         results = super().__call__(inputs, **options)
         return [results] if isinstance(inputs, str) and "top_k" not in options else results
 
@@ -139,7 +139,7 @@ class TextClassificationPipeline(Pipeline):
         function_to_apply: str = "",
         **options: Any,
     ) -> Request:
-        """Returns a request whose result is ``label`` and ``score``.
+        """Returns a request whose result is a dict of ``label`` and ``score``.
 
         With ``top_k``, the result is a list of this number of classes, or of all classes for
         ``None``. With the older ``return_all_scores``, it is a list of all classes by class id.
@@ -174,7 +174,7 @@ _FUNCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 class TokenClassificationPipeline(Pipeline):
-    """Finds the entities of a text, per token or grouped."""
+    """Finds the entities in a text, per token or grouped."""
 
     auto_class = "TFAutoModelForTokenClassification"
     default_model = "dbmdz/bert-large-cased-finetuned-conll03-english"
@@ -246,7 +246,7 @@ class TokenClassificationPipeline(Pipeline):
         return words
 
     def _locate(self, text: str, row: Any, tokens: list[int]) -> dict[str, Any]:
-        """Returns the text of tokens, with the original text for [UNK], and its offsets."""
+        """Returns the word that tokens form, with the original text for [UNK], and its offsets."""
         (start, _), (_, end) = row.offsets[tokens[0]], row.offsets[tokens[-1]]
         unknown = self.tokenizer.unk_token_id
         words = [
@@ -273,14 +273,14 @@ _AGGREGATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class FillMaskPipeline(Pipeline):
-    """Predicts the most likely tokens for each [MASK] of a text."""
+    """Predicts the most likely tokens for each [MASK] in a text."""
 
     auto_class = "TFAutoModelForMaskedLM"
     default_model = ""  # the default of transformers is not a BERT model
     unwraps_single = True
 
     def forward(self, rows: Mapping[str, Any]) -> Any:
-        """Computes the logits (B, M, V) of the masks, followed by padding."""
+        """Computes the logits (B, M, V) of the masked tokens, followed by padding."""
         states = self.model.base_model(rows).last_hidden_state
         columns = tf.broadcast_to(tf.range(tf.shape(states)[1]), tf.shape(states)[:2])
         is_mask = rows["input_ids"] == self.tokenizer.mask_token_id
@@ -325,7 +325,7 @@ class FillMaskPipeline(Pipeline):
 
         def postprocess(logits: list[np.ndarray]) -> list[Any]:
             results = []
-            # Rows of the logits after those of the masks are padding.
+            # The logits after those of the masked tokens are padding.
             probabilities = classes.probabilities(logits[0]).numpy()
             for position, row in zip(masks, probabilities, strict=False):
                 best = candidates[np.argsort(-row[candidates], kind="stable")[:top_k]].tolist()
@@ -366,7 +366,7 @@ class QuestionAnsweringPipeline(Pipeline):
         handle_impossible_answer: bool = False,
         topk: int | None = None,  # the older name of top_k
     ) -> Request:
-        """Returns a request whose result is ``score``, ``start``, ``end`` and ``answer``.
+        """Returns a request whose result is a dict of ``score``, ``start``, ``end`` and ``answer``.
 
         With ``top_k`` above 1, it is a list. As in transformers, the score of a span is the product
         of two probabilities within a window, and overlapping windows can return the same span. In

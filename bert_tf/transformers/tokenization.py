@@ -143,7 +143,7 @@ class PreTrainedTokenizerFast:
                 setattr(normalizer, setting, options[name])
         if options.get("never_split") or options.get("do_basic_tokenize") is False:
             raise ValueError(
-                f"{type(self).__name__} does not support never_split and do_basic_tokenize=False. "
+                f"{type(self).__name__} does not support never_split or do_basic_tokenize=False. "
                 "Use add_tokens for words that must not be split."
             )
         self.backend_tokenizer = tokenizer_object
@@ -288,7 +288,7 @@ class PreTrainedTokenizerFast:
                 ``max_length``.
             truncation: True or ``"longest_first"``, ``"only_first"``, or ``"only_second"``.
             max_length: Maximum number of tokens per row; by default ``model_max_length``.
-            stride: Number of tokens that a row of the overflow shares with the previous row.
+            stride: Number of tokens that an overflow row shares with the previous row.
             is_split_into_words: Whether texts are lists of words.
             pad_to_multiple_of: Multiple to which lengths are rounded up.
             padding_side: ``"right"`` or ``"left"``; by default the attribute of this name.

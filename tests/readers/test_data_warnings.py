@@ -71,8 +71,8 @@ CASES = [
     ),
     (read_multilabel, ["0,1", "1", ""], []),
     (read_tagging, ["O O", "B-X I-X", "o B_X", "O O", "O o"],
-     [": most tags are entity tags, but not 'o' (line 4), 'B_X' (line 4), which count as O "
-      "in entity scores. Correct misspelled tags."]),
+     [": most tags are entity tags, but not 'o' (line 4), 'B_X' (line 4), which are scored as O. "
+      "Correct misspelled tags."]),
     (read_tagging, ["o o", "b-x i-x"],
      [": the tags resemble entity tags but are invalid, such as 'o' (line 2)"]),
     (read_tagging, ["NOUN O", "B-X I-X", "NOUN VERB"], []),

@@ -151,7 +151,7 @@ def _answers(served: Served, question: tf.Tensor, context: tf.Tensor) -> tuple[A
 
 
 def question_length(served: Served) -> int:
-    """Returns the maximum number of tokens per question; half a row if the option is too large."""
+    """Returns ``max_query_length``, or half a row if it would leave no room for the context."""
     max_tokens = served.max_seq_length - SPECIAL_TOKENS
     limit = served.options.max_query_length
     return limit if limit < max_tokens else max_tokens // 2

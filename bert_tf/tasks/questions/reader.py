@@ -62,7 +62,7 @@ def _required_field(value: Any, key: str, kind: type, location: str) -> Any:
 def read_squad(
     path: str, *, labelled: bool = True, skip_bad_rows: bool | BadRows = False
 ) -> ExampleSet[QuestionExample]:
-    """Reads a file in SQuAD's layout, in the encodings of ``read_json_document``.
+    """Reads a file in SQuAD's layout, in any encoding that ``read_json_document`` supports.
 
     Without ``is_impossible``, questions with an empty list of answers are impossible. If the
     questions are not ``labelled``, answers are ignored; otherwise ``answers`` is required.

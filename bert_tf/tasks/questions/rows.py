@@ -39,7 +39,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 def _find_tokens(
     tokens: QuestionTokens, byte_starts: tf.Tensor, byte_ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first and last token of a byte range in each context, (B,) int32, or -1.
+    """Returns the first and last token in each context's byte range, (B,) int32, or -1 if empty.
 
     Google's ``_improve_answer_span`` searches the tokens of adjacent words for the text of the
     answer. Here, the offsets of the tokens determine which of them belong to the answer.
@@ -62,7 +62,7 @@ def _find_tokens(
 def _window_spans(
     windows: Windows, firsts: tf.Tensor, lasts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first and last position of the answer in each window's row, (W,), or 0, 0."""
+    """Returns the answer's first and last position in each window's row, (W,); 0 if incomplete."""
     first = tf.gather(firsts, windows.questions)
     last = tf.gather(lasts, windows.questions)
     is_in_window = (first >= windows.firsts) & (last < windows.firsts + windows.lengths)

@@ -135,7 +135,7 @@ def _spans(answers: Answers, row: int) -> list[_Span]:
 
 
 def _with_null(spans: list[_Span], null: _Span, limit: int) -> list[_Span]:
-    """Inserts "no answer" by its score, after equal scores; the result always includes it."""
+    """Inserts "no answer" after all spans with at least its score, even beyond the limit."""
     index = sum(span.score >= null.score for span in spans)
     return [*spans[:index], null, *spans[index:]][: max(limit, index + 1, 2)]
 
@@ -156,7 +156,7 @@ Gold = Mapping[str, tuple[str, ...]]
 
 
 def normalize_answer(text: str) -> str:
-    """Normalizes an answer: lower case, without ASCII punctuation, articles and extra spaces.
+    """Converts an answer to lower case without ASCII punctuation, articles and extra spaces.
 
     Punctuation is removed before articles, so that "the-end" is one word and "(the)" an article.
     """
@@ -179,7 +179,7 @@ class AnswerScore(NamedTuple):
 
 
 def score_answer(prediction: str, answers: Sequence[str], version: str = "1.1") -> AnswerScore:
-    """Returns the exact match and F1 of a prediction, each the maximum over the true answers.
+    """Returns a prediction's highest exact match and highest F1 over the true answers.
 
     In version 2.0, true answers without words ("The") are ignored. If there are no others, as for
     unanswerable questions, a prediction without words scores 1.0 and any other 0.0.

@@ -166,7 +166,7 @@ class QuestionTask(Task):
 
     @property
     def unavailable_metrics(self) -> Sequence[str]:
-        """Scores of the other version and, if the threshold is given, of tuned thresholds."""
+        """Scores of the other version and, if the threshold is given, scores at a tuned one."""
         tuned = () if self.default_metric == "best_f1" else ("best_exact", "best_f1")
         return ("exact_match" if self._with_null else "exact", *tuned)
 

@@ -29,8 +29,8 @@ def search(
     times the number of documents, (N, D). Documents with equal inner products keep their order.
 
     Returns:
-        Indices of the documents and inner products, shape (Q, K) each, with K the minimum of
-        ``count`` and N.
+        Document indices and inner products, shape (Q, K) each, where K is the minimum of ``count``
+        and N.
     """
     blocks = []
     size = max(1, _SCORES_CHUNK_SIZE // len(documents))

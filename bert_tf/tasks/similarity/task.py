@@ -83,7 +83,7 @@ def _check_batch_size(name: str, values: Values, given_flags: Given) -> str:
     size, parts = values["train_batch_size"], values["gradient_accumulation_steps"]
     if values[name] == COSINE:  # this loss does not compare pairs
         return ""
-    # The text of a triple is also compared with the negative text.
+    # In a triple, the anchor is also compared with a negative text.
     if size == 1 and len(values["text_columns"] or ()) < 3:
         return (
             f"--train_batch_size={size}: expected at least 2, because --task={values['task']} "
@@ -92,7 +92,8 @@ def _check_batch_size(name: str, values: Values, given_flags: Given) -> str:
     if parts > 1:
         return (
             f"--gradient_accumulation_steps={parts} is not supported, because the loss compares "
-            "the examples of a batch. Remove it and use a smaller --train_batch_size or --remat."
+            "the examples of a batch. Remove the flag; to save memory, use a smaller "
+            "--train_batch_size or --remat."
         )
     return ""
 
@@ -121,7 +122,7 @@ class SimilarityTask(Task):
 
     ``embedding`` provides the prefixes of the texts. Scored pairs are evaluated by the correlation
     between the scores and the cosines. Other data are evaluated by retrieval: each anchor is a
-    query, all texts that are not only anchors are documents, and the texts paired with an anchor
+    query, the other texts of all examples are the documents, and the texts paired with an anchor
     are relevant.
     """
 

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 # === Entities from the labels of words, in the graph ===
 
-# The label O marks words outside of entities. B-TYPE begins an entity. I-TYPE continues an entity
-# of the same type or, if there is none, begins an entity. As in CoNLL's evaluation, this covers
-# IOB1 and IOB2. If all labels are BIOES or BILOU, E-TYPE and L-TYPE end an entity, and S-TYPE and
-# U-TYPE are entities of one word. Any other label is a type; adjacent words with the same type are
-# one entity. Without the label O, every word belongs to an entity.
+# The label O marks words outside of entities. B-TYPE begins an entity. I-TYPE continues a directly
+# preceding entity of the same type, or begins an entity. As in CoNLL's evaluation, this covers IOB1
+# and IOB2. If all labels are BIOES or BILOU, E-TYPE and L-TYPE end an entity, and S-TYPE and U-TYPE
+# are entities of one word. Any other label is a type; adjacent words with the same type are one
+# entity. Without the label O, every word belongs to an entity.
 # Dimensions: C labels, W words of all texts, E entities.
 
 OUTSIDE = "O"
@@ -46,7 +46,7 @@ _ANY_SCHEMES_TAG = re.compile("([BIESLU])-(.+)", re.DOTALL)
 
 
 class Labels(NamedTuple):
-    """Properties of labels by id, (C,).
+    """Properties of each label, by label id, (C,).
 
     Attributes:
         types: Entity types, "" for the label O.
@@ -230,10 +230,10 @@ def _tag_words(task: Task, served: Served, words: tf.Tensor) -> Outputs:
 def _answers(
     task: Task, served: Served, ids: tf.RaggedTensor, first: tf.Tensor, text: tf.Tensor
 ) -> Outputs:
-    """Returns the answers of a task for each word, shape (W,), with float32 for floats.
+    """Returns a task's answers for each word, shape (W,), with float32 for floats.
 
-    For each word, ``first`` (W,) contains the index of the first token in ``ids`` [B, (tokens)],
-    and ``text`` (W,) contains the index of the row of ``ids``.
+    ``first`` (W,) contains the index of each word's first token in ``ids`` [B, (tokens)], and
+    ``text`` (W,) contains the index of each word's row in ``ids``.
     """
     first, text, bounds = (tf.cast(v, tf.int32) for v in (first, text, ids.row_splits))
     windows = tag_windows(first, text, bounds, served.max_seq_length - 2)

@@ -31,7 +31,7 @@ _ENTITY_TAGS = "O, B-TYPE or I-TYPE"
 
 
 class Entity(NamedTuple):
-    """Entity: its type, the index of its first token and the index after its last token."""
+    """Type of an entity, index of its first token and index after its last token."""
 
     type: str
     start: int
@@ -63,10 +63,10 @@ def entity_labels(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
 
 
 def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
-    """Returns the invalid tags of data that seem to have entity tags, given the words per tag.
+    """Returns the invalid tags if tags seem to be entity tags, given the number of words per tag.
 
-    The data seem to have entity tags if most words have one or if every tag could be a misspelled
-    entity tag. For other data, such as parts of speech, the result is empty.
+    Tags seem to be entity tags if most words have one, or if every tag could be a misspelled entity
+    tag. For other tags, such as parts of speech, the result is empty.
     """
     odd = [tag for tag in counts if not is_tag(tag)]
     num_entities = sum(tag != "O" and is_tag(tag) for tag in counts)
@@ -92,7 +92,7 @@ def find_all(sequences: Sequence[Sequence[str]]) -> list[list[Entity]]:
 def find_scored(
     sequences: Sequence[Sequence[str]], scores: NDArray[Any]
 ) -> list[list[tuple[Entity, float]]]:
-    """Returns each sequence's entities with the mean score of their words, from ``scores`` (W,)."""
+    """Returns each sequence's entities and their mean scores, given the words' ``scores``, (W,)."""
     lengths = np.array([len(tags) for tags in sequences], np.int64)
     names = sorted({tag for tags in sequences for tag in tags})
     if not all(map(is_tag, names)):
@@ -172,7 +172,7 @@ _CONVERTER = "examples/convert_annotations.py"
 
 
 def word_offsets(text: str) -> tuple[Offsets, ...]:
-    """Returns the character offsets of the words of a text, as split by the tokenizer."""
+    """Returns the character offsets of a text's words, which are split as in the tokenizer."""
     offsets: list[Offsets] = []
     start, end = None, 0  # the current word, if any
     for index, character in enumerate(text):
@@ -190,7 +190,7 @@ def word_offsets(text: str) -> tuple[Offsets, ...]:
 
 @functools.cache
 def _character_kind(character: str) -> str:
-    """Returns the class of a character in the tokenizer's rules."""
+    """Returns how the tokenizer's rules classify a character."""
     from bert_tf.pipelines.normalization import code_points
 
     table, code = code_points(), ord(character)
@@ -204,7 +204,7 @@ def _character_kind(character: str) -> str:
 def spans_to_tags(
     text: str, spans: Any, offsets: Sequence[Offsets], types: Collection[str] | None, column: str
 ) -> tuple[str, ...]:
-    """Returns the IOB2 tags of the words of a text, given the character spans of its entities.
+    """Returns the IOB2 tags of a text's words, given the character spans of the text's entities.
 
     Args:
         text: Text.

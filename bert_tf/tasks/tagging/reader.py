@@ -76,7 +76,7 @@ def read_tagging(
             for span in [] if text.isascii() else entities:
                 start, end = span["start"], span["end"]
                 first, last = utf16_to_characters(text, start, end)
-                # Offsets are not in UTF-16 units if ``text`` matches or they do not give words.
+                # Offsets are not in UTF-16 units if ``text`` matches or they would split words.
                 may_be_units = span.get("text") != text[start:end] and (
                     (first, last) == (start, end) or (first in words_from and last in words_to)
                 )
@@ -172,8 +172,8 @@ def tag_notes(path: str, label_counts: LabelCounts) -> list[str]:
         return alike_notes(path, label_counts)
     if any(is_tag(tag) and tag != "O" for tag in label_counts.counts):
         return [
-            f"{path}: most tags are entity tags, but not {label_counts.format(odd)}, which count "
-            "as O in entity scores. Correct misspelled tags."
+            f"{path}: most tags are entity tags, but not {label_counts.format(odd)}, which are "
+            "scored as O. Correct misspelled tags."
         ]
     return [
         f"{path}: the tags resemble entity tags but are invalid, such as "
@@ -184,8 +184,8 @@ def tag_notes(path: str, label_counts: LabelCounts) -> list[str]:
 def span_notes(path: str, spans: Collection[tuple[str, str]]) -> list[str]:
     """Returns a note if the offsets of spans seem to be in UTF-16 code units.
 
-    ``spans`` contains the text of each entity if its offsets are in characters, and its text if
-    they are in UTF-16 code units, or "" if they cannot be.
+    ``spans`` contains pairs of texts: those at the offsets of an entity in characters and in UTF-16
+    code units. The second is "" if the offsets cannot be in UTF-16 code units.
     """
     entities = {text for text, utf16_text in spans if text == utf16_text}
     moved = [pair for pair in spans if pair[0] not in entities and pair[1] in entities]
@@ -319,7 +319,7 @@ def _check_first_column(path: str, sentences: Sequence[_Sentence]) -> None:
 
 
 def _check_is_not_text(path: str, sentences: Sequence[_Sentence]) -> None:
-    """Rejects files that contain texts, whose lines have many different numbers of words."""
+    """Rejects files of plain text, which have lines with many different numbers of words."""
     widths: set[int] = set()
     for sentence in sentences:
         for line, columns in enumerate(sentence.rows, start=sentence.first_line):

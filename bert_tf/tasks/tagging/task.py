@@ -275,7 +275,7 @@ class TaggingTask(Task):
     def words_to_write(
         cls, labels: Sequence[str], items: Iterable[Any]
     ) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yields the model's tags and the words of each example, after their source."""
+        """Yields the model's tags, then the words of each example, each with its source."""
         yield "a tag of the model", labels
         for item in items:
             yield f"row {item.id}", item.words

@@ -27,17 +27,17 @@ _COUNT, _LABELS = "count", "labels"
 class WordStates:
     """Stores the encoder states that ``BertFeatureTagger`` reads for each data set.
 
-    The L * H states of each word take 0.6 to 7.5 GB for BERT-base and CoNLL-2003's training set.
-    Until the process ends, they are stored in an anonymous temporary file in ``folder`` or, if
-    ``folder`` is remote or "", in the system's temporary directory. If there is not enough disk
-    space, the encoder runs on each batch.
+    A word has L * H floats; all words of CoNLL-2003's training set take 0.6 to 7.5 GB for
+    BERT-base. Until the process ends, the states are stored in an anonymous temporary file in
+    ``folder`` or, if ``folder`` is remote or "", in the system's temporary directory. If there is
+    not enough disk space, the encoder runs on each batch.
     """
 
     def __init__(self, folder: str) -> None:
         is_remote = "://" in folder
         self._folder = tempfile.gettempdir() if is_remote or not folder else folder
         self._variant: str | None = None
-        # Examples and their states by the id of the examples.
+        # Examples and their states by ``id(examples)``.
         self._states: dict[int, tuple[Examples, Examples]] = {}
 
     def encode(self, model: BertFeatureTagger, examples: Examples) -> Examples:

@@ -97,7 +97,7 @@ class ClassificationTask(TextTask):
 
     @property
     def unavailable_metrics(self) -> Sequence[str]:
-        """F1, which is the F1 of the second class, unless there are two classes."""
+        """The F1 of the second class, unless there are exactly two classes."""
         return () if len(self.labels) == 2 else [*BINARY_SCORES]
 
     def _apply(self, options: Any) -> None:

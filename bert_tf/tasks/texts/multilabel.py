@@ -90,7 +90,7 @@ class MultiLabelTask(TextTask):
         return item.label if isinstance(item.label, tuple) else ()
 
     def _targets(self, items: Items) -> np.ndarray:
-        """Returns targets of shape (N, C) int32, 1 for the classes of an example."""
+        """Returns targets of shape (N, C) int32, which are 1 for each example's classes."""
         targets = np.zeros([len(items), len(self.labels)], np.int32)
         for row, item in zip(targets, items, strict=True):
             row[[self._ids[name] for name in self.example_classes(item)]] = 1

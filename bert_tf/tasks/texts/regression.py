@@ -18,8 +18,7 @@ from .task import TextTask
 if TYPE_CHECKING:
     from bert_tf.evaluation.evaluation import Evaluation, Thresholds
 
-# If the standard deviation of the predictions, divided by that of the labels, is below this value,
-# the run has collapsed.
+# The run has collapsed if std(predictions) / std(labels) is below this value.
 _MIN_SPREAD = 0.01
 
 

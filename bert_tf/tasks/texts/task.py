@@ -45,7 +45,7 @@ class TextTask(Task):
 
     @property
     def default_metric(self) -> str:
-        """The first score that GLUE reports for its tasks, else the default of the task type."""
+        """For GLUE tasks, the first score that GLUE reports; else the task type's default."""
         return self._glue.headline if self._glue else self.text_headline
 
     def _apply(self, options: Any) -> None:
