@@ -78,7 +78,7 @@ class Task(abc.ABC):
     # Names of published tasks that ``--task`` accepts.
     published: ClassVar[Sequence[str]] = ()
     # Dataclass of ``cli.flag_fields``. Each field is a flag and a keyword of ``api.fine_tune``;
-    # saved fields are also keys of ``task.json``.
+    # some fields are also stored in ``task.json``.
     Options: ClassVar[type] = NoOptions
     # Name of the model class in ``modeling.MODEL_CLASSES``, and name of an alternative class.
     model: str
