@@ -7,8 +7,8 @@ the contexts.
 
 Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert, ``write_predictions``, with
 three differences. Padding is excluded from the ``n_best`` positions. Texts are slices of the
-context, where Google's ``get_final_text`` aligns two normalized texts and may fail. If no span is
-valid, there is no answer, where Google returns "empty".
+context; Google's ``get_final_text`` aligns two normalized texts, which may fail. If no span is
+valid, there is no answer; Google's script returns "empty".
 
 Letters: B questions, W windows, S sequence length, K = ``n_best``, P spans of all questions,
 C characters.
@@ -22,9 +22,9 @@ from .bounded_memory import map_blocks, value_rows
 from .long_texts import Windows, context_columns, has_most_context, is_context, row_segments
 from .normalization import row_bases, upper_bound
 
-# Pairs of a start and an end to process at a time; 163 windows with n_best=20.
+# Number of pairs of a start and an end to process at a time: 163 windows with n_best=20.
 _PAIRS_CHUNK_SIZE = 1 << 16
-# Removed characters belong to the token before them, but answers do not end with them.
+# Characters that the tokenizer removes belong to the preceding token, but do not end an answer.
 _REMOVED_AT_END = r"(?s)(.)[\p{Cc}\p{Cf}\x{FFFD}]+$"
 
 
@@ -51,7 +51,7 @@ class Answers(NamedTuple):
 
     @property
     def null_scores(self) -> tf.Tensor:
-        """Score of "no answer" per question, (B,); a span needs at least this score."""
+        """Score of "no answer" per question, (B,), which a span must reach to be the answer."""
         return self.null_start_logits + self.null_end_logits
 
 
@@ -170,7 +170,7 @@ def _valid_spans(
     start_index, end_index = tf.stack([window, start], 1), tf.stack([window, end], 1)
     questions = tf.gather(windows.questions, window)
     _, (window_starts, _) = row_segments(windows)
-    # Index of the token in column 0 of the row, if the window extended to the left.
+    # Index that the token in column 0 would have if the window extended to the left.
     shift = tf.gather(window_starts - context_columns(windows), window)
     texts, byte_starts, byte_ends = span_texts(
         characters,
@@ -190,7 +190,7 @@ def _valid_spans(
 
 def _best_spans(spans: _Spans, n_best: int) -> _Spans:
     """Selects the ``n_best`` spans with distinct texts per question, best first."""
-    # Sums are float64, as in Python; float32 would round different sums to equal ones.
+    # Sums are float64, as in Python; float32 would round different sums to the same value.
     score = tf.cast(spans.start_logits, tf.float64) + tf.cast(spans.end_logits, tf.float64)
     order = tf.argsort(score, direction="DESCENDING", stable=True)
     order = tf.gather(order, tf.argsort(tf.gather(spans.questions, order), stable=True))
@@ -236,7 +236,7 @@ class _Characters(NamedTuple):
 
 
 def decode_characters(contexts: tf.Tensor) -> _Characters:
-    """Decodes (B,) texts, without invalid UTF-8 and each distinct text once."""
+    """Decodes (B,) texts, omitting invalid UTF-8; decodes each distinct text only once."""
     distinct, which = tf.unique(contexts)
     codes, starts = tf.strings.unicode_decode_with_offsets(distinct, "UTF-8", errors="ignore")
     text_starts = row_bases(tf.cast(tf.strings.length(distinct), tf.int64))
@@ -249,11 +249,11 @@ def span_texts(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the texts, byte starts and byte ends of token spans, (P,) each.
 
-    Omits invalid UTF-8, and trailing characters that the tokenizer removes. ``rows`` are the
-    indices of the texts.
+    Omits invalid UTF-8, and trailing characters that the tokenizer removes. ``rows`` contains the
+    index of each span's text.
     """
     text_starts, starts = tf.gather(characters.text_starts, rows), characters.starts
-    # upper_bound counts the characters before the span, which is the index of its first character.
+    # The number of characters before the span is the index of the span's first character.
     first = upper_bound(starts, text_starts + byte_starts - 1)
     indices = tf.ragged.range(first, upper_bound(starts, text_starts + byte_ends - 1))
     texts = _encode(characters, indices)

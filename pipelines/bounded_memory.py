@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-# Maps the start of a block to the start of the next block and to its outputs, a nest of tensors
-# with any number of rows.
+# Function that maps the start of a block to the start of the next block, and to the block's
+# outputs, a nest of tensors with any number of rows.
 Step = Callable[[tf.Tensor], tuple[tf.Tensor, Any]]
 
 
@@ -27,7 +27,7 @@ def map_blocks(size: tf.Tensor, step: Step) -> Any:
             blocks.append(outputs)
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks)
 
-    # Traced first, because tensor lists need the dtypes and shapes of the outputs.
+    # The step is traced first, because tensor lists need the dtypes and shapes of the outputs.
     traced = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))
     outputs = traced.structured_outputs[1]
     specs = tf.nest.flatten(outputs)

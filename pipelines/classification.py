@@ -37,10 +37,10 @@ def classification_examples(
     max_seq_length: int = 128,
     long_text: str = "head",
 ) -> Examples:
-    """Tokenizes texts, for batches for ``BertClassifier`` or ``BertRegressor``.
+    """Tokenizes texts for ``BertClassifier`` or ``BertRegressor``.
 
-    A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. Long rows are truncated at the end; for pairs,
-    the longer text first (``packing.longest_first``).
+    A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. Long rows are truncated at the end; in pairs,
+    the longer text loses tokens first (``packing.longest_first``).
 
     Args:
         tokenizer: Tokenizer of the model.
@@ -60,11 +60,12 @@ def classification_examples(
     Returns:
         The ``Examples``. A batch is ``features``, ``(features, labels)`` or ``(features, labels,
         sample_weights)``. The features are ``features.ENCODER_FEATURES``, `(B, S)`, and the index
-        ``example_index``, `(B,)`; windows have the shape `(B, K, S)`, padded with empty rows, and
-        the feature ``num_windows``, `(B,)`. Class ids are int32, other labels float32.
+        ``example_index``, `(B,)`; with windows, features have the shape `(B, K, S)`, padded with
+        empty rows, and ``num_windows``, `(B,)`, is added. Class ids are int32, other labels
+        float32.
 
     Raises:
-        ValueError: If a column is empty, has another type or length, or an option is invalid.
+        ValueError: If a column is empty or has the wrong type or length, or an option is invalid.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"])
     >>> examples = classification_examples(tokenizer, ["good", "bad bad", "good bad"],
@@ -124,10 +125,10 @@ def multiple_choice_examples(
     labels: Any = None,
     max_seq_length: int = 128,
 ) -> Examples:
-    """Tokenizes contexts and choices, for batches for ``BertMultipleChoice``.
+    """Tokenizes contexts and choices for ``BertMultipleChoice``.
 
-    Each choice is a row, [CLS] context [SEP] choice [SEP] (section 4.4 of the paper). The longer
-    text of a long row is truncated at the end.
+    Each choice is a row, [CLS] context [SEP] choice [SEP] (section 4.4 of the paper). If a row is
+    too long, its longer text is truncated at the end.
 
     Args:
         tokenizer: Tokenizer of the model.
@@ -143,12 +144,12 @@ def multiple_choice_examples(
         The ``Examples``. A batch is ``features`` or ``(features, labels)``, with
         ``features.CHOICE_FEATURES`` of shape `(B, K, S)`, ``example_index`` of shape `(B,)`, and
         labels of shape `(B,)`, all int32. If the number of choices differs, missing choices are
-        rows ``[CLS] [SEP] [SEP]``, and the labels are pairs of index and number of choices,
+        rows ``[CLS] [SEP] [SEP]``, and the labels are pairs of the index and the number of choices,
         `(B, 2)`.
 
     Raises:
-        ValueError: If a column is empty, has another type or length, an example has no choices, or
-            a value is out of range.
+        ValueError: If a column is empty or has the wrong type or length, an example has no choices,
+            or a value is out of range.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "it", "is", "not"])
     >>> examples = multiple_choice_examples(
@@ -191,7 +192,7 @@ def similarity_examples(
     labels: Any = None,
     max_seq_length: int = 128,
 ) -> Examples:
-    """Tokenizes K columns of texts, for batches for an embedding model.
+    """Tokenizes K columns of texts for an embedding model.
 
     Each text is a row, [CLS] text [SEP]. Long texts are truncated at the end.
 
@@ -199,8 +200,8 @@ def similarity_examples(
         tokenizer: Tokenizer of the model.
         columns: K lists, arrays or tensors of texts.
             Shape `(N,)` each, string.
-        labels: Labels to include unchanged, such as scores `(N,)`, or ids that mark equal texts
-            `(N, K)`.
+        labels: Labels to include unchanged, such as scores, `(N,)`, or ids that are the same for
+            identical texts, `(N, K)`.
         max_seq_length: Maximum number of tokens per row, S; at least 3.
 
     Returns:
@@ -209,8 +210,8 @@ def similarity_examples(
         both int32.
 
     Raises:
-        ValueError: If a column is empty, has another type or length, or ``max_seq_length`` is too
-            small.
+        ValueError: If a column is empty or has the wrong type or length, or ``max_seq_length`` is
+            too small.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"])
     >>> examples = similarity_examples(tokenizer, [["a cat"], ["cat"]], max_seq_length=8)

@@ -4,12 +4,12 @@ Training batches and serving requests use these functions. ``room`` is the numbe
 that fit into a row, without [CLS] and [SEP].
 
 A long context of a question is split into rows ``[CLS] question [SEP] window [SEP]``. Windows start
-every ``stride`` tokens and may overlap. The logit of a token counts in the window where the token
+every ``stride`` tokens and may overlap. A token's logit is used only in the window where the token
 has the most context. Source: Devlin et al. 2019, section 4.2; google-research/bert,
 ``_check_is_max_context``.
 
-A long sentence of tagged words is also split into windows, and each word is tagged in one of them
-(``tag_windows``, with its own letters).
+A long sentence of tagged words is also split into windows, and each word is tagged in one window
+(``tag_windows``, whose letters differ).
 
 Letters: B texts or questions, W windows, C columns, S sequence length.
 """
@@ -29,8 +29,9 @@ MAX_WINDOWS = 16
 def head_and_tail(ids: tf.RaggedTensor, room: int) -> tf.RaggedTensor:
     """Removes the middle of texts with more than ``room`` tokens, [B, (tokens)] int32.
 
-    Keeps the first 128 of 510 tokens, or the same fraction, and the last tokens. Source: Sun et
-    al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1.
+    Keeps 128 of 510 tokens, or the same fraction of ``room``, at the beginning, and the others at
+    the end. Source: Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?", section
+    5.3.1.
     """
     head = max(room * 128 // 510, 1)
     lengths = ids.row_lengths()
@@ -47,7 +48,7 @@ def _stride(room: int) -> int:
 
 
 def max_window_tokens(room: int) -> int:
-    """Returns the maximum number of tokens per text that the windows contain."""
+    """Returns the maximum number of tokens per text that windows can contain."""
     return (MAX_WINDOWS - 1) * _stride(room) + room
 
 
@@ -55,7 +56,7 @@ def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.Ragg
     """Returns the starts and lengths, [B, (W)] each, of windows over texts of (B,) tokens.
 
     Windows start every three quarters of ``room``, so that tokens at the end of one window are
-    inside the next. The last window ends with the text and has the same length.
+    inside the next. The last window has the same length and ends with the text.
     """
     stride = _stride(room)
     left = tf.maximum(lengths - room, 0)
@@ -86,7 +87,7 @@ class QuestionTokens(NamedTuple):
     """Tokens of B questions and their contexts; questions may share a context."""
 
     ids: tf.Tensor  # int32, all tokens, concatenated
-    # int64, for each of `ids` the start and the end (exclusive) of its source bytes
+    # int64: start and end (exclusive) of each token's source bytes
     byte_starts: tf.Tensor
     byte_ends: tf.Tensor
     question_starts: tf.Tensor  # (B,) int32: a question is ids[start:start + length]
@@ -132,8 +133,9 @@ def tokenize_questions(
 def context_windows(tokens: QuestionTokens, max_seq_length: int, stride: int) -> Windows:
     """Splits contexts into windows for rows of up to ``max_seq_length`` tokens.
 
-    Windows start every ``stride`` tokens, or follow each other if they are shorter. Unlike in
-    Google's script, an empty context has an empty window, so that every question has a null score.
+    Windows start every ``stride`` tokens, or directly follow each other if they are shorter. Unlike
+    in Google's script, an empty context has an empty window, so that every question has a null
+    score.
     """
     rooms = max_seq_length - SPECIAL_TOKENS - tokens.question_lengths
     strides = tf.minimum(rooms, stride)
@@ -167,11 +169,11 @@ def is_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
 
 
 def has_most_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
-    """Returns whether columns, (W, C), contain context tokens that have the most context here.
+    """Returns which columns, (W, C), contain context tokens with the most context in this window.
 
     Each context token has exactly one such window. As in ``_check_is_max_context``, the context is
-    the smaller number of tokens before and after the token in the window, plus a hundredth of the
-    window's length; the first window wins ties.
+    the smaller of the numbers of tokens before and after the token in the window, plus a hundredth
+    of the window's length; the first window wins ties.
 
     All windows except the last have the same length, and the best of them is the one with the
     nearest middle. Only this window and the last one need to be compared.
@@ -222,18 +224,18 @@ def tag_windows(
 ) -> TagWindows:
     """Splits sentences into rows of up to ``room`` tokens, and assigns each word to a row.
 
-    Longer sentences become windows of ``room`` tokens that start every half of ``room``; the last
-    window ends with the sentence. A word is tagged in the window where the smaller number of
-    tokens before and after its first token is largest; the first window wins ties. A word
-    therefore has a quarter of ``room``, or all of the sentence, on each side. Windows without
-    assigned words are dropped. Source: google-research/bert, ``_check_is_max_context``.
+    Longer sentences become windows of ``room`` tokens that start every ``room / 2`` tokens; the
+    last window ends with the sentence. A word is tagged in the window with the most context (the
+    smaller of the numbers of tokens before and after the word's first token); the first window wins
+    ties. A word therefore has a quarter of ``room``, or all of the sentence, on each side. Windows
+    without assigned words are dropped. Source: google-research/bert, ``_check_is_max_context``.
 
     Args:
         first_tokens: First token of each word, ascending.
             Shape `(W,)`, int32.
         sentence: Sentence index of each word, ascending.
             Shape `(W,)`, int32.
-        bounds: Start of each sentence's tokens, and the number of tokens.
+        bounds: Start of each sentence's tokens, followed by the total number of tokens.
             Shape `(N + 1,)`, int32.
         room: Maximum number of tokens per row, without [CLS] and [SEP].
 
@@ -243,7 +245,7 @@ def tag_windows(
     stride = max(1, room // 2)
     sizes = bounds[1:] - bounds[:-1]
     excess = tf.maximum(sizes - room, 0)
-    # (N,): number of windows per sentence, and of windows before its first.
+    # (N,): number of windows per sentence, and number of windows before the sentence's first.
     counts = 1 - (-excess // stride)
     before = tf.cumsum(counts, exclusive=True)
 

@@ -11,8 +11,9 @@ The model surrounds non-ASCII punctuation with spaces, because the next operatio
 punctuation of its ICU version, which may be older than Unicode 14. Invalid UTF-8 bytes are removed,
 as in Google's ``convert_to_unicode`` (``bytes.decode("utf-8", "ignore")``).
 
-Hugging Face's package ``tokenizers`` 0.23 uses three Unicode versions: categories of 8, normal
-forms of 9, and lower case of 17. Its tables are Google's tables with the differences below.
+Hugging Face's package ``tokenizers`` 0.23 uses three Unicode versions: 8 for categories, 9 for
+normal forms, and 17 for lower case. Its tables are Google's tables, modified by the differences
+below.
 
 Letters: N strings, C characters of all strings, W words of all strings.
 """
@@ -42,7 +43,7 @@ def _ranges(text: str) -> tuple[tuple[int, int], ...]:
     return tuple((int(first, 16), int([first, *last][-1], 16)) for first, *last in ends)
 
 
-# Assigned in Unicode 15.0 or 15.1.
+# Code points that were assigned in Unicode 15.0 or 15.1.
 ASSIGNED_AFTER_14 = _ranges("""
 CF3 ECE 2FFC-2FFF 31EF 10EFD-10EFF 1123F-11241 11B00-11B09 11F00-11F10 11F12-11F3A 11F3E-11F59 1342F
 13439-13455 1B132 1B155 1D2C0-1D2D3 1DF25-1DF2A 1E030-1E06D 1E08F 1E4D0-1E4F9 1F6DC 1F774-1F776
@@ -56,13 +57,13 @@ IDEOGRAPHS = _ranges(
 
 # === Differences of ``tokenizers`` ===
 
-# Treated as letters, because their other properties were added after Unicode 8.
+# Code points that are treated as letters, because their properties were added after Unicode 8.
 _LETTERS_UNTIL_8 = """
 61D 7FD 890-8E2 9FD-9FE A76 AFA-AFF B55 C04-C3C C77 C84 D00 D3B-D3C D81 EBA 1715 180F-1886 1ABF-1ACE
 1B7D-1B7E 1DF6-1DFB 2E43-2E5D A82C A8C5 A8FF A9BD 10D24-10F89 11070-11074 110C2-110CD 111C9 111CF
 1123E 1133B 11438-1145E 11660-1166C 116B9 1182F-11FFF 12FF1-13438 16E97-16F4F 16FE2-16FF1
 1CF00-1CF46 1E000-1E2EF 1E944-1E95F"""
-# Those of them that are marks in Unicode 9, which canonical ordering moves.
+# The code points among these that are marks in Unicode 9, which canonical ordering moves.
 _MARKS_OF_9 = "8D4-8E1 1DFB 11442-11446 11C3F 1E000-1E02A 1E944-1E94A"
 _PUNCTUATION_UNTIL_8 = "166D 111C9"
 _NONSPACING_UNTIL_8 = "1734"
@@ -78,7 +79,8 @@ _LATER_PUNCTUATION = """
 1B4E-1B4F 1B7F 10D6E 113D4-113D5 113D7-113D8 11B00-11B09 11BE1 11F43-11F4F 16D6D-16D6F 1E5FF"""
 
 
-# Google's tokenizer treats all of it as punctuation, although `$+<=>^`|~` are not in category P.
+# Google's tokenizer treats all of these characters as punctuation, although `$+<=>^`|~` are not in
+# category P.
 ASCII_PUNCTUATION = frozenset(string.punctuation)
 
 
@@ -93,7 +95,7 @@ class CodePoints:
     nonspacing: np.ndarray  # bool; category Mn, which accent stripping removes
     combining_class: np.ndarray  # uint8; key of canonical ordering, 0 if it does not move
     cased: np.ndarray  # bool; determines the lower case of an adjacent capital sigma
-    case_ignorable: np.ndarray  # bool; skipped when determining that
+    case_ignorable: np.ndarray  # bool; skipped when looking for adjacent cased characters
     # Lower case (U+03A3 becomes U+03C3) and canonical decomposition of the code points that have
     # one.
     lowered: dict[int, str]
@@ -101,7 +103,7 @@ class CodePoints:
 
 
 class Normalization(NamedTuple):
-    """Options of casing and ``TextRules`` that determine the words of a text."""
+    """Casing and ``TextRules`` options that determine the words of a text."""
 
     lower: bool
     strip: bool
@@ -145,7 +147,8 @@ def _google_code_points() -> CodePoints:
         nonspacing[code] = category == "Mn"
         combining_class[code] = unicodedata.combining(character)
         # Python does not expose these two properties. They follow from the lower case of a capital
-        # sigma after the character: final after a cased one, skipping case-ignorable ones.
+        # sigma after the character: it is final after a cased character, even if case-ignorable
+        # characters are in between.
         is_final_after = (character + "Σ").lower()[-1] == "ς"
         is_final_after_letter = ("A" + character + "Σ").lower()[-1] == "ς"
         cased[code] = is_final_after
@@ -170,7 +173,7 @@ def _google_code_points() -> CodePoints:
 
 
 def _tokenizers_code_points() -> CodePoints:
-    """Modifies Google's properties by the differences of ``tokenizers``."""
+    """Returns Google's properties, modified by the differences in ``tokenizers``."""
     google = code_points(GOOGLE)
     letters = _members(_ranges(_LETTERS_UNTIL_8))
     small = {
@@ -194,7 +197,7 @@ def _tokenizers_code_points() -> CodePoints:
 
 @functools.cache
 def normal_forms(normalization: Normalization) -> dict[int, str]:
-    """Returns the lowered and decomposed form of each code point that changes, with marks."""
+    """Returns the lower-case, decomposed form, with marks, of each code point that changes."""
     table = code_points(normalization.characters)
     lowered = table.lowered if normalization.lower else {}
     decomposed = table.decomposed if normalization.strip else {}
@@ -281,7 +284,7 @@ def ambiguous_code_points(normalization: Normalization) -> np.ndarray:
 
     These are capital sigmas with final forms; when stripping accents, code points with marks that
     canonical ordering moves but stripping keeps (combining class above 0, category Mc); and code
-    points that only the next operation treats as words.
+    points that only the next operation treats as separate words.
     """
     table = code_points(normalization.characters)
     ambiguous = np.zeros(NUM_CODE_POINTS, bool)
@@ -370,7 +373,7 @@ def _double_array(entries: dict[bytes, int]) -> np.ndarray:
 
 FINAL_SIGMA = 0x03C2
 
-# Traits of a code point are bits; bits from 8 on are its combining class.
+# Traits of a code point are bits; the bits from 8 on are the combining class.
 _DROPPED, _SPACE, _SOLO, _NONSPACING, _CASED, _CASE_IGNORABLE = (1 << bit for bit in range(6))
 _CLASSES = 1 << 8
 
@@ -381,8 +384,8 @@ class Words(NamedTuple):
     words: tf.RaggedTensor  # [N, (words)] string, normalized
     num_characters: tf.Tensor  # (W,) int64, characters per word
     token_ids: tf.Tensor  # (W,) int32, id of an added token, else -1
-    # (C,) int64: each character's first byte in the concatenated words; its first byte in its
-    # string; and its end there, after removed characters that follow it.
+    # (C,) int64, for each character: its first byte in the concatenated words; its first byte in
+    # the source string; and its end in the source string, after any removed characters that follow.
     character_starts: tf.Tensor
     source_starts: tf.Tensor
     source_ends: tf.Tensor
@@ -400,7 +403,7 @@ class _Characters(NamedTuple):
 
 
 class WordSplitter:
-    """Cleans text, optionally lower-cases and strips accents, and splits it into words.
+    """Cleans text, optionally lower-cases it and strips accents, and splits it into words.
 
     Added tokens are words, regardless of their characters.
     """
@@ -424,7 +427,8 @@ class WordSplitter:
         self._has_forms = len(forms) > 1
         self._finders: list[TokenFinder | None] = [None, None]
         is_ideograph = code_points(rules.characters).ideograph & rules.split_ideographs
-        # Contents are normalized before a finder exists that would exclude parts of them.
+        # Contents are normalized first, because the finder for unnormalized text would exclude
+        # parts of them.
         for normalized in (True, False):
             tokens = [t for t in rules.added_tokens if t.normalized == normalized]
             if tokens:
@@ -439,7 +443,7 @@ class WordSplitter:
                 )
 
     def _normalize_strings(self, strings: Sequence[str]) -> list[str]:
-        """Normalizes strings for the second finder."""
+        """Normalizes the contents of added tokens that are matched in normalized text."""
         with tf.init_scope(), tf.device("CPU:0"):
             codes, _, rows, *_ = self._normalize(tf.constant(strings))
             rows = tf.RaggedTensor.from_value_rowids(codes, rows, len(strings))
@@ -522,8 +526,8 @@ class WordSplitter:
         return tf.where(tokens > 0, 0, traits)
 
     def _expand(self, codes: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Lower-cases and decomposes code points; returns new ones and their source indices."""
-        # Entry with the largest key up to the code point.
+        """Lower-cases and decomposes code points; returns the results and their source indices."""
+        # The entry with the largest key that is not above the code point.
         entries = upper_bound(self._form_keys, codes) - 1
         changes = (tf.gather(self._form_keys, entries) == codes) & (tokens == 0)
         begins = tf.gather(self._form_splits, entries)
@@ -541,8 +545,8 @@ class WordSplitter:
 def upper_bound(keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Counts the keys of an ascending vector that are not above each value, int32.
 
-    Equals ``tf.searchsorted(..., side="right")`` with a quarter of its graph nodes, which dominate
-    the startup time of this graph.
+    Returns the same as ``tf.searchsorted(..., side="right")`` with a quarter of the graph nodes,
+    whose number dominates the graph's startup time.
     """
     bound = tf.raw_ops.UpperBound(
         sorted_inputs=tf.expand_dims(keys, 0), values=tf.expand_dims(values, 0)
@@ -556,14 +560,15 @@ def next_larger(keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def row_bases(lengths: tf.Tensor) -> tf.Tensor:
-    """Returns each string's position among the byte offsets, 0 to length, of all strings."""
+    """Numbers the byte offsets, 0 to length, of all strings; returns each string's first number."""
     return tf.cumsum(lengths + 1, exclusive=True)
 
 
 def _choose_sigmas(codes: tf.Tensor, traits: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Replaces capital sigmas that end a word: Unicode, section 3.13, Final_Sigma.
 
-    A cased letter precedes such a sigma, and none follows, skipping case-ignorable characters.
+    A cased letter precedes such a sigma, and no cased letter follows; case-ignorable characters in
+    between are skipped.
     """
     seen = tf.where(traits & _CASE_IGNORABLE == 0)[:, 0]
     seen_codes, seen_rows = tf.gather(codes, seen), tf.gather(rows, seen)

@@ -15,7 +15,7 @@ from .randomness import Operation, fold
 
 
 class SpecialTokens(Protocol):
-    """Attributes of a tokenizer that packing and masking use."""
+    """Tokenizer attributes that packing and masking use."""
 
     vocab_size: int
     pad_id: int
@@ -33,11 +33,11 @@ def longest_first(
     max_tokens: int | tf.Tensor,
     odd_to_longer: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the lengths of A and B, (R,), after dropping tokens from the longer one in turn.
+    """Returns the lengths of A and B, (R,), after dropping tokens, always from the longer segment.
 
     If the lengths are equal, B loses a token, as in Google's ``truncate_seq_pair``. With
-    ``odd_to_longer``, an odd token remains with the originally longer segment, else with B, as in
-    ``longest_first`` of ``tokenizers``.
+    ``odd_to_longer``, an odd token remains with the originally longer segment, else with B, as with
+    ``longest_first`` in ``tokenizers``.
     """
     limit = tf.cast(max_tokens, a_lengths.dtype)
     odd = tf.cast(a_lengths > b_lengths, limit.dtype) if odd_to_longer else 1
@@ -58,8 +58,8 @@ class Segments(NamedTuple):
 def cut_pairs(segments: Segments, max_tokens: int, seed: tf.Tensor) -> Segments:
     """Truncates pairs to ``max_tokens``, at least 2, as Google's ``truncate_seq_pair`` does.
 
-    Each token is dropped at the front or back with equal probability, so the number dropped at the
-    front is binomial. ``seed`` is the seed of the pool.
+    Each token is dropped at the front or back with equal probability, so the number of tokens
+    dropped at the front is binomial. ``seed`` is the seed of the pool.
     """
     a_lengths = segments.a_end - segments.a_start
     b_lengths = segments.b_end - segments.b_start
@@ -76,7 +76,7 @@ Range = tuple[tf.Tensor, tf.Tensor]
 class FittedSegments(NamedTuple):
     """Segments that fit into their rows; see ``fit_segments``."""
 
-    ranges: list[Range]  # of the remaining tokens, for `pack`
+    ranges: list[Range]  # remaining tokens, for `pack`
     lengths: tf.Tensor  # (R,) int32, tokens per row, including [CLS] and [SEP]
     truncated: tf.Tensor  # (R,) bool
 
@@ -97,7 +97,8 @@ def fit_segments(
 ) -> FittedSegments:
     """Truncates one or two segments at the end, so that they fit with [CLS] and [SEP].
 
-    Pairs are truncated by ``longest_first``. Ranges may have any shape, the same for A and B.
+    Pairs are truncated by ``longest_first``. Ranges may have any shape, which must be the same for
+    A and B.
     """
     lengths = [lengths for _, lengths in segments]
     special = 1 + len(segments)
@@ -123,7 +124,7 @@ def pack(
     Args:
         ids: All tokens.
             Shape `(tokens,)`, int32.
-        segments: Starts and lengths in ``ids``, which must fit into the row.
+        segments: Starts and lengths of segments in ``ids``, which must fit into the row.
             Shape `(R,)`, integer.
         max_seq_length: Length of the rows, S.
         tokenizer: Tokenizer with the special tokens.
@@ -175,7 +176,7 @@ def pack_from_table(
 
 
 def _front(dropped: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Draws the numbers of dropped tokens at the front, binomial (dropped, 1/2)."""
+    """Draws how many of the dropped tokens are at the front, binomial (dropped, 1/2)."""
     return tf.random.stateless_binomial(
         tf.shape(dropped),
         seed,

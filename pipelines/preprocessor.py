@@ -26,19 +26,19 @@ _MIN_SEQ_LENGTH = 5  # for a pair of one token each: [CLS] a [SEP] b [SEP]
 class BertPreprocessor(keras.layers.Layer):
     """Converts strings or pairs of strings to ``features.ENCODER_FEATURES``.
 
-    A string becomes ``[CLS] A [SEP]``, a pair ``[CLS] A [SEP] B [SEP]``. Long texts are truncated
-    at the end; pairs lose tokens of the longer text first. The layer runs eagerly, in
-    ``Dataset.map``, in a Keras model and in a SavedModel. Its config contains the vocabulary, so
-    a saved model needs no vocabulary file.
+    A string becomes ``[CLS] A [SEP]``, and a pair becomes ``[CLS] A [SEP] B [SEP]``. Long texts are
+    truncated at the end; in pairs, the longer text loses tokens first. The layer runs eagerly, in
+    ``Dataset.map``, in a Keras model and in a SavedModel. Its config contains the vocabulary, so a
+    saved model needs no vocabulary file.
 
     Args:
-        vocab: Path to a vocabulary file, or list of pieces by id.
+        vocab: Path to a vocabulary file, or list of pieces in the order of their ids.
         do_lower_case: Whether to lower-case the text and strip accents ("uncased").
         max_seq_length: Number of tokens per row, S; at least 5.
         long_text: Tokens to keep of a long single text: ``"head"``, or ``"head_tail"`` for both
             ends, as in ``bert_tf.finetune --long_text``.
-        rules: Further tokenization rules, as ``TextRules`` or its JSON; by default those of
-            google-research/bert.
+        rules: Further tokenization rules, as ``TextRules`` or as JSON (``TextRules.to_json``); by
+            default the rules of google-research/bert.
         **kwargs: Further arguments of ``keras.layers.Layer``.
 
     Raises:
@@ -96,7 +96,7 @@ class BertPreprocessor(keras.layers.Layer):
                 Shape `(B, S)`, int32.
 
         Raises:
-            ValueError: If ``inputs`` has another form.
+            ValueError: If ``inputs`` is a list or tuple of another length.
         """
         segments = [self.tokenizer.tokenize(strings) for strings in _segments(inputs)]
         ids, ranges = join_segments(segments)

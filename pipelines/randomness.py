@@ -4,8 +4,8 @@
 do not depend on threads, batch sizes or the order of calls, and a stream can start anywhere.
 
 The generator is always Philox, because the results of the default, ``auto_select``, depend on the
-device type. Raw operations replace a dozen operations of ``tf.random`` with the same results, which
-halves the time to trace a pipeline.
+device type. Each raw operation replaces a dozen operations of ``tf.random`` and returns the same
+results, which halves the time to trace a pipeline.
 """
 
 import enum
@@ -17,7 +17,7 @@ _PHILOX = 1
 
 
 class Operation(enum.IntEnum):
-    """Purpose of a seed. The values define the order of data: never change existing ones."""
+    """Purpose of a seed. The values determine the data order: never change existing values."""
 
     POOL = 0
     BLOCK_ORDER = 1
@@ -81,8 +81,8 @@ def uniform(shape: tf.Tensor | list[int], seed: tf.Tensor) -> tf.Tensor:
 def below(random_bits: tf.Tensor, bound: tf.Tensor | int) -> tf.Tensor:
     """Converts 32 random bits to an int64, uniform on [0, bound); 0 for a bound of 0.
 
-    Bits and bound are separate, because a bound is often only known after the draw. The bound is
-    below 2**31, and the bias at most ``bound / 2**32``.
+    Bits and bound are separate, because a bound is often only known after the draw. The bound must
+    be below 2**31. The bias is at most ``bound / 2**32``.
     """
     return tf.bitwise.right_shift(random_bits * tf.cast(bound, tf.int64), tf.constant(32, tf.int64))
 

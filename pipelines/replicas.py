@@ -1,7 +1,7 @@
 """Splits batches among the replicas of a model, on one or several devices.
 
-A model that is built in the scope of a ``tf.distribute`` strategy has its variables on each device.
-Every replica receives the full batch and computes a shard of its rows.
+A model that is built in the scope of a ``tf.distribute`` strategy has copies of its variables on
+each device. Every replica receives the full batch and computes a shard of the rows.
 
 Letters: B batch, N replicas, R = B / N, rounded up: rows per shard.
 """
@@ -46,7 +46,7 @@ class ReplicaShard:
             self.rows = tf.nest.map_structure(lambda rows: tf.gather(rows, numbers), batch)
 
     def without_padding(self, rows: Any) -> Any:
-        """Drops repeated rows from (R, ...) rows of this shard; may return none."""
+        """Drops repeated rows from this shard's rows, (R, ...); the result may be empty."""
         if self.num_replicas == 1:
             return rows
         count = tf.maximum(self._batch_size - self._begin, 0)
@@ -55,7 +55,8 @@ class ReplicaShard:
     def all_gather(self, outputs: Any) -> Any:
         """Concatenates float outputs (R, ...) of all shards to (B, ...), on every replica.
 
-        Gradients only flow to this replica's shard; their sum over replicas is that of one device.
+        Gradients flow only to this replica's shard; their sum over replicas is the gradient on one
+        device.
         """
         if self.num_replicas == 1:
             return outputs
@@ -77,12 +78,12 @@ class ReplicaShard:
 def get_traced_step(
     model: Any, compute: Callable[..., Any], spec: Any, *arguments: Any
 ) -> Callable[[Any], Any]:
-    """Returns a graph function of batches, traced at most once per model and arguments.
+    """Returns a graph function that takes a batch; traced at most once per model and arguments.
 
     Args:
         model: The model.
-        compute: Maps the model, a batch's features and ``arguments`` to tensors with a row per
-            row of the batch.
+        compute: Function that maps the model, a batch's features and ``arguments`` to tensors with
+            one row per row of the batch.
         spec: ``element_spec`` of the batches: features, or ``(features, labels, ...)``.
         *arguments: Hashable arguments of ``compute``.
     """
@@ -99,7 +100,7 @@ def get_traced_step(
 def _trace(
     model: Any, compute: Callable[..., Any], spec: Any, *arguments: Any
 ) -> Callable[[Any], Any]:
-    # Keras models have the strategy of their scope; other models use the current one.
+    # Keras models use the strategy in whose scope they were built; others use the current one.
     strategy = getattr(model, "distribute_strategy", tf.distribute.get_strategy())
 
     def joined(rows: Any, size: tf.Tensor) -> tf.Tensor:

@@ -1,6 +1,6 @@
-"""Tokenization rules besides vocabulary and casing.
+"""Tokenization rules other than vocabulary and casing.
 
-Added tokens are found in a text before it is split into words, as in ``tokenizers``. Matching runs
+Added tokens are recognized before a text is split into words, as in ``tokenizers``. Matching runs
 from left to right and prefers the longest token at each position. A ``special`` token that should
 be split, or a ``single_word`` token next to a letter, is matched first and then discarded, together
 with shorter matches inside it.
@@ -22,7 +22,8 @@ from .vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS
 GOOGLE, TOKENIZERS = "google", "tokenizers"
 _MAX_CHARACTERS = 10_000  # per word
 _MAX_ADDED, _MAX_ADDED_LENGTH, _MAX_ADDED_BYTES = 10_000, 256, 120_000
-# These characters in a text become ``SEPARATOR``, which is not a letter, a digit or in a token.
+# These characters in a text become ``SEPARATOR``, which is not a letter or digit, and is in no
+# token.
 _OPEN, _CLOSE, _PAD, SEPARATOR = range(1, 5)
 _MARKS = [*map(chr, range(1, 5))]
 _O, _C, _P = _MARKS[:3]
@@ -37,15 +38,15 @@ _BUCKETS = (1 << 63) - 1
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
-    """Token that is found in a text before the text is split into words.
+    """Token that is recognized in a text before the text is split into words.
 
-    The fields are those of ``tokenizers.AddedToken``. ``lstrip`` and ``rstrip`` only affect
-    whitespace, and therefore no ids; they are preserved for exports.
+    The fields are those of ``tokenizers.AddedToken``. ``lstrip`` and ``rstrip`` affect only
+    whitespace and do not change ids; they are preserved for exports.
     """
 
     content: str
     id: int
-    special: bool = False  # split like other text by ``TextRules.split_special_tokens``
+    special: bool = False  # split like other text if ``TextRules.split_special_tokens`` is set
     normalized: bool = False  # matched in the normalized text
     single_word: bool = False  # not matched next to letters, digits or marks
     lstrip: bool = False
@@ -68,7 +69,7 @@ class AddedToken:
 
 @dataclasses.dataclass(frozen=True)
 class TextRules:
-    """Rules that split texts into words; by default those of Google's ``tokenization.py``.
+    """Rules for splitting texts into words; by default the rules of Google's ``tokenization.py``.
 
     Attributes:
         characters: Source of the character properties: ``"google"`` for Unicode 14 with final
@@ -79,7 +80,7 @@ class TextRules:
         split_ideographs: Whether each Chinese character is a word.
         pair_types: Whether the second text of a pair has a separate token type.
         split_special_tokens: Whether special added tokens in texts are split like other text.
-        added_tokens: Tokens to find before a text is split.
+        added_tokens: Tokens to recognize before a text is split.
 
     Raises:
         ValueError: If a value is invalid.
@@ -119,7 +120,7 @@ class TextRules:
             )
 
     def with_special_tokens(self, vocab: Sequence[str], found: bool | None) -> "TextRules":
-        """Returns rules that find or split special tokens; unchanged if ``found`` is ``None``."""
+        """Returns rules that recognize or split special tokens; ``None`` returns the same rules."""
         if found is None:
             return self
         tokens = self.added_tokens
@@ -166,7 +167,7 @@ def _changes(value: Any) -> dict[str, Any]:
 
 
 def _checked(cls: type, values: Any) -> Mapping[str, Any]:
-    """Returns the fields of a dataclass in a file, after checking their names and types."""
+    """Returns a dataclass' fields from a file, after checking their names and types."""
     types = {field.name: field.type for field in dataclasses.fields(cls)}
     if not isinstance(values, Mapping) or not values.keys() <= types.keys():
         raise ValueError(f"expected an object with {', '.join(types)}, got {quote(values)}.")
@@ -185,11 +186,11 @@ def _checked(cls: type, values: Any) -> Mapping[str, Any]:
 class TokenFinder:
     """Finds added tokens in texts, with regular expressions that insert markers.
 
-    All operations are core TensorFlow operations, which TensorFlow Serving has. Letters: N texts,
-    C characters of all texts, K found tokens.
+    All operations are core TensorFlow operations, which TensorFlow Serving supports. Letters: N
+    texts, C characters of all texts, K found tokens.
 
     Args:
-        contents: Text to match for each token; the first of equal texts wins.
+        contents: Text to match for each token; if texts are equal, the first token wins.
         tokens: Ids and flags of the tokens.
         split_special: Whether to discard matches of special tokens.
         ideographs: Ranges of characters that are separate words.
@@ -207,7 +208,8 @@ class TokenFinder:
             by_content.setdefault(content, token)
         single = [content for content, token in by_content.items() if token.single_word]
         special = [content for content, token in by_content.items() if token.special]
-        # Separate words are not neighbors of a single word, so they are surrounded by padding.
+        # Characters that are separate words do not count as neighbors of a token, so they are
+        # padded.
         isolated = "".join(f"{chr(a)}-{chr(b)}" for a, b in ideographs if single)
         pads = [(f"([{isolated}])", rf"{_P}\1{_P}")] if isolated else []
 
@@ -245,8 +247,8 @@ class TokenFinder:
             num_rows: Number of texts, N.
 
         Returns:
-            Index of the found token of each character, from 1, or 0, `(C,)`, int64; and the ids of
-            the found tokens, `(K,)`, int32.
+            Index, from 1, of the found token that contains each character, or 0, `(C,)`, int64; and
+            the ids of the found tokens, `(K,)`, int32.
         """
         codes = tf.where(codes < SEPARATOR, SEPARATOR, codes)
         texts = _encode(codes, rows, num_rows)

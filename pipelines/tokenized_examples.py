@@ -1,8 +1,8 @@
 """Batches of tokenized examples for fine-tuning, with little padding.
 
-Columns of texts and labels are validated and tokenized once. An epoch is a plan that depends only
-on the lengths, the seed and the epoch's index, followed by a gather and a pack per batch. An
-interrupted run therefore resumes with the same batches.
+Columns of texts and labels are validated and tokenized once. The order of an epoch's examples
+depends only on the lengths, the seed and the epoch's index, so an interrupted run resumes with the
+same batches. Each batch then takes one gather and one packing operation.
 
 Letters: N examples, B batch, S sequence length, C classes.
 """
@@ -32,14 +32,14 @@ class Examples:
     Attributes:
         lengths: Number of tokens per example, including [CLS] and [SEP].
             Shape `(N,)`, int32.
-        max_seq_length: Maximum number of columns of a batch.
-        make_batch: Creates the elements of a dataset from the indices of a batch's examples,
-            `(B,)` int32, and S, a scalar int32. Runs in the graph, in parallel and without
+        max_seq_length: Maximum number of columns in a batch.
+        make_batch: Function that creates a dataset element from the indices of a batch's examples,
+            `(B,)` int32, and S, a scalar int32. It runs in the graph, in parallel and without
             AutoGraph.
         num_too_long: Number of examples that were truncated.
         num_lost: Number of examples whose label is not in any row.
-        rows_per_example: Maximum number of rows per example, which reduces the size of evaluation
-            batches.
+        rows_per_example: Maximum number of rows per example; evaluation batches have
+            correspondingly fewer examples.
 
     >>> def make_batch(indices, width):
     ...     return {"example_index": indices, "width": width}
@@ -112,14 +112,14 @@ class Examples:
         Args:
             batch_size: Batch size; the last batch of an epoch may be smaller.
             epochs: Number of epochs of the run, which follow each other in the dataset. With
-                ``None``, the dataset is one epoch, and each pass in this process is the next; the
-                tf.data service needs a number.
+                ``None``, the dataset is one epoch, and each pass in this process is the next epoch;
+                the tf.data service requires a number.
             seed: 64-bit integer. A batch only depends on the seed, epoch, index, N and
                 ``batch_size``.
             first_step: Number of batches to skip, counted over all epochs.
             length_multiple: Multiple to which S is rounded up, up to ``max_seq_length``.
-            few_shapes: Whether S is one of ``few_lengths``, and the largest for a smaller last
-                batch, so that XLA compiles at most five shapes.
+            few_shapes: Whether to round S up to one of ``few_lengths`` (for a smaller last batch,
+                to the largest), so that XLA compiles at most five shapes.
             num_parallel_calls: Number of batches to create in parallel; tuned by default.
 
         Returns:
@@ -205,7 +205,7 @@ class Examples:
         full_size: int = 0,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
-        """Makes batches from example indices; those below ``full_size`` get the largest width."""
+        """Creates batches from indices; those smaller than ``full_size`` get the largest width."""
         with tf.device("CPU:0"):
             lengths = tf.constant(self.lengths, tf.int32)
             widths = tf.constant(widths)
@@ -224,7 +224,7 @@ class Examples:
 def plan_epoch(
     lengths: tf.Tensor, batch_size: int, seed: int | tf.Tensor, epoch: int | tf.Tensor
 ) -> tf.Tensor:
-    """Returns example indices in random order, (N,) int32, sorted by length in full batches."""
+    """Returns a random order of examples, (N,) int32, sorted by length in each full batch."""
     order = permutation(tf.size(lengths), fold(seed, Operation.EXAMPLE_ORDER, epoch))
     num_full = tf.size(lengths) // batch_size
     batches = tf.reshape(order[: num_full * batch_size], [num_full, batch_size])
@@ -294,7 +294,7 @@ def row_examples(
     """Creates examples from finished rows.
 
     ``columns`` maps names to the values of all tokens, (T, ...), row after row, and a padding
-    value. ``lengths`` are the tokens per row, (N,) int32.
+    value. ``lengths`` contains the number of tokens per row, (N,) int32.
     """
     with tf.device("CPU:0"):
         counts = tf.constant(lengths, tf.int32)
@@ -392,7 +392,7 @@ def _in_chunks(
 
 
 def label_column(labels: Any, num_examples: int) -> np.ndarray:
-    """Validates labels; class ids become int32, values to predict and values per class float32."""
+    """Validates labels, and converts class ids to int32 and other labels to float32."""
     forms = "integers of shape (N,), floats of shape (N,), or numbers of shape (N, C)"
     array = check_column("labels", labels, num_examples, forms, "biuf", 2)
     if array.ndim == 1 and array.dtype.kind != "f":

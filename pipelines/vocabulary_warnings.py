@@ -13,7 +13,7 @@ from bert_tf.pipelines.corpora.corpus import Corpus
 
 from .wordpiece import BertTokenizer
 
-#: Size of the sample of a corpus that is checked.
+#: Maximum number of bytes of a corpus to check.
 SAMPLE_BYTES = 200_000
 _MAX_CHARACTERS = 1000
 _MIN_DOCUMENTS = 20  # for a meaningful fraction of copies
@@ -45,9 +45,9 @@ def marks_note(corpus: Corpus) -> str | None:
     if 2 * letters.total() <= characters.total() or _RARITY * changed.total() <= characters.total():
         return None
     return (
-        f"Lower-casing strips marks and splits syllables of {changed.total():,} of "
-        f"{letters.total():,} letters of caseless scripts ({_top_examples(changed)}). To keep "
-        "them, pass --do_lower_case=false."
+        f"Lower-casing strips marks from, or splits, {changed.total():,} of "
+        f"{letters.total():,} letters of caseless scripts ({_top_examples(changed)}). To preserve "
+        "these letters, pass --do_lower_case=false."
     )
 
 
@@ -58,8 +58,8 @@ def copies_note(corpus: Corpus) -> str | None:
     if size < _MIN_DOCUMENTS or 10 * copies < size:
         return None
     return (
-        f"{copies:,} of {size:,} documents ({copies / size:.0%}) are copies, which are trained on "
-        "repeatedly. Remove them unless this is intended."
+        f"{copies:,} of {size:,} documents ({copies / size:.0%}) are copies, so training repeats "
+        "them. Remove the copies unless this is intended."
     )
 
 
@@ -70,7 +70,7 @@ def markup_note(texts: Sequence[str]) -> str | None:
         return None
     return (
         f"{len(found) / len(texts):.1%} of the sentences in a sample have HTML markup, such as "
-        f"{_top_examples(collections.Counter(found))}, which is read as text. Remove it first."
+        f"{_top_examples(collections.Counter(found))}, which is read as text. Remove the markup."
     )
 
 
@@ -95,14 +95,17 @@ def unknown_note(texts: Sequence[str], tokenizer: BertTokenizer) -> str | None:
     for word, count in words.items():
         missing.update(dict.fromkeys({*(_as_uncased(word) if lower else word)} - known, count))
     capitals = sum(n for letter, n in missing.items() if letter != letter.lower())
-    lacking = f"it lacks {_top_examples(missing)}"
+    lacking = f"the vocabulary lacks {_top_examples(missing)}"
     if not missing:
-        lacking = "they are too long or have no matching pieces"
+        lacking = "these words are too long or have no matching pieces"
 
     elif 2 * capitals > missing.total():
-        lacking = f"it lacks the capitals {_top_examples(missing)}, and do_lower_case is false"
+        lacking = (
+            f"the vocabulary lacks the capitals {_top_examples(missing)}, and do_lower_case is "
+            "false"
+        )
     return (
-        f"{unknown / size:.1%} of the words in a sample are unknown to the vocabulary, such as "
+        f"{unknown / size:.1%} of the words in a sample become [UNK], such as "
         f"{_top_examples(words)}: {lacking}."
     )
 

@@ -2,11 +2,11 @@
 
 Most strings only pass through two operations of tensorflow-text: ``FastBertNormalize`` with the
 model of ``normalization``, and ``FastWordpieceTokenizeWithOffsets`` (Song et al., 2021,
-arXiv:2012.15524). They cannot process three cases: letters that change with their neighbors, which
-the first operation marks; words of 201 to 800 bytes, because Google's limit is 200 characters; and
-added tokens. Their results show the first two cases, and added tokens with punctuation such as
-``[SEP]``. Strings with such a case are tokenized again by the exact definition. TensorFlow Serving
-supports both operations since 2.13.
+arXiv:2012.15524). These operations cannot process three cases: letters that change with their
+neighbors, which the first operation marks; words of 201 to 800 bytes, because Google's limit is 200
+characters; and added tokens. The results reveal the first two cases, and added tokens that contain
+punctuation, such as ``[SEP]``. Strings with such a case are tokenized again by the exact
+definition. TensorFlow Serving supports both operations since 2.13.
 
 Letters: N strings, W words, V vocabulary.
 
@@ -67,7 +67,7 @@ def _matchable_pieces(
 
 @functools.cache
 def _replaced_characters(normalization: Normalization) -> frozenset[str]:
-    """Returns the characters that are in no normalized word."""
+    """Returns the characters that occur in no normalized word."""
     changed = replacements(normalization).items()
     removed = (chr(code) for code, new in changed if new.strip() not in (chr(code), AMBIGUOUS))
     return frozenset([" ", *removed])
@@ -97,25 +97,26 @@ class BertTokenizer:
     """Splits text into WordPiece ids.
 
     The ids equal those of Google's ``FullTokenizer`` for every UTF-8 string of characters in
-    Unicode 14, with any locale and Python version. Characters of later versions are caseless
-    letters, except the few that tensorflow-text treats as punctuation. Invalid UTF-8 is ignored.
-    Texts never produce special tokens except [UNK]: ``"[MASK]"`` is three words. The ``rules`` of a
-    Hugging Face directory reproduce its own tokenizer, including added tokens.
+    Unicode 14, regardless of the locale and the Python version. Characters of later versions are
+    caseless letters, except the few that tensorflow-text treats as punctuation. Invalid UTF-8 is
+    ignored. Texts never produce special tokens except [UNK]: ``"[MASK]"`` is split into three
+    words. The ``rules`` of a Hugging Face directory reproduce that directory's tokenizer, including
+    added tokens.
 
     Works eagerly, in ``Dataset.map`` and in a SavedModel. Batches of about 1,000 strings are
     several times as fast as single strings.
 
     Args:
-        vocab: Path to a vocabulary file, or list of pieces by id.
+        vocab: Path to a vocabulary file, or list of pieces in the order of their ids.
         do_lower_case: Whether to lower-case the text and strip accents ("uncased").
-        rules: Further tokenization rules; by default those of google-research/bert.
+        rules: Further tokenization rules; by default the rules of google-research/bert.
 
     Attributes:
         vocab: List of pieces.
         vocab_size: Number of pieces, V.
         pad_id, unk_id, cls_id, sep_id, mask_id: Ids of [PAD], [UNK], [CLS], [SEP] and [MASK].
         second_type: Type id of the second text of a pair: 1, or 0 without pair types.
-        odd_to_longer: How pairs are truncated; see ``packing.longest_first``.
+        odd_to_longer: Option for truncating pairs; see ``packing.longest_first``.
         continuation: Whether each piece continues a word, that is, starts with ``##``.
             Shape `(V,)`, bool.
 
@@ -170,8 +171,8 @@ class BertTokenizer:
                 for model in models
             )
         self._split_words = WordSplitter(self.do_lower_case, rules)
-        # Signs of added tokens: the id of a punctuation mark in the token, which is always a
-        # separate word, or else the normalized token itself.
+        # Signs that a string contains an added token: the id of a punctuation mark in the token,
+        # which is always a separate word, or else the normalized token itself.
         self._mark_ids, unmarked = set(), []
         for token in rules.added_tokens:
             mark = next((c for c in token.content if c in ASCII_PUNCTUATION), None)
@@ -202,10 +203,11 @@ class BertTokenizer:
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Splits strings into ids, with the source bytes of each token.
 
-        A token covers all of its characters, even if it only contains a part of one: a Hangul
-        syllable is three letters to an uncased tokenizer, and may be three tokens with the same
-        offsets. It also covers removed characters after them, such as accents, control characters
-        and invalid UTF-8. Marks that canonical ordering swaps keep their positions.
+        The offsets include each character completely, even if the token contains only part of it:
+        an uncased tokenizer decomposes a Hangul syllable into three letters, which may become three
+        tokens with the same offsets. The offsets also include removed characters that follow, such
+        as accents, control characters and invalid UTF-8. Marks that canonical ordering swaps keep
+        their positions.
 
         Args:
             strings: UTF-8 strings.
@@ -247,7 +249,7 @@ class BertTokenizer:
         else:
             normalized = self._normalizer.normalize(strings)
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(normalized)
-        # Words of more than 200 bytes became [UNK]. They may have 200 characters or fewer, up to
+        # Words of more than 200 bytes became [UNK], but may have at most 200 characters, of up to
         # four bytes each.
         size, limit = ends.values - starts.values, self.rules.max_word_length
         may_be_short = size <= limit * _MAX_BYTES_PER_CHARACTER
@@ -309,7 +311,7 @@ class BertTokenizer:
         last_bytes = word_starts + token_ends - 1
         first = upper_bound(split.character_starts, first_bytes)
         last = upper_bound(split.character_starts, last_bytes)
-        # From tokens per word to tokens per string.
+        # Converts row splits of words to row splits of strings.
         row_splits = tf.gather(ids.row_splits, split.words.row_splits)
         added = tf.gather(split.token_ids, word)
         values = [

@@ -1,13 +1,14 @@
-"""Index of a corpus: its blocks, and the sizes and fingerprints of their documents.
+"""Index of a corpus: blocks, and the sizes and fingerprints of the documents in each block.
 
-Each file is read once, in order. Reader threads cut its text into blocks, and worker threads
-validate and count the blocks in parallel. The slow operations (reading, inflating, NumPy and
-TensorFlow) release Python's lock, whereas processes would each load TensorFlow.
+Each file is read once, in order. Reader threads split its text into blocks, and worker threads
+validate the blocks and measure their documents in parallel. Threads suffice because the slow
+operations (reading, inflating, NumPy and TensorFlow) release Python's lock; each process would have
+to load TensorFlow.
 
 In a cache folder, the index is saved under a key of the files and of all options that affect
 parsing. Blocks of JSON lines and of large gzip files do not support random access, so they are also
-saved there, compressed separately. All files are written atomically, so any number of processes can
-create or read the same index.
+saved in the cache folder, each compressed separately. All files are written atomically, so any
+number of processes can create or read the same index.
 """
 
 import collections
@@ -40,21 +41,21 @@ Progress = Callable[[int, int], None]
 _NUM_READERS = 16
 # Number of indexes to collect before they are joined, which saves memory.
 _MAX_PENDING_INDEXES = 1024
-# Number of bytes from which the format is detected.
+# Number of bytes at the start of a file from which the format is detected.
 _HEAD_BYTES = 1 << 16
-# Formats that are never confused with another one.
+# Formats that cannot be confused with another format.
 _UNAMBIGUOUS = (corpus_formats.JSONL, corpus_formats.WIKIEXTRACTOR)
 # Estimated maximum compression ratio of text.
 _GZIP_RATIO = 4
 # Number of counted blocks per file that may wait for an earlier block.
 _MAX_WAITING = 64
-# Compression level: a sixth larger than by default, in a quarter of the time.
+# Compression level. Files are a sixth larger than by default, but take a quarter of the time.
 _GZIP_LEVEL = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Options of reading: input format (or ``None``), JSON key of texts, and block size."""
+    """Reading options: input format (or ``None``), JSON key of texts, and block size."""
 
     input_format: str | None
     text_key: str
@@ -134,7 +135,7 @@ def _kind(file: SourceFile, input_format: str | None) -> tuple[str, bool]:
         remedy = "Write its texts to a .jsonl or .txt file, or pass --input_format=prose"
         corpus_formats.reject_table_file(file.path, remedy, allows_json=True)
     found = corpus_formats.detect_format(file.path, head)
-    # The library writes paragraphs itself, of documents with any first line.
+    # The library itself writes files of paragraphs, whose first line can be anything.
     if found in _UNAMBIGUOUS and input_format not in (None, found, corpus_formats.PARAGRAPHS):
         raise ValueError(
             f"{file.path} is {found} according to its name or first line. Pass "
@@ -154,7 +155,7 @@ def _check_packing(
     reading: Reading,
     cache_dir: str,
 ) -> None:
-    """Checks that the cache has enough space for packed blocks, as far as can be estimated."""
+    """Checks that the cache has enough space for the estimated size of packed blocks."""
     needed = 0
     for source, (text_format, is_gzip) in zip(sources, kinds, strict=True):
         if text_format == corpus_formats.JSONL:
@@ -165,7 +166,7 @@ def _check_packing(
 
 
 class Block(NamedTuple):
-    """Sizes of a block, stored and uncompressed, and sizes and fingerprints of its documents."""
+    """Stored and uncompressed size of a block, and sizes and fingerprints of its documents."""
 
     stored: int
     length: int
@@ -229,7 +230,7 @@ class _IndexBuilder:
         return index_file(path, [text_format], parsed_as, True, blocks)
 
     def _packed_path(self, source: SourceFile, cache_dir: str) -> str:
-        # The change time is excluded: a different name after chmod would leave this copy unused.
+        # The change time is excluded, because chmod would otherwise change the name of the copy.
         source = dataclasses.replace(source, changed_nsec=0)
         key, _ = os.path.splitext(index_path("", source, *self.reading.key()))
         name = os.path.basename(source.path).removesuffix(".gz")
@@ -241,7 +242,7 @@ class _IndexBuilder:
     def _count(
         self, blocks: Iterable[bytes], path: str, text_format: str, pack: bool = False
     ) -> Iterator[tuple[Block, bytes]]:
-        """Yields the results of the workers in order, and the packed blocks."""
+        """Yields the index entry and the packed bytes of each block, in order."""
         running: collections.deque[concurrent.futures.Future[tuple[Block, bytes]]]
         running = collections.deque()
         offset = 0
@@ -303,12 +304,12 @@ def index_file(
 
 # === Saving ===
 
-# Increase this if blocks or counts change for another reason than the patterns.
+# Increase this if blocks or counts change for a reason other than the patterns.
 _VERSION = 3
 
 
 def index_path(cache_dir: str, *parts: object) -> str:
-    """Returns the path of an index with this key and version."""
+    """Returns the path of the index for the given parts of a key."""
     key = corpus_files.digest(_VERSION, corpus_formats.PATTERNS, *parts)
     return os.path.join(cache_dir, f"index-{key}.npz")
 
@@ -358,7 +359,7 @@ def _parsed(arrays: Mapping[str, np.ndarray], path: str, sizes: Mapping[str, int
 def _find_files(
     names: Sequence[str], sizes: Sequence[int], path: str, known: Mapping[str, int]
 ) -> tuple[str, ...] | None:
-    """Finds the files of an index, or their copies next to it; ``None`` if any has changed."""
+    """Finds the files of an index, or copies next to the index; ``None`` if any has changed."""
     paths = list(names)
     unknown = [number for number, name in enumerate(names) if known.get(name) != sizes[number]]
 

@@ -1,4 +1,4 @@
-"""A corpus of documents of sentences, in blocks that are read in the graph."""
+"""Corpora: documents of sentences, in blocks that are read in the graph."""
 
 import collections
 import dataclasses
@@ -48,8 +48,9 @@ class FileBlocks:
         """Reads and parses one block, a scalar int64: ragged (documents, sentences) strings."""
         paths, is_gzip, format_numbers, ranges = self._tensors
         file, offset, footer, stored = tf.unstack(tf.gather(ranges, block), num=4)
-        # tf.io.read_file reads entire files, but a dataset of one record seeks. A buffer of the
-        # record's size results in one read; the public FixedLengthRecordDataset traces a function.
+        # tf.io.read_file reads entire files, but a dataset of one record seeks. With a buffer of
+        # the record's size, there is only one read. The public FixedLengthRecordDataset would trace
+        # a function.
         record = tf.raw_ops.FixedLengthRecordDatasetV2(
             filenames=tf.gather(paths, file)[None],
             header_bytes=offset,
@@ -140,7 +141,7 @@ class DocumentTable:
 
 
 def fingerprint_texts(texts: tf.Tensor) -> tf.Tensor:
-    """Returns FarmHash fingerprints of texts, int64, from 0 to 2**62 - 1, on every machine."""
+    """Returns FarmHash fingerprints, int64 below 2**62, which are the same on every machine."""
     return tf.strings.to_hash_bucket_fast(texts, 1 << 62)
 
 
@@ -151,7 +152,7 @@ def _counting(text_format: str) -> Any:
         texts = tf.strings.reduce_join(documents, axis=-1, separator="\n")
         return tf.strings.length(texts), fingerprint_texts(texts)
 
-    # Traced here, because TensorFlow warns if several threads trace a function by calling it.
+    # The function is traced here, because TensorFlow warns if several threads trace it by calls.
     traced = tf.function(count, [tf.TensorSpec([], tf.string)], autograph=False)
     return traced.get_concrete_function()
 
@@ -166,9 +167,9 @@ def count_text(text: bytes, text_format: str) -> tuple[np.ndarray, np.ndarray]:
 class Corpus:
     """Documents of sentences in blocks, or a subset of another corpus' documents.
 
-    Created by ``open_corpus``, ``open_tfds`` and ``from_documents`` of ``sources``. A corpus has no
-    open files, and traced functions can read it; they capture its tables as inputs, so that graphs
-    do not grow with the corpus.
+    The functions ``open_corpus``, ``open_tfds`` and ``from_documents`` in ``sources`` create
+    corpora. A corpus keeps no files open. Traced functions can read a corpus; they capture its
+    tables as inputs, so graphs do not grow with the corpus.
 
     >>> from bert_tf.pipelines.corpora import sources
     >>> corpus = sources.from_documents([["One.", "Two."], ["Three."]])
@@ -180,11 +181,11 @@ class Corpus:
     ['One.', 'Two.', 'Three.']
     """
 
-    formats: tuple[str, ...]  # of the files, sorted
+    formats: tuple[str, ...]  # formats of the files, sorted
     blocks: FileBlocks | MemoryBlocks
     table: DocumentTable  # all documents of `blocks`
     # (documents of `blocks`,) bool, whether a document belongs to this corpus. Blocks without such
-    # documents are not blocks of this corpus, and are not read.
+    # documents do not belong to this corpus, and are not read.
     is_member: np.ndarray
 
     def _sum_per_block(self, per_document: np.ndarray) -> np.ndarray:
@@ -234,7 +235,7 @@ class Corpus:
         return content.hexdigest()[:32]
 
     def describe(self) -> str:
-        """Returns one line with files, formats, documents, bytes of text, and blocks."""
+        """Returns one line with the formats, and numbers of files, documents, bytes and blocks."""
         files = ["in memory"]
         if isinstance(self.blocks, FileBlocks):
             files = [format_count(len(self.blocks.files), "file"), *self.formats]
@@ -286,8 +287,9 @@ class Corpus:
         stay together, and the split does not depend on the order of files or a seed.
 
         Args:
-            fraction: Fraction of documents to hold out, between 0 and 1; at least one document,
-                and at least two of four or more, because random next segments need two.
+            fraction: Fraction of documents to hold out, between 0 and 1. At least one document is
+                held out, and at least two if there are four or more, because random next segments
+                need two.
             max_documents: Maximum number of documents to hold out.
 
         Returns:
@@ -319,8 +321,8 @@ class Corpus:
     def sentences(self, limit_bytes: int | None = None) -> Iterable[str]:
         """Returns an iterable of sentences that can be iterated repeatedly.
 
-        With ``limit_bytes``, iteration stops after this much text, from blocks that are spread
-        evenly over the corpus.
+        With ``limit_bytes``, the iterable contains only this many bytes of text, from blocks that
+        are spread evenly over the corpus.
         """
         return _Sentences(self, limit_bytes)
 
@@ -328,7 +330,7 @@ class Corpus:
 def make_corpus(
     formats: Iterable[str], blocks: FileBlocks | MemoryBlocks, table: DocumentTable
 ) -> Corpus:
-    """Creates a corpus of all documents of some blocks."""
+    """Creates a corpus of all documents in ``blocks``."""
     return Corpus(tuple(sorted(set(formats))), blocks, table, np.ones(len(table.num_bytes), bool))
 
 
@@ -393,7 +395,7 @@ class _Sentences:
                 yield sentence.decode("utf-8")
 
 
-# Number of candidates per selected document; sorting ten million fingerprints takes seconds.
+# Number of candidates per selected document, because sorting all fingerprints takes seconds.
 _CANDIDATE_FACTOR = 16
 
 
@@ -418,5 +420,5 @@ def _smallest(prints: np.ndarray, count: int) -> np.ndarray:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Formats a number of things, such as 1 line or 4,000 lines."""
+    """Formats a number with a noun, such as 1 line or 4,000 lines."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,7 +1,7 @@
 """Finds and describes files on any TensorFlow file system, and caches arrays about them.
 
 Arrays are cached in uncompressed ``.npz`` files with checksums. The file name contains a key of the
-paths, sizes and times of the described files, so changed files do not match.
+paths, sizes and times of the described files, so the arrays of changed files are not found.
 """
 
 import concurrent.futures
@@ -32,7 +32,7 @@ _MAX_CALLS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
-    """File that a user passed. Names of indexes contain its ``repr``."""
+    """File that a user passed. Names of indexes contain a hash of its ``repr``."""
 
     path: str
     size: int  # in bytes
@@ -43,14 +43,14 @@ class SourceFile:
 def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
     """Lists the non-empty files that paths, globs and folders match, each once.
 
-    Folders are searched recursively; names that begin with ``.`` or ``_`` are skipped. The order is
-    that of ``inputs``, sorted within each input.
+    Folders are searched recursively; names that begin with ``.`` or ``_`` are skipped. The files
+    are in the order of ``inputs``, and sorted within each input.
     """
     patterns = inputs.split(",") if isinstance(inputs, str) else list(inputs)
     patterns = [pattern.strip() for pattern in patterns if pattern.strip()]
     if not patterns:
         raise ValueError(
-            "The input contains no paths. Pass paths or globs of text files, with commas."
+            "The input contains no paths. Pass comma-separated paths or globs of text files."
         )
     by_real: dict[str, str] = {}  # path by resolved path
     real_folder = functools.cache(os.path.realpath)
@@ -81,7 +81,7 @@ def in_threads(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 
 
 def describe_file(path: str) -> SourceFile:
-    """Reads size and times of a file."""
+    """Returns a file with its size and times."""
     local = local_path(path)
     if local is None:
         status = tf.io.gfile.stat(path)
@@ -161,7 +161,7 @@ def check_space(cache_dir: str, needed: int, purpose: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ValueError(
-            f"The cache folder {cache_dir} needs about {needed / 1e6:,.0f} MB for {purpose} and "
+            f"The cache folder {cache_dir} needs about {needed / 1e6:,.0f} MB for {purpose}, but "
             f"has {free / 1e6:,.0f} MB free. Free disk space, or use another cache folder."
         )
 

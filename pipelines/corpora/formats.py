@@ -9,7 +9,7 @@
 
 JSON lines and TensorFlow Datasets are converted to ``paragraphs``. Parsing runs in the graph on a
 block of text, with a fixed number of regular expressions. The documents of a block do not depend on
-the ends of its sentences, so indexes do not count sentences.
+sentence boundaries, so indexes do not count sentences.
 """
 
 import codecs
@@ -30,7 +30,7 @@ from .text_bytes import check_utf8, group_items, split_lines
 _MARK = "\r\n"
 
 # Characters between the full stop and the blank, and between the blank and the first letter. Both
-# include all quotation marks, because German closes with the mark that English opens with.
+# include all quotation marks, because the closing mark in German is the opening mark in English.
 _CLOSING = r"""["'\p{Pe}\p{Pf}\p{Pi}*_]*"""
 _OPENING = r"""["'\p{Ps}\p{Pi}\p{Pf}¿¡*_]*(?:[—–-]+ ?)?["'\p{Ps}\p{Pi}]*"""
 _BLANKS = r"[ \t\x{A0}\x{3000}]+"
@@ -44,15 +44,15 @@ STARTERS = (
     "Why|With|You"
 )
 
-# These never end a sentence; a name or an explanation follows.
+# Abbreviations that never end a sentence, because a name or an explanation follows.
 TITLES = (
     "Mr|Mrs|Ms|Messrs|Mme|Mlle|Dr|Drs|Prof|Rev|Revd|Hon|St|Ste|Mt|Ft|Gen|Brig|Col|Maj|Capt|Cmdr|"
     "Cdr|Lt|Sgt|Cpl|Pvt|Adm|Gov|Sen|Rep|Pres|Supt|Insp|Msgr|Sra|Srta|Hr|Frl|Geo|Wm|Chas|Thos|"
     r"vs|v|viz|cf|e\.g|i\.e|eg|ie|bzw|z\.B|d\.h|u\.a"
 )
-# These end a sentence only before a starter.
+# Abbreviations that end a sentence only before a starter.
 TRAILERS = r"Jr|Sr|Inc|Ltd|Co|Corp|Bros|al|Ave|Blvd|Dept|Univ|Assn|a\.m|p\.m|A\.m|P\.m|approx"
-# These do not end a sentence before a number.
+# Abbreviations that do not end a sentence before a number.
 NUMBERED = (
     "No|Nos|no|nos|Nr|Vol|Vols|vol|vols|pp|Pp|Fig|Figs|fig|figs|Eq|eq|Sec|sec|Ch|ch|Chap|chap|"
     "Art|art|Pt|pt|Bk|bk|ca|cca|fl|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec|[a-z]"
@@ -71,9 +71,9 @@ _END = (
 )
 _END_MARKED = rf"\1\3\5{_MARK}\2\4"
 
-# Group 1 keeps its mark, which is inside the group. After the others, a blank replaces the mark.
-# Numbers, Roman numerals and letters at the start of a paragraph are its number
-# ("1. Introduction").
+# Group 1 keeps its mark, which is inside the group. After the other groups, a blank replaces the
+# mark. Numbers, Roman numerals and letters at the start of a paragraph are paragraph numbers ("1.
+# Introduction").
 _NO_END = (
     rf"(\b(?:{TRAILERS})\.{_MARK}(?:{STARTERS})) "
     rf"|(\b(?:{TITLES}|{TRAILERS})\.|(?m:^)(?:[0-9]{{1,3}}|[IVXLC]{{1,7}}|[a-z])\.){_MARK}"
@@ -109,8 +109,8 @@ PARAGRAPHS = "paragraphs"
 # Line between documents, which does not occur in texts or sentences.
 _BREAK = "\x1e"
 
-# First and last line of a document, with the title that repeats the attribute (the authors of BERT
-# "extract only the text passages and ignore lists, tables, and headers": section 3.1).
+# First and last line of a document, with the line that repeats the title attribute (the authors of
+# BERT "extract only the text passages and ignore lists, tables, and headers": section 3.1).
 _WIKI_DOCUMENTS = r"(?m:^)(?:</doc>|<doc [^\n]*\n(?:[^\n]*\n\n)?)"
 # Remaining lines of templates, files, categories and citations, and prefixes of newer versions.
 _WIKI_LINES = r'(?m:^)(?:[ \t]*(?:[|{}#]|\[\[|title="ctx)[^\n]*|(?:BULLET|Section)::::-?)'
@@ -191,7 +191,7 @@ def parse(text: tf.Tensor, text_format: str, into_sentences: bool = True) -> tf.
         breaks = tf.zeros_like(blank)
     else:
         breaks = blank if text_format == GOOGLE else tf.equal(lines, _BREAK)
-    # Indices ascend, so equal ones are adjacent; documents without lines have none.
+    # Indices ascend, so equal indices are adjacent; documents without lines have no index.
     document = tf.boolean_mask(tf.cumsum(tf.cast(breaks, tf.int64)), ~blank)
     lengths = tf.unique_with_counts(document, out_idx=tf.int64).count
     filled = tf.boolean_mask(lines, ~blank)
@@ -218,10 +218,11 @@ def reject_table_file(path: str, remedy: str, *, allows_json: bool) -> None:
 def detect_format(path: str, head: str) -> str:
     r"""Detects the format of a file from its name and first lines.
 
-    Suffixes ``.jsonl``, ``.ndjson`` or ``.json``, or a JSON object in the first line: JSON lines. A
-    first line ``<doc ...>``: WikiExtractor. ``.md`` or ``.markdown``: prose. Text with one sentence
-    on most lines, and with paragraphs of several lines or without blank lines: google. Otherwise
-    prose.
+    The first rule that applies determines the format. The suffixes ``.jsonl``, ``.ndjson`` and
+    ``.json``, or a JSON object in the first line, indicate JSON lines. A first line ``<doc ...>``
+    indicates WikiExtractor. The suffixes ``.md`` and ``.markdown`` indicate prose. Text with one
+    sentence on most lines, and with paragraphs of several lines or without blank lines, is google.
+    All other text is prose.
 
     Args:
         path: Path of the file.
@@ -272,8 +273,8 @@ def _is_json_object(text: str) -> bool:
 
 # === Blocks ===
 
-#: Maximum size of a document; longer ones are split, at paragraphs or sentences if possible, to
-#: bound the memory.
+#: Maximum number of bytes of a document; longer documents are split, at paragraphs or sentences if
+#: possible, to bound the memory.
 MAX_DOCUMENT_BYTES = 1 << 20
 
 _LINE_ENDS = (b"\n\n", b"\n\r\n")
@@ -304,7 +305,8 @@ def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -
     """Returns the length of the next block in a window; ``is_rest`` marks the end of the file.
 
     A block ends after the last document within ``block_bytes``, else after the first document in
-    the window. Long documents are split after the last blank line, line, blank or character.
+    the window. Long documents are split after the last blank line, else after the last line, blank
+    or character.
     """
     if is_rest and len(window) <= block_bytes:
         return len(window)
@@ -351,14 +353,14 @@ _CHUNK = 1 << 22
 
 
 def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
-    """Yields the text of each line of JSON; articles are cleaned as WikiExtractor's output.
+    """Yields the text of each JSON line; cleans Wikipedia articles like WikiExtractor's output.
 
     Errors name the file ``path``.
     """
     pairs = _json_texts(stream, path, text_key)
     for group in group_items(pairs, lambda pair: len(pair[0]), _CHUNK, _CHUNK):
         texts = [text for text, _ in group]
-        # RE2 runs in linear time, unlike Python's expressions, and is fastest on many texts.
+        # Unlike Python's regular expressions, RE2 runs in linear time; it is fastest on many texts.
         articles = [index for index, (_, is_article) in enumerate(group) if is_article]
         cleaned = tf.constant(
             [texts[index].encode("utf-8", "replace") for index in articles], tf.string
@@ -384,7 +386,7 @@ def _json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[tuple[s
             ) from error
         text = value.get(text_key) if isinstance(value, dict) else None
         if not isinstance(text, str):
-            contents = f"the keys {listed(value)}" if isinstance(value, dict) else "another value"
+            contents = f"the keys {listed(value)}" if isinstance(value, dict) else "no JSON object"
             remedy = "Rename the key of the text, or in Python pass text_key to open_corpus"
             if isinstance(value, dict) and text_key in value:
                 contents, remedy = quote(text), "Remove the line, or write its text as a string"
@@ -395,7 +397,7 @@ def _json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[tuple[s
 
 
 def paragraphs(texts: Iterable[str]) -> Iterator[bytes]:
-    """Converts texts to the format ``paragraphs``, in chunks of megabytes, without blank ones."""
+    """Converts texts to chunks of megabytes in the format ``paragraphs``; drops blank texts."""
     stripped = ([line.strip() for line in text.splitlines()] for text in texts)
     documents = ("\n".join(filter(None, lines)) for lines in stripped)
     # JSON may contain unpaired surrogates, which UTF-8 cannot encode.

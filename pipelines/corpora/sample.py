@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from bert_tf.io.runtime import usable_cores
 
 _MIN_SENTENCE_WORDS = 4
-_MAX_SENTENCE_CHARACTERS = 600  # longer ones are usually lists
+_MAX_SENTENCE_CHARACTERS = 600  # longer sentences are usually lists
 
 _FENCE = re.compile(r"^[ ]*(```|~~~).*?(^[ ]*\1[ ]*$|\Z)", re.DOTALL | re.MULTILINE)
 _RULE = re.compile(r"^\s*([=\-~^*+#_|.`\"'])[=\-~^*+#_|.`\"' ]{2,}$")
@@ -136,7 +136,7 @@ def _plain(text: str) -> str:
 
 
 def _is_prose(sentence: str) -> bool:
-    """Returns whether a sentence has an end, a normal length, and consists mostly of words."""
+    """Returns whether a sentence ends in punctuation, has a normal length, and is mostly words."""
     words = sentence.split()
     if len(words) < _MIN_SENTENCE_WORDS or len(sentence) > _MAX_SENTENCE_CHARACTERS:
         return False
@@ -237,7 +237,7 @@ def _collect(mapped: _Mapped = map) -> bytes:
 
 
 def _documents(texts: Iterable[Iterable[list[str]]]) -> Iterator[list[str]]:
-    """Yields the new sentences of each text, if there are enough."""
+    """Yields the sentences of each text that are new, if there are enough of them."""
     seen: set[str] = set()
     for paragraphs in texts:
         sentences: list[str] = []
@@ -298,7 +298,7 @@ def _paragraphs(path: str) -> list[list[str]]:
 
 
 def read_docstrings(path: str) -> list[str]:
-    """Returns the docstrings of a source file, in order; none if it is invalid or has few."""
+    """Returns a source file's docstrings in order; none if the file is invalid or has few."""
     try:
         if os.path.getsize(path) > _MAX_SOURCE_BYTES:
             return []

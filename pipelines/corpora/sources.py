@@ -3,7 +3,7 @@
 A corpus is a list of blocks of about a megabyte. ``Corpus.read_documents`` reads one block in the
 graph, so pipelines can read blocks in any order and in parallel, and start anywhere. Opening a
 corpus reads the text once, to validate it and to count its documents. With a cache folder, opening
-it again only reads the counts.
+the corpus again reads only the index.
 """
 
 import dataclasses
@@ -42,7 +42,8 @@ __all__ = [
     "open_tfds",
 ]
 
-#: Size of blocks, except where documents or files are smaller or larger.
+#: Target number of bytes per block. A block is larger if a document is larger, and may be smaller
+#: at the end of a file.
 BLOCK_BYTES = 1 << 20
 
 
@@ -55,12 +56,13 @@ def open_corpus(
     block_bytes: int = BLOCK_BYTES,
     progress: Progress | None = None,
 ) -> Corpus:
-    r"""Opens text files as a corpus; its ``formats`` are the detected formats.
+    r"""Opens text files as a corpus, whose ``formats`` are the formats of the files.
 
     Plain files, and gzip files with up to two megabytes of text, are read in place, in ranges of
-    about ``block_bytes``. Larger gzip files and JSON lines are copied to ``cache_dir``, which takes
-    the size of the gzip file, or two fifths of the JSON lines. Documents of more than a megabyte
-    are split. Processes can share ``cache_dir``; only the first call reads the text.
+    about ``block_bytes``. Larger gzip files and JSON lines are copied to ``cache_dir``; the copies
+    take as much space as the gzip files, or two fifths of the size of the JSON lines. Documents of
+    more than a megabyte are split. Processes can share ``cache_dir``; only the first call reads the
+    text.
 
     Args:
         input: Paths, globs or folders of plain or gzip files, in a list or with commas, on any
@@ -68,8 +70,8 @@ def open_corpus(
             ``_`` are skipped.
         input_format: One of ``choices.INPUT_FORMATS``, for all files; ``None`` detects the format
             of each file from its suffix and first lines (see ``corpus_formats.detect_format``).
-        text_key: Key of the text in JSON lines. A line is a document; lines of its text are
-            paragraphs.
+        text_key: Key of the text in JSON lines. Each JSON line is a document; the lines of its text
+            are paragraphs.
         cache_dir: Folder for the index and packed blocks, or ``None``.
         block_bytes: Target size of blocks.
         progress: Function to call with the numbers of processed and total bytes, from any thread,
@@ -121,10 +123,10 @@ def open_tfds(
         name: ``dataset``, ``dataset/config`` or ``dataset/config:version``.
         split: Split, or a slice such as ``train[:10%]``.
         text_key: Feature with the text; its lines are paragraphs.
-        data_dir: Folder of the datasets; by default that of TensorFlow Datasets.
+        data_dir: Folder of the datasets; by default the folder that TensorFlow Datasets uses.
         cache_dir: Folder for the text and its index.
-        block_bytes: As for ``open_corpus``.
-        progress: As for ``open_corpus``.
+        block_bytes: See ``open_corpus``.
+        progress: See ``open_corpus``.
 
     Returns:
         The ``Corpus``.

@@ -50,7 +50,7 @@ _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # not a class in its ty
 
 @contextlib.contextmanager
 def gzip_errors(path: str) -> Iterator[None]:
-    """Converts errors of damaged gzip files to a ValueError."""
+    """Converts errors about damaged gzip files to a ValueError."""
     try:
         yield
     except (EOFError, _INFLATE_ERROR, gzip.BadGzipFile) as error:
@@ -149,7 +149,7 @@ def group_items(
 
 
 def check_utf8(text: bytes, path: str, offset: int) -> None:
-    """Checks that complete characters are UTF-8; ``offset`` is their offset in the text."""
+    """Checks that bytes are valid UTF-8; ``offset`` is their offset in the file's text."""
     try:
         codecs.utf_8_decode(text, "strict", True)
     except UnicodeDecodeError as error:

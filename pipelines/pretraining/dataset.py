@@ -45,7 +45,7 @@ from .pools import Batching, PoolPlan, pool_batches
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowOptions:
-    """Validated options of rows; ``pretraining_dataset`` describes them.
+    """Validated row options, which ``pretraining_dataset`` describes.
 
     Raises:
         ValueError: If an option is out of range.
@@ -84,15 +84,15 @@ class RowOptions:
 
     @property
     def max_tokens(self) -> int:
-        """Number of text tokens per row, without [CLS] and [SEP]."""
+        """Maximum number of text tokens per row, without [CLS] and [SEP]."""
         return self.max_seq_length - (3 if self.pairs else 2)
 
 
-# Text per pool, which contains enough documents to draw random segments from, and takes 100 to
-# 200 MB of memory.
+# Number of bytes of text per pool. Such a pool contains enough documents to draw random segments
+# from, and takes 100 to 200 MB of memory.
 _BYTES_PER_POOL = 4_000_000
 
-# Size of the sample for `measure_coverage`, which takes half a second.
+# Number of bytes of text that `measure_coverage` samples, in half a second.
 _SHARE_BYTES = 2_000_000
 _LOW_SHARE = 0.7  # English text reaches 0.85 to 0.98
 _MAX_RANDOM = 0.9  # documents with several sentences reach about 0.5
@@ -116,12 +116,12 @@ def pretraining_dataset(
 ) -> tf.data.Dataset:
     """Creates batches for pre-training from a corpus, with new pairs and masks in every epoch.
 
-    Sentence pairs are those of google-research/bert, ``create_pretraining_data.py`` (see
-    ``pairing``), and predictions those of ``masking``. Each epoch reads the blocks of the corpus in
-    a different order. A pool is the rows of some consecutive blocks, in random order; random
-    segments come from another document of the pool. The rows of a pool only depend on ``seed``, the
-    epoch and the pool's index, not on ``batch_size``, threads or hosts. Each row has a cursor
-    (epoch, pool, row); to resume after a row, pass ``start=(epoch, pool, row + 1)``.
+    ``pairing`` creates sentence pairs as google-research/bert's ``create_pretraining_data.py``
+    does, and ``masking`` chooses the tokens to predict. Each epoch reads the blocks of the corpus
+    in a different order. A pool consists of the rows of some consecutive blocks, in random order; a
+    random segment comes from another document in the pool. The rows of a pool only depend on
+    ``seed``, the epoch and the pool's index, not on ``batch_size``, threads or hosts. Each row has
+    a cursor (epoch, pool, row); to resume after a row, pass ``start=(epoch, pool, row + 1)``.
 
     Args:
         corpus: Documents of sentences, from ``sources``.
@@ -132,7 +132,7 @@ def pretraining_dataset(
         masked_lm_prob: Fraction of tokens to predict.
         short_seq_prob: Probability that a document has rows of a random shorter length.
         masking: ``"token"`` or ``"whole_word"``.
-        replacement: Fractions of predicted tokens to replace with [MASK] and random tokens; by
+        replacement: Fractions of predicted tokens to replace with [MASK] and with random tokens; by
             default 0.8 and 0.1, as in the paper.
         pairs: Whether to create next-sentence pairs, [CLS] A [SEP] B [SEP]. Otherwise, a row is a
             run of a document's tokens, [CLS] A [SEP], with label 0.
@@ -140,7 +140,7 @@ def pretraining_dataset(
             ``masking.predict_next``); P is then S - 1, and the masking arguments have no effect.
         seed: 64-bit integer.
         blocks_per_pool: Approximate number of blocks per pool, which affects rows and memory; by
-            default 4 MB of text.
+            default enough for 4 MB of text.
         **batching: ``batch_size``, ``num_epochs`` and further arguments of ``pools.Batching``.
 
     Returns:
@@ -179,7 +179,7 @@ def make_row_batches(
     blocks_per_pool: int | None = None,
     **batching: Unpack[Batching],
 ) -> tf.data.Dataset:
-    """Creates the ``pretraining_dataset`` with these row options."""
+    """Creates a ``pretraining_dataset`` from row options."""
     plan = _plan_pools(corpus, blocks_per_pool, rows)
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor, order: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -196,9 +196,10 @@ def make_row_batches(
 def trace_pools(
     corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions
 ) -> tuple[int, Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]]:
-    """Traces the function from an epoch and a pool, scalar int64, to all rows of the pool.
+    """Traces a function that maps an epoch and a pool, scalar int64, to all rows of the pool.
 
-    Also returns the number of pools per epoch. A new dataset for some pools takes a second.
+    Returns the number of pools per epoch, and the function. Creating a new dataset for some pools
+    would take a second.
     """
     plan = _plan_pools(corpus, None, rows)
     scalar = tf.TensorSpec([], tf.int64)
@@ -229,10 +230,11 @@ def _make_pool(
 def measure_coverage(
     corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions
 ) -> tuple[float, int, float]:
-    """Measures how much of a corpus reaches rows, because long pairs are truncated.
+    """Measures how much of a corpus remains in rows after long pairs are truncated.
 
-    Returns, for a sample of about two megabytes: the fraction of tokens in rows, without repetition
-    by random segments; the number of tokens; and the fraction of random pairs.
+    Returns, for a sample of about two megabytes, the fraction of tokens that are in rows, not
+    counting random segments; the number of tokens; and the fraction of pairs with a random second
+    segment.
     """
     plan = _plan_pools(corpus, None, rows)
     blocks = plan.pool_blocks(plan.order(rows.seed, 0), 0)
@@ -254,7 +256,7 @@ def measure_coverage(
 
 
 def describe_rows(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) -> list[str]:
-    """Describes the coverage of a corpus by rows, with warnings about texts and vocabulary."""
+    """Describes how much of a corpus the rows contain, and warns of problems with the text."""
     share, size, random = measure_coverage(corpus, tokenizer, rows)
     sample = list(corpus.sentences(SAMPLE_BYTES))
     letters = [letter for sentence in sample for letter in sentence if letter.isalpha()]
@@ -265,8 +267,8 @@ def describe_rows(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) ->
         "or pass --pairs=false to pretrain, to use more of the text.": share < _LOW_SHARE,
         f"In {random:.0%} of the pairs, the second text is from another document, because most "
         "documents are one short sentence. Pass --pairs=false to pretrain.": random > _MAX_RANDOM,
-        "Whole-word masking has no effect on Chinese text, whose words are single characters for "
-        "BERT.": is_chinese and rows.masking == "whole_word",
+        "Whole-word masking has no effect on Chinese text, because BERT treats each Chinese "
+        "character as a word.": is_chinese and rows.masking == "whole_word",
     }
     notes = [
         *(copies_note(corpus), markup_note(sample), unknown_note(sample, tokenizer)),
@@ -310,7 +312,7 @@ def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: RowOptions
         raise ValueError("The corpus has no documents. Pass at least one.")
     if options.pairs and corpus.num_documents == 1:
         raise ValueError(
-            "The corpus has one document, and next-sentence pairs need at least 2. Add documents, "
+            "The corpus has one document, but next-sentence pairs need at least 2. Add documents, "
             'use input_format="google" if blank lines separate them, or pretrain with pairs=False.'
         )
     if blocks_per_pool is None:
@@ -323,7 +325,7 @@ def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: RowOptions
 
 
 def _check_not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Tokens:
-    """Checks that a pool has a token; a corpus without tokens would be searched forever."""
+    """Checks that a pool has a token, because a corpus without tokens would be searched forever."""
     message = "No sentence of this pool (epoch, pool) has a token. Pass text as the input."
     check = tf.debugging.Assert(tf.size(tokens.ids) > 0, [message, epoch, pool])
     with tf.control_dependencies([check]):

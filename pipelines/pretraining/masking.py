@@ -2,9 +2,9 @@
 
 Source: BERT paper, section 3.1 and appendix A.1; google-research/bert,
 ``create_pretraining_data.py`` (``create_masked_lm_predictions``). [CLS], [SEP] and padding are
-never predicted. ``choices.MASK_SPLIT`` has the percentages of [MASK], random and unchanged tokens.
-If segment B starts with a ``##`` piece, the rest of a split word, Google's script joins it to the
-last word of segment A; here it is a separate word.
+never predicted. ``choices.MASK_SPLIT`` contains the percentages of [MASK], random and unchanged
+tokens. If segment B starts with a ``##`` piece, which continues a split word, Google's script adds
+the piece to the last word of segment A; here, the piece is a separate word.
 
 Letters: R rows, S sequence length, P predictions, W words.
 """
@@ -57,7 +57,7 @@ def choose_tokens(
 def choose_words(
     starts: tf.Tensor, candidates: tf.Tensor, counts: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Chooses the tokens of whole words, (R, S) bool, as Google's ``do_whole_word_mask``.
+    """Chooses the tokens of whole words, (R, S) bool, like Google's ``do_whole_word_mask``.
 
     Takes words in random order, and skips words that would exceed the row's count, (R,) int32.
     """
@@ -128,7 +128,7 @@ PAPER_REPLACEMENT = Replacement()
 
 
 def default_max_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
-    """Returns the predictions of a full row: 20 for 128 tokens at 0.15, 77 for 512."""
+    """Returns the number of predictions in a full row: at 0.15, 20 for 128 tokens, 77 for 512."""
     return max(1, math.ceil(masked_lm_prob * max_seq_length))
 
 
@@ -166,14 +166,15 @@ def mask_rows(
         tokenizer: Tokenizer with the special tokens.
         max_predictions_per_seq: Maximum number of predictions per row, P.
         seed: Seed of the pool.
-        masked_lm_prob: Fraction of tokens to predict, including [CLS] and [SEP] in the total.
+        masked_lm_prob: Fraction of all tokens, including [CLS] and [SEP], to predict.
         masking: ``"token"`` for single tokens, or ``"whole_word"`` for all pieces of a word.
-        replacement: Fractions of tokens to replace, drawn per token.
+        replacement: Fractions of predicted tokens to replace; each token is drawn independently.
 
     Returns:
         ``input_word_ids``, the inputs of the model, `(R, S)`, int32; ``masked_lm_positions``,
         ascending, and ``masked_lm_ids``, the original ids, `(R, P)`, int32; and
-        ``masked_lm_weights``, 1 for predictions, `(R, P)`, float32. All are 0 without a prediction.
+        ``masked_lm_weights``, 1 for predictions, `(R, P)`, float32. Unused entries of the last
+        three are 0.
 
     Raises:
         ValueError: If ``masking`` is unknown.
@@ -219,9 +220,10 @@ def mask_rows(
 def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.Tensor]:
     """Predicts the next token at every position of packed rows, to train a causal model.
 
-    No tokens are hidden. [CLS] predicts the first token of the text, its last token [SEP], and
-    [SEP] the first token of the second text. The last [SEP] and padding predict nothing. The
-    results have the keys of ``mask_rows``, with P = S - 1 and unchanged ``input_word_ids``.
+    No tokens are hidden. The target of [CLS] is the first token of the text, the target of the
+    text's last token is [SEP], and in pairs, the target of that [SEP] is the first token of the
+    second text. The last [SEP] and padding have no target. The results have the keys of
+    ``mask_rows``, with P = S - 1 and unchanged ``input_word_ids``.
     """
     after = word_ids[:, 1:]
     real = after != tokenizer.pad_id

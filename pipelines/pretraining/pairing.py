@@ -1,4 +1,4 @@
-"""Next-sentence pairs of Google's script, for all documents of a pool in parallel.
+"""Next-sentence pairs as in Google's script, for all documents of a pool in parallel.
 
 The algorithm is ``create_instances_from_document`` in google-research/bert,
 ``create_pretraining_data.py`` (BERT paper, appendix A.2). Sentences are collected into a chunk
@@ -7,15 +7,15 @@ sentences of the chunk. Segment B is the rest (label 0) or, with probability one
 of one sentence, a run of sentences from another document (label 1). Unused sentences of the chunk
 start the next chunk.
 
-This implementation has no loop over chunks. Draws are made for each sentence, and used if a chunk
-starts there. The start of a chunk only moves forward, so each draw is used at most once, and the
-result has exactly the distribution of the loop. Each sentence then has a known chunk end and start
-of the next chunk, and pointer doubling finds the sentences where chunks start.
+This implementation has no loop over chunks. Random numbers are drawn for each sentence, and used
+only if a chunk starts there. Chunk starts only move forward, so each draw is used at most once, and
+the results have exactly the same distribution as with a loop. Each sentence then has a known chunk
+end and start of the next chunk, and pointer doubling finds the sentences where chunks start.
 
-There are two differences. Google's script tries ten times to draw another document; here the draw
-is uniform among the others, and only a pool with one document uses its own. Sentences that are
-longer than a row, such as text without full stops, are split first (``cut_long_sentences``).
-Google's script creates one row with a random B from them, and drops the rest.
+There are two differences. Google's script tries ten times to draw another document; here, another
+document is drawn uniformly, and only a pool with one document uses the same one. Sentences that are
+longer than a row, such as text without full stops, are split first (``cut_long_sentences``). From
+such a sentence, Google's script creates one row with a random B, and drops the rest.
 
 Letters: D documents, N sentences, R rows (pairs).
 """
@@ -38,7 +38,7 @@ class Tokens(NamedTuple):
     # (D+1,) int64, strictly ascending: document d has the sentences sentence_splits[d] to
     # sentence_splits[d + 1] (exclusive)
     sentence_splits: tf.Tensor
-    is_piece: tf.Tensor  # (N,) bool, whether `cut_long_sentences` split it off a longer sentence
+    is_piece: tf.Tensor  # (N,) bool, whether `cut_long_sentences` split it from a longer sentence
 
 
 class PairDraws(NamedTuple):
@@ -54,8 +54,8 @@ class PairDraws(NamedTuple):
 def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: tf.Tensor) -> Tokens:
     """Drops sentences without tokens, and documents without sentences.
 
-    ``sentence_lengths`` are tokens per sentence, and ``document_sizes`` sentences per document,
-    int64.
+    ``sentence_lengths`` contains the number of tokens per sentence, and ``document_sizes`` contains
+    the number of sentences per document, both int64.
     """
     filled = sentence_lengths > 0
     document_of_sentence = value_rows(_splits(document_sizes))
@@ -76,7 +76,8 @@ def draw_targets(
 ) -> tf.Tensor:
     """Draws each document's target length, (D,) int64.
 
-    It is ``max_tokens``, or with probability ``short_seq_prob`` uniform on [2, max_tokens].
+    The length is ``max_tokens`` or, with probability ``short_seq_prob``, uniform on [2,
+    max_tokens].
     """
     short = uniform([num_documents], fold(seed, 0)) < short_seq_prob
     lengths = 2 + below(bits([num_documents], fold(seed, 1)), max_tokens - 1)
@@ -88,9 +89,10 @@ def cut_long_sentences(
 ) -> tuple[Tokens, tf.Tensor]:
     """Splits sentences of more than ``max_tokens`` into pieces, which count as sentences.
 
-    A piece has a third of its document's target, so that three fill a row. Documents with pieces
-    have a target of at least a quarter of ``max_tokens``; a target of two tokens would create
-    hundreds of thousands of rows. Returns the pool and the targets, (D,) int64.
+    The length of a piece is a third of the document's target, so that three pieces fill a row. In
+    documents with pieces, the target is at least a quarter of ``max_tokens``, because a target of
+    two tokens would create hundreds of thousands of rows. Returns the new tokens, and the targets,
+    (D,) int64.
     """
     starts, sentence_splits = tokens.token_splits[:-1], tokens.sentence_splits
     lengths = tokens.token_splits[1:] - starts
@@ -114,7 +116,7 @@ def cut_long_sentences(
 
 
 def draw_pairs(num_sentences: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor) -> PairDraws:
-    """Draws everything random about a pool's pairs except the targets."""
+    """Draws all random numbers for a pool's pairs, except the targets."""
     shape = [num_sentences]
     return PairDraws(
         targets=targets,
@@ -148,7 +150,7 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     middle = (token_splits[:-1] + token_splits[1:] + 1) // 2
     a_end_token = tf.where(halved, middle, tf.gather(token_splits, a_end))
 
-    # (N,): its random B. Indices from the chunk's own document on are shifted by one.
+    # (N,): the random B of that chunk. Indices from the chunk's own document on are shifted by one.
     other = below(draws.other_documents, num_documents - 1)
     other += tf.cast(other >= document, tf.int64)
     other = tf.minimum(other, num_documents - 1)
@@ -179,16 +181,16 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     )
 
 
-# Maximum number of runs per document; runs of two tokens of a megabyte would be 125,000.
+# Maximum number of runs per document; a megabyte would become 125,000 runs of two tokens.
 _MAX_RUNS = 8192
 
 
 def chunk_documents(tokens: Tokens, targets: tf.Tensor, max_tokens: int) -> Segments:
     """Splits documents into runs of their target length, for training without pairs.
 
-    All tokens are used once; the last run of a document is shorter. B is empty, and the label 0.
-    Runs of documents with more than 8,192 of them are longer, up to ``max_tokens``, because the
-    pool would otherwise mostly contain that document.
+    Each token is used once; the last run of a document may be shorter. Segment B is empty, and the
+    label is 0. If a document would have more than 8,192 runs, its runs are longer, up to
+    ``max_tokens``, because the pool would otherwise consist mostly of that document.
     """
     bounds = tf.gather(tokens.token_splits, tokens.sentence_splits)
     minimum = -(-(bounds[1:] - bounds[:-1]) // _MAX_RUNS)
@@ -216,7 +218,7 @@ def _filled_end(
 def _reachable(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
     """Returns which sentences are visited by following ``successor`` from ``starts``, (N,) bool.
 
-    Successors are greater than the sentence and at most N; documents have up to ``steps`` of them.
+    A sentence's successor is a later sentence or N; a document has up to ``steps`` sentences.
     """
     size = tf.size(successor)
     jump = tf.concat([successor, [tf.cast(size, tf.int64)]], 0)

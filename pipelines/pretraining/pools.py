@@ -1,8 +1,8 @@
 """Creates resumable, sharded batches from pools of rows.
 
-An epoch has a fixed number of pools. A pool is a set of rows that is created together, and only
-depends on the seed, the epoch and the pool's index. This module converts a function that creates
-the rows of a pool into a dataset of batches that can start at any row.
+An epoch has a fixed number of pools. The rows of a pool are created together, and depend only on
+the seed, the epoch and the pool's index. This module converts a function that creates the rows of a
+pool into a dataset of batches that can start at any row.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ class Batching(TypedDict, total=False):
     shard_index: int  # index of this host
     num_shards: int  # number of hosts; each reads every num_shards-th pool
     drop_remainder: bool  # drop a smaller last batch, by default True; B is then static
-    # Pad a smaller last batch with rows of 0, including mask and weights, and cursor -1; B is then
-    # static. These rows must not have a weight.
+    # Pad a smaller last batch with rows in which all features, including mask and weights, are 0
+    # and the cursor is -1; B is then static. The loss must ignore these rows.
     pad_final_batch: bool
     num_parallel_calls: int | None  # pools to create in parallel; by default one per core, up to 4
 
 
-# Bounds the memory, and is enough for the accelerators of the largest hosts.
+# Limits memory use, and is enough for the accelerators of the largest hosts.
 _MAX_PARALLEL_POOLS = 4
 
 
@@ -75,21 +75,21 @@ def pool_batches(
 ) -> tf.data.Dataset:
     """Creates a dataset of batches from a function that creates the rows of a pool.
 
-    Pools are numbered through the epochs, and shard i reads every ``num_shards``-th pool from i on.
-    Batches of a shard extend over pools and epochs, so only the last batch of a finite dataset may
-    be smaller. Both functions run in the graph without AutoGraph, ``make_rows`` for several pools
-    in parallel.
+    Pools are numbered consecutively over all epochs, and shard i reads every ``num_shards``-th pool
+    from i on. Batches of a shard extend over pools and epochs, so only the last batch of a finite
+    dataset may be smaller. Both functions run in the graph without AutoGraph; ``make_rows`` runs
+    for several pools in parallel.
 
     Args:
-        make_rows: Maps the epoch and the pool, scalar int64, and the epoch's order to features with
-            a common first dimension.
-        make_order: Maps the epoch to an order, once for all its pools.
+        make_rows: Function that maps the epoch and the pool, scalar int64, and the epoch's order to
+            features with a common first dimension.
+        make_order: Function that maps the epoch to an order; called once per epoch.
         num_pools: Number of pools per epoch.
-        batch_size: As in ``Batching``, like the following arguments.
+        batch_size: See ``Batching``.
         start: (epoch, pool, row) of the first row; to resume after row r, pass r + 1, even if the
-            pool ends there. If n shards read before, ``[[cursor of shard 0, ..., of shard n - 1]]``
-            resumes with the remaining rows on any number of shards; if their number changed
-            repeatedly, pass one list per number.
+            pool ends there. To continue after n shards with any number of shards, pass ``[[cursor
+            of shard 0, ..., cursor of shard n - 1]]``; if the number of shards changed repeatedly,
+            pass one list per number.
         num_epochs: See ``Batching``.
         shard_index: See ``Batching``.
         num_shards: See ``Batching``.
@@ -159,7 +159,7 @@ def _as_lists(start: Cursor | ReadCursors) -> ReadCursors:
 
 
 def _pool_and_row(cursor: Cursor, num_pools: int) -> tuple[int, int]:
-    """Returns the cursor's pool, numbered through the epochs, and its row."""
+    """Returns a cursor's pool, numbered over all epochs, and row."""
     epoch, pool, row = (int(number) for number in cursor)
     if min(epoch, pool, row) < 0 or pool >= num_pools:
         raise ValueError(
@@ -170,7 +170,7 @@ def _pool_and_row(cursor: Cursor, num_pools: int) -> tuple[int, int]:
 
 
 def _rows_read(number: tf.Tensor, shards: Sequence[tuple[int, int]]) -> tf.Tensor:
-    """Returns the number of rows of a pool that its shard had read."""
+    """Returns the number of rows of a pool that the pool's shard had read."""
     pools, rows = tf.unstack(tf.constant(shards, tf.int64), axis=1)
     shard = number % len(shards)
     all_rows = tf.constant(tf.int32.max, tf.int64)

@@ -1,7 +1,7 @@
-"""Writes TFRecords of a corpus in Google's format, in one process or in shards by many.
+"""Writes a corpus as TFRecords in Google's format, in one process or in several.
 
-A shard contains every ``num_shards``-th pool of rows, which the seed and the pool's index
-determine. Shards do not depend on the process that writes them, or on other shards.
+A shard contains every ``num_shards``-th pool of rows. The rows of a pool depend only on the seed
+and the pool's index, so a shard does not depend on other shards or on the process that writes it.
 """
 
 import concurrent.futures
@@ -50,7 +50,7 @@ def open_source(source: Source) -> tuple[Corpus, BertTokenizer]:
 
 
 def examples(source: Source, rows: RowOptions) -> tf.data.Dataset:
-    """Creates the batches of all examples."""
+    """Creates a dataset with batches of all examples."""
     return make_row_batches(
         *open_source(source),
         rows,
@@ -82,17 +82,17 @@ def write_shards(
 ) -> int:
     """Writes all shards with one process per core; returns the number of rows.
 
-    If this process is killed, its processes end and remove ``scratch``.
+    If this process is killed, its child processes end and remove ``scratch``.
     """
     work = functools.partial(write_shard, source, rows, paths)
     count = min(usable_cores(), len(paths))
     if count == 1:
         return sum(map(work, range(len(paths))))
-    # Spawned, because a process that has loaded TensorFlow must not be forked.
+    # Processes are spawned, because a process that has loaded TensorFlow must not be forked.
     context = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(count, context, initialize_worker, (scratch,))
     try:
-        # Not by map, which cancels futures, so that errors of ended processes are reported.
+        # map would cancel futures and therefore not report the errors of processes that have ended.
         futures = [pool.submit(work, shard) for shard in range(len(paths))]
         return sum(future.result() for future in futures)
     except BaseException as error:
@@ -118,7 +118,7 @@ def write_on_beam(pipeline: Any, source: Source, rows: RowOptions, paths: Sequen
     _ = pipeline | beam.Create(range(len(paths))) | beam.Reshuffle() | beam.Map(write)
     try:
         pipeline.run().wait_until_finish()
-    except Exception as error:  # its type depends on the runner, its text may contain tracebacks
+    except Exception as error:  # the type depends on the runner; the text may contain tracebacks
         last = str(error).strip().rpartition("\n")[2] or type(error).__name__
         raise ValueError(f"Apache Beam failed: {last.removeprefix('RuntimeError: ')}") from error
 
@@ -137,7 +137,7 @@ def atomic_shards(paths: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _check_new(name: str, paths: Sequence[str]) -> None:
-    """Checks that no shard exists, including other counts, which ``NAME*`` would also match."""
+    """Checks that no shard exists, even of another count, which ``NAME*`` would also match."""
     for path in paths:
         check_not_exists(path)
     folder, start = os.path.split(name)
@@ -146,6 +146,6 @@ def _check_new(name: str, paths: Sequence[str]) -> None:
     earlier = [file for file in sorted(existing) if shard.fullmatch(file)]
     if earlier := [file for file in earlier if not tf.io.gfile.isdir(os.path.join(folder, file))]:
         raise ValueError(
-            f"{name}@{len(paths)}: {name}* would also match the earlier {listed(earlier, 2)}. "
-            "Remove them, or use another name."
+            f"{name}@{len(paths)}: {name}* would also match the existing {listed(earlier, 2)}. "
+            "Remove these files, or use another name."
         )

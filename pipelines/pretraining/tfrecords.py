@@ -1,10 +1,10 @@
-"""Reads and writes Google's pre-training TFRecords, resumable like ``pretraining_dataset``.
+"""Reads and writes Google's pre-training TFRecords; reading can resume at any row.
 
 Records have the format of google-research/bert, ``create_pretraining_data.py``: int64 lists
 ``input_ids``, ``input_mask``, ``segment_ids`` (S values), ``masked_lm_positions``,
 ``masked_lm_ids`` (P values), ``next_sentence_labels`` (1 value), and the float list
-``masked_lm_weights`` (P values). Rows were masked when they were written; epochs only change their
-order.
+``masked_lm_weights`` (P values). Rows were masked when they were written, so epochs differ only in
+the order of rows.
 
 TFRecord files have no index: finding a record requires reading the lengths of all records before
 it. The offsets of blocks of records are found once, and stored in a cache folder.
@@ -68,7 +68,7 @@ class Records:
 
     files: tuple[SourceFile, ...]
     counts: np.ndarray  # (F,) int64, number of records
-    values: np.ndarray  # (F, 7) int64, sizes of GOOGLE_NAMES in the first record, or 0
+    values: np.ndarray  # (F, 7) int64, value counts of GOOGLE_NAMES in the first record
     offsets: np.ndarray  # (N,) int64, start of each block in its file
 
     @functools.cached_property
@@ -80,7 +80,7 @@ class Records:
         return owners, self.offsets, np.minimum(self.counts[owners] - firsts, _RECORDS_PER_BLOCK)
 
     def check_sizes(self, sizes: Mapping[str, int]) -> None:
-        """Checks the number of values per feature, so that errors name the wrong length."""
+        """Checks the number of values per feature, so that an error names the feature."""
         options = {"BS": "max_seq_length", "BP": "max_predictions_per_seq"}
         for file, records, values in zip(self.files, self.counts, self.values, strict=True):
             for key, count in zip(GOOGLE_NAMES, values, strict=True):
@@ -105,7 +105,7 @@ def open_records(files: str | Sequence[str], cache_dir: str | None = None) -> Re
     Args:
         files: Globs, in a list or with commas, on any TensorFlow file system.
         cache_dir: Folder that stores the index for all processes, with a few bytes per 1,000
-            records; by default, this process caches it.
+            records; by default, only this process caches the index.
 
     Returns:
         The ``Records``.
@@ -118,7 +118,7 @@ def open_records(files: str | Sequence[str], cache_dir: str | None = None) -> Re
     return _open(tuple(in_threads(describe_file, match_files(patterns))), cache_dir)
 
 
-# Recent indexes without a cache folder.
+# Caches recent indexes for calls without a cache folder.
 @functools.lru_cache(maxsize=16)
 def _open(files: tuple[SourceFile, ...], cache_dir: str | None) -> Records:
     key = corpus_files.digest("records", _VERSION, _RECORDS_PER_BLOCK, files)
@@ -172,7 +172,7 @@ def match_files(patterns: Sequence[str]) -> list[str]:
 
 
 def _index_file(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
-    """Returns a file's number of records, sizes of the first record's features, and offsets."""
+    """Returns a file's number of records, value counts of the first record, and block offsets."""
     path, size = file.path, file.size
     limit = _REMOTE_READ_BYTES if local_path(path) is None else _READ_BYTES
     unpack = _LENGTH.unpack_from
@@ -180,7 +180,7 @@ def _index_file(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
     with tf.io.gfile.GFile(path, "rb") as stream:
         while offset < size:
             stream.seek(offset)
-            # Padding makes a file that ends within a length fail as an incomplete one.
+            # With padding, a file that ends within a length raises the error for incomplete files.
             data = stream.read(limit).ljust(_LENGTH.size, b"\0")
             position, last = 0, len(data) - _LENGTH.size
             while position <= last:
@@ -192,8 +192,8 @@ def _index_file(file: SourceFile) -> tuple[int, tuple[int, ...], np.ndarray]:
             start, offset = offset + start, offset + position
         if offset > size:
             raise ValueError(
-                f"{path}: record {count - 1}, at byte {start}, ends at byte {offset}, after the "
-                f"{size} bytes of the file. Pass complete, uncompressed TFRecord files."
+                f"{path}: record {count - 1}, at byte {start}, ends at byte {offset}, but the file "
+                f"has only {size} bytes. Pass complete, uncompressed TFRecord files."
             )
         values = (0,) * len(GOOGLE_NAMES)
         if count:
@@ -259,11 +259,11 @@ def tfrecord_dataset(
         **batching: As for ``pretraining.pretraining_dataset``.
 
     Returns:
-        A dataset like ``pretraining.pretraining_dataset``.
+        A dataset with the elements of ``pretraining.pretraining_dataset``.
 
     Raises:
-        ValueError: If no file matches, a file is incomplete or has other records, or an argument is
-            out of range.
+        ValueError: If no file matches, a file is incomplete or contains other records, or an
+            argument is out of range.
     """
     records = files if isinstance(files, Records) else open_records(files)
     counts = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
@@ -295,7 +295,7 @@ def tfrecord_dataset(
 
 
 def _parse_records(records: tf.Tensor, sizes: Mapping[str, int]) -> dict[str, tf.Tensor]:
-    """Parses (R,) records with ``sizes`` values each to the features of R rows."""
+    """Parses (R,) records, with ``sizes`` values per feature, to the features of R rows."""
     specs = {
         GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
             [] if spec.dimensions == "B" else [sizes[key]],

@@ -237,14 +237,14 @@ def test_note_about_stripped_marks_in_caseless_text(text, examples):
         (["A plain test. " * 10, "Ünaccented"], UNCASED, None),
         (["a b " * 49 + "z"], UNCASED, None),  # one of 99 words
         (["a " * 40 + "zoo zebra jazz"], UNCASED,
-         "7.0% of the words in a sample are unknown to the vocabulary, such as zoo, zebra, jazz: "
-         "it lacks z, j."),
+         "7.0% of the words in a sample become [UNK], such as zoo, zebra, jazz: "
+         "the vocabulary lacks z, j."),
         (["a Big Big Dog"], CASED,
-         "75.0% of the words in a sample are unknown to the vocabulary, such as Big, Dog: it "
-         "lacks the capitals B, D, and do_lower_case is false."),
+         "75.0% of the words in a sample become [UNK], such as Big, Dog: the "
+         "vocabulary lacks the capitals B, D, and do_lower_case is false."),
         (["a " + "b" * 201], CASED,
-         f"such as {'b' * 28}...{'b' * 29}: they are too long or have no matching pieces."),
-        (["a 猫 狗"], UNCASED, "such as 猫, 狗: it lacks 猫, 狗."),
+         f"such as {'b' * 28}...{'b' * 29}: these words are too long or have no matching pieces."),
+        (["a 猫 狗"], UNCASED, "such as 猫, 狗: the vocabulary lacks 猫, 狗."),
     ],
 )  # fmt: skip
 def test_note_about_unknown_words_states_likely_cause(texts, tokenizer, expected):
@@ -273,7 +273,7 @@ def test_note_about_duplicate_documents():
     documents = [[f"a {letter} {other}."] * 9 for letter in "abcd" for other in "abcde"]
     assert not [line for line in _lines(documents) if "copies" in line]
     assert _lines(documents + documents[:4])[0] == (
-        "4 of 24 documents (17%) are copies, which are trained on repeatedly. Remove them unless "
+        "4 of 24 documents (17%) are copies, so training repeats them. Remove the copies unless "
         "this is intended."
     )
     assert not [line for line in _lines(documents + documents[:2]) if "copies" in line]

@@ -161,7 +161,7 @@ def test_insufficient_disk_space_for_packed_files_raises_error(folder, tmp_path,
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed))
     open_index(folder, tmp_path / "cache")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
-    message = "needs about 0 MB for packed blocks of JSON lines and gzip files and has 0 MB free"
+    message = "needs about 0 MB for packed blocks of JSON lines and gzip files, but has 0 MB free"
     with pytest.raises(ValueError, match=message):
         open_index(folder, tmp_path / "other")
 

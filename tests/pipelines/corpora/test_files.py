@@ -65,7 +65,7 @@ PASS_PATHS = "Pass comma-separated paths or glob patterns of text files."
         ("/no/such/folder/*", f"No file matches '/no/such/folder/*'. {PASS_PATHS}"),
         ("{0}/**/*.txt",
          "{0}/**/*.txt: ** is not supported. Pass the folder, which is searched recursively."),
-        (" , ", "The input contains no paths. Pass paths or globs of text files, with commas."),
+        (" , ", "The input contains no paths. Pass comma-separated paths or globs of text files."),
         ("{0}/empty.txt",
          "All files of the input {0}/empty.txt are empty. Pass files that contain text."),
     ],
@@ -202,7 +202,7 @@ def test_insufficient_disk_space_raises_error(tmp_path, monkeypatch):
     corpus_files.check_space("gs://bucket/cache", 4_000_000, "text")
     for folder in (str(tmp_path), f"file://{tmp_path}"):
         message = (
-            f"The cache folder {folder} needs about 4 MB for text and has 3 MB free. Free disk "
+            f"The cache folder {folder} needs about 4 MB for text, but has 3 MB free. Free disk "
             "space, or use another cache folder."
         )
         with pytest.raises(ValueError, match=re.escape(message)):

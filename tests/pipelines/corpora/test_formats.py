@@ -345,7 +345,7 @@ NO_STRING = "Remove the line, or write its text as a string."
 BAD_LINES = [
     (b'{"text": "x"}\n{"text": x}\n', r"a\.jsonl:2 is not JSON: Expecting value.* Every line must "
      r'be one object such as {"text": "\.\.\."}\.$'),
-    (b'{"text": "x"}\n\n["x"]\n', rf"a\.jsonl:3: {STRING} another value"),
+    (b'{"text": "x"}\n\n["x"]\n', rf"a\.jsonl:3: {STRING} no JSON object"),
     (b'{"body": "x", "id": 1}\n', f"a.jsonl:1: {STRING} the keys body, id"),
     (b'{"text": 1}\n', f"a.jsonl:1: {STRING} 1. {NO_STRING}"),
     (b'{"text": null}\n', f"a.jsonl:1: {STRING} None. {NO_STRING}"),

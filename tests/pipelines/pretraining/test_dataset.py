@@ -273,7 +273,7 @@ class _NoDocuments:
         ({"corpus": _NoDocuments()}, "The corpus has no documents. Pass at least one."),
         (
             {"corpus": from_documents([DOCUMENTS[0]])},
-            "The corpus has one document, and next-sentence pairs need at least 2. Add documents, "
+            "The corpus has one document, but next-sentence pairs need at least 2. Add documents, "
             'use input_format="google" if blank lines separate them, or pretrain with pairs=False.',
         ),
     ],

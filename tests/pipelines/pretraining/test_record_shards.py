@@ -107,7 +107,7 @@ def test_earlier_shards_matched_by_pattern_raise_error(tmp_path, earlier):
     (tmp_path / "x-00000-of-00009").mkdir()
     (tmp_path / "x-held_out-00000-of-00002").touch()
     paths = command._shard_paths([f"{tmp_path}/x@2"])
-    expected = rf"/x@2: .*/x\* would also match the earlier {', '.join(earlier)}\. Remove them"
+    expected = rf"/x@2: .*/x\* would also match the existing {', '.join(earlier)}\. Remove these"
     with pytest.raises(ValueError, match=expected), record_shards.atomic_shards(paths):
         pytest.fail("shards were written")
     for name in earlier:

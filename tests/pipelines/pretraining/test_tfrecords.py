@@ -179,7 +179,7 @@ def test_truncated_file_raises_error(files, tmp_path):
         message = _error([files[0], str(path)])
         assert message.startswith(f"{path}: record 10, at byte {10 * size}, ends at byte ")
         assert message.endswith(
-            f", after the {cut} bytes of the file. Pass complete, uncompressed TFRecord files."
+            f", but the file has only {cut} bytes. Pass complete, uncompressed TFRecord files."
         )
 
 
