@@ -2,8 +2,8 @@
 
     python examples/convert_annotations.py annotations train.jsonl
 
-Reads all .jsonl and .json files of a folder. Keeps the first annotation of each text, and the
-longest of overlapping spans.
+Reads all .jsonl and .json files in a folder. Keeps the first annotation of each text. If spans
+overlap, keeps the longest.
 """
 
 import argparse
@@ -12,14 +12,14 @@ import pathlib
 
 
 def read_doccano(path):
-    """Yields the texts of a JSONL file of doccano with their spans: start, end, label."""
+    """Yields each text of a doccano JSONL file with its spans: start, end, label."""
     with path.open("rb") as file:
         for row in map(json.loads, file):
             yield row["text"], row["label"]
 
 
 def read_label_studio(path):
-    """Yields the texts of a JSON file of Label Studio with their spans: start, end, label."""
+    """Yields each text of a Label Studio JSON file with its spans: start, end, label."""
     for task in json.loads(path.read_bytes()):
         for annotation in [each for each in task["annotations"] if not each["was_cancelled"]][:1]:
             spans = [each["value"] for each in annotation["result"] if each["type"] == "labels"]
@@ -30,17 +30,17 @@ def read_label_studio(path):
 
 
 def to_characters(text, offset):
-    """Converts an offset in UTF-16 code units to characters."""
+    """Converts an offset in UTF-16 code units to an offset in characters."""
     return len(text.encode("utf-16-le")[: 2 * offset].decode("utf-16-le"))
 
 
 def to_entities(text, spans, utf16=False):
-    """Returns the entities of a text without spaces at their ends and without overlaps.
+    """Returns the entities of a text, without trailing spaces and without overlaps.
 
     Args:
         text: The text.
         spans: Tuples of start, end and label.
-        utf16: Whether the offsets count UTF-16 code units instead of characters.
+        utf16: Whether the offsets are in UTF-16 code units instead of characters.
     """
     entities = []
     for start, end, label in sorted(spans, key=lambda span: span[0] - span[1]):
@@ -53,7 +53,7 @@ def to_entities(text, spans, utf16=False):
 
 
 def convert(folder, output, utf16=False):
-    """Writes the annotations of a folder to a .jsonl file."""
+    """Converts the annotations in a folder to a .jsonl file."""
     readers = {".jsonl": read_doccano, ".json": read_label_studio}
     with open(output, "w", encoding="utf-8") as file:
         for path in sorted(pathlib.Path(folder).iterdir()):

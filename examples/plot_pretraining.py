@@ -1,10 +1,10 @@
-"""Draws a pre-training's accuracies over its steps, from the logs in its model directory.
+"""Plots the accuracies of a pre-training run over its steps, from the logs in its model directory.
 
     python examples/plot_pretraining.py runs/pretrain pretraining.png
 
-Needs matplotlib: pip install -e '.[examples]'. The bars at the held-out points are 95% Wilson
-intervals of a share of independent draws. Masks of one row are not quite independent, so that the
-masked LM's are a little too narrow.
+Requires matplotlib: pip install -e '.[examples]'. The error bars of held-out accuracies are 95%
+Wilson intervals, which assume independent predictions. The masked tokens of a row are not quite
+independent, so the intervals of the masked LM are slightly too narrow.
 """
 
 import json
@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util import tensor_util
 
 BLUE, PALE, RED, GREY = "#2b5fa0", "#b8c4d4", "#c8492d", "#666666"
-SMOOTHED = 15  # points
+SMOOTHED = 15  # number of points in the running mean
 PANELS = (
     ("Masked LM", "masked_lm", "masked_lm/predictions"),
     ("Next sentence", "next_sentence", "next_sentence/rows"),
@@ -28,7 +28,7 @@ PANELS = (
 
 
 def read_logs(folder):
-    """Every curve of a log directory: steps and values."""
+    """Returns the steps and values of each curve in a log directory."""
     events = EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload()
     return {
         tag: np.array(
@@ -39,26 +39,26 @@ def read_logs(folder):
 
 
 def phase_lengths(flags):
-    """The first step of each phase, and the length of its rows."""
+    """Returns the first step and the row length of each phase."""
     if not flags["phases"]:
         return [(0, flags["max_seq_length"])]
     begins, done = [], 0.0
     for phase in flags["phases"].split(","):
-        length, share = phase.split(":")[:2]  # the most predictions may stand behind them
+        length, share = phase.split(":")[:2]  # the maximum number of predictions may follow
         begins.append((round(done * flags["num_train_steps"]), int(length)))
         done += float(share)
     return begins
 
 
 def wilson(share, count, z=1.96):
-    """The 95% interval of a share of ``count`` draws."""
+    """Returns the 95% interval of a fraction of ``count`` draws."""
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2) / (1 + z * z / count)
     return middle - half, middle + half
 
 
 def smooth(steps, values, begins):
-    """A running mean over the neighbouring points of the same phase."""
+    """Returns running means over neighboring points of the same phase."""
     phase = np.searchsorted([begin for begin, _ in begins[1:]], steps)
     half = SMOOTHED // 2
     windows = [slice(max(at - half, 0), at + half + 1) for at in range(len(values))]
@@ -68,7 +68,7 @@ def smooth(steps, values, begins):
 
 
 def main(model_dir, output):
-    """Writes the picture, in the format of the output's suffix."""
+    """Writes the plot, in the format that the suffix of ``output`` specifies."""
     folder = pathlib.Path(model_dir)
     train, held_out = read_logs(folder / "logs" / "train"), read_logs(folder / "logs" / "eval")
     begins = phase_lengths(json.loads((folder / "flags.json").read_text()))

@@ -24,7 +24,7 @@ from bert_tf.tasks.losses import squared_error
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options: each field is a flag and a keyword, and known to predictions if it is saved."""
+    """Task options: each field is a flag and a keyword; saved fields also apply to predictions."""
 
     max_stars: int = flag_fields.integer(
         5, "stars: maximum number of stars.", min_value=2, saved_in_task_file=True
@@ -32,7 +32,7 @@ class Options:
 
 
 def near(true, predicted):
-    """Returns the fraction of ratings that are wrong by at most one star."""
+    """Returns the fraction of predictions within one star of the label."""
     return float((np.abs(true - predicted.round()) <= 1).mean())
 
 
@@ -96,7 +96,7 @@ class StarsTask(Task):
         )
 
     def answer(self, outputs, thresholds):
-        """Converts a batch of outputs to answers, in TensorFlow because exports include it."""
+        """Converts outputs to answers with TensorFlow, because exports include this method."""
         import tensorflow as tf  # imported here to keep --help fast
 
         return {"value": tf.clip_by_value(tf.round(outputs), 1.0, self.options.max_stars)}

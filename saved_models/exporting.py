@@ -93,14 +93,14 @@ def export(
     training do not change the export.
 
     Args:
-        model: A model of a bert_tf class, of any dtype policy.
+        model: Instance of a bert_tf model class, with any dtype policy.
         output_dir: Directory of the version, on any TensorFlow file system. TensorFlow Serving
             requires a number as its name, such as ``exports/mine/1``.
-        tokenizer: The tokenizer that the model was trained with; by default of
+        tokenizer: The tokenizer that the model was trained with; by default the tokenizer of
             ``model.preprocessor``.
         options: Options for serving.
         name: Name of the model on a server.
-        notes: Section of the model card with the warnings about loading the model.
+        notes: Section of the model card that contains the warnings about loading the model.
 
     Returns:
         The export: its path, signatures, outputs and samples.
@@ -115,7 +115,7 @@ def export(
     if tf.distribute.has_strategy():
         raise ValueError(
             "export cannot run in strategy.scope(), where variables belong to the strategy. Call "
-            "it outside the scope."
+            "export outside the scope."
         )
     if tokenizer is None and model.preprocessor is None:
         raise ValueError(
@@ -151,7 +151,7 @@ def export(
                 [
                     f"{model_copy.count_params():,} parameters; computes in "
                     f"{model_copy.compute_dtype}.",
-                    f"Rows have at most {served.max_seq_length} tokens, with [CLS] and [SEP].",
+                    f"Rows have at most {served.max_seq_length} tokens, including [CLS] and [SEP].",
                     serving_files.limits(options),
                     "Runs in TensorFlow Serving 2.14 and later.",
                 ],
@@ -170,7 +170,7 @@ def export(
 
 
 def remove_export(path: str) -> None:
-    """Removes a complete or partial export from the path of a new one."""
+    """Removes a complete or partial export, so that ``path`` can be used for a new export."""
     remaining = remove_written(path, _WRITTEN)
     if remaining:
         raise ValueError(
@@ -180,7 +180,7 @@ def remove_export(path: str) -> None:
 
 
 def trace(signatures: Mapping[str, Signature]) -> dict[str, Any]:
-    """Returns the concrete functions of signatures; equal signatures share a function."""
+    """Returns the concrete functions of signatures; names for the same signature share one."""
     traced: dict[int, Any] = {}
     for signature in signatures.values():
         if id(signature) not in traced:
@@ -201,7 +201,7 @@ def save(
     resources: Sequence[Any] = (),
 ) -> None:
     """Saves concrete functions as signatures, functions as attributes, and their variables."""
-    # A tf.Module, because a Keras model would also save its layers.
+    # The root is a tf.Module, because a Keras model would also save its layers.
     root = tf.Module()
     traces = [*signatures.values()]
     for name, function in attributes.items():
@@ -209,7 +209,7 @@ def save(
         traces.append(function.get_concrete_function())
     root.weights = dict(weights)
     root.resources = list(resources)
-    # The remaining variables are the seeds of dropout.
+    # The remaining variables are dropout seeds.
     saved = {variable.ref() for variable in weights.values()}
     variables = {variable.ref(): variable for trace in traces for variable in trace.graph.variables}
     root.seeds = [variable for reference, variable in variables.items() if reference not in saved]

@@ -4,7 +4,7 @@
 
 This script, which ``verification`` starts, does not import bert_tf, so it runs in any environment
 with ``tensorflow`` and ``tensorflow_text``. It prints a report as a line of JSON. It loads only the
-operations of ``tensorflow_text``, because its Python modules would import Keras.
+operations of ``tensorflow_text``, because the Python modules of that package would import Keras.
 """
 
 import base64
@@ -47,8 +47,8 @@ def load_text_operations() -> None:
     spec = importlib.util.find_spec("tensorflow_text")
     if spec is None or not spec.submodule_search_locations:
         raise ReplayError(
-            f"tensorflow_text is not installed for {sys.executable}. Install the version for its "
-            f"TensorFlow {tf.__version__}."
+            f"tensorflow_text is not installed for {sys.executable}. Install the version that "
+            f"matches TensorFlow {tf.__version__}."
         )
     folder = os.path.join(spec.submodule_search_locations[0], "python", "ops")
     for library in sorted(glob.glob(os.path.join(folder, "*.so"))):
@@ -144,17 +144,17 @@ def compare(recorded: Any, outputs: dict[str, np.ndarray], tolerance: float) -> 
 def _compare_output(recorded: Any, output: np.ndarray, tolerance: float) -> tuple[float, str]:
     """Returns the maximum difference of floats, and the first mismatch or an empty string."""
     expected = np.array(recorded, object)
-    # Checked before the conversion to lists, which takes many times the memory.
+    # The shapes are compared before the conversion to lists, which takes many times the memory.
     if output.size and output.shape != expected.shape:
         return 0.0, f"expected the shape {expected.shape}, got {output.shape}"
-    # Both as lists, which do not contain the dimensions after an empty one.
+    # Both values are compared as lists, which do not have the dimensions after an empty one.
     answer = np.array(output.tolist(), object)
     if answer.shape != expected.shape:
         return 0.0, f"expected the shape {expected.shape}, got {answer.shape}"
     difference = 0.0
     if np.issubdtype(output.dtype, np.floating):
         try:
-            # Rounded to the output's dtype, because the digits of a float32 are recorded.
+            # Rounded to the output's dtype, because recorded values have the digits of a float32.
             floats = expected.astype(output.dtype).astype(np.float64)
         except (ValueError, TypeError):
             return 0.0, "the recorded values are not numbers"

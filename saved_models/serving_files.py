@@ -1,9 +1,8 @@
-"""Files in an export next to the SavedModel: samples and configuration of TensorFlow Serving.
+"""Files next to the SavedModel in an export: samples, and configuration of TensorFlow Serving.
 
-Samples are examples for clients, warm-up requests of the server, and the input of
-``verification``. Each sample has three files: SIGNATURE.N.json with the REST bodies, and
-SIGNATURE.N.request.pb and SIGNATURE.N.response.pb with the ``PredictRequest`` and
-``PredictResponse``.
+Samples are examples for clients, warm-up requests for the server, and input for ``verification``.
+Each sample has three files: SIGNATURE.N.json with the REST bodies, and SIGNATURE.N.request.pb and
+SIGNATURE.N.response.pb with the ``PredictRequest`` and ``PredictResponse``.
 """
 
 import dataclasses
@@ -29,8 +28,8 @@ _BATCHING = """\
 # Maximum number of rows per batch. Larger requests are rejected.
 max_batch_size {{ value: {largest_batch} }}
 {allowed}
-# Maximum number of microseconds that the first request of a batch waits for others. It is short
-# compared with the time per row; a longer time fills batches better if requests are rare.
+# Maximum number of microseconds that the first request of a batch waits for others. The default is
+# short compared with the time per row; a longer time fills batches better if requests are rare.
 batch_timeout_micros {{ value: 2000 }}
 
 # Maximum number of waiting batches; further requests fail immediately (UNAVAILABLE).
@@ -52,7 +51,7 @@ _STRING_INPUTS = "# All inputs are one string per row, so any requests can share
 _TENSOR_INPUTS = """\
 #
 # With batching, requests in a batch need equal sizes in all other dimensions; otherwise all of them
-# fail (FAILED_PRECONDITION). Clients must pad these inputs to one size:
+# fail (FAILED_PRECONDITION). Clients must pad these inputs to the same size:
 # {names}.
 # Inputs of one string per row can share a batch with any other request.
 """
@@ -91,7 +90,7 @@ def batching_parameters(signatures: Mapping[str, Signature], options: ExportOpti
 
 
 def limits(options: ExportOptions) -> str:
-    """Describes the limits on requests for the model card, or returns an empty string."""
+    """Returns a description of request limits for the model card, or an empty string."""
     limits_by_unit = {
         "rows per request": options.max_rows,
         "bytes of strings per row": options.max_bytes,
@@ -135,7 +134,7 @@ class Sample:
         return {"signature_name": self.signature, "inputs": inputs}
 
     def rest_response(self) -> dict[str, Any]:
-        """Returns the body of the REST response, in which a single output is not named."""
+        """Returns the body of the REST response, which omits the name of a single output."""
         outputs = {name: to_json(value) for name, value in self.outputs.items()}
         return {"outputs": outputs if len(outputs) > 1 else next(iter(outputs.values()))}
 
@@ -185,8 +184,8 @@ def write_warm_up(
 ) -> None:
     """Writes the warm-up requests of TensorFlow Serving, TFRecords of ``PredictionLog``.
 
-    Only the first sample of each signature is written, because others would delay every start, and
-    only if a server with batching accepts its number of rows.
+    Only the first sample of each signature is written, because further samples would delay every
+    start. It is omitted if it has more rows than a server with batching accepts.
     """
     with tf.io.TFRecordWriter(path) as writer:
         for sample in samples:

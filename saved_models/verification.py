@@ -15,7 +15,7 @@ from bert_tf.io.untrusted import MAX_JSON_BYTES, parse_json_object
 
 from . import replay
 
-# TensorFlow Serving reads only the warm-up requests in this directory.
+# TensorFlow Serving reads only the warm-up requests in assets.extra.
 HASHES = "assets.extra/sha256.json"
 _FORMAT_VERSION = 1
 _TIMEOUT_S = 1800
@@ -29,7 +29,7 @@ class VerifiedSignature:
     Attributes:
         name: Name of the signature.
         samples: Number of samples.
-        largest_difference: Maximum absolute difference of a float from the recorded one.
+        largest_difference: Maximum absolute difference between a float and its recorded value.
         problems: Descriptions of mismatches.
     """
 
@@ -48,7 +48,7 @@ class Verification:
         tensorflow: Version of TensorFlow that ran the samples.
         tensorflow_text: Version of tensorflow-text.
         signatures: Results by signature.
-        has_hashes: Whether the export has hashes, which the files were compared with.
+        has_hashes: Whether the export has hashes, with which the files were compared.
     """
 
     directory: str
@@ -91,8 +91,8 @@ def verify(
         directory: Directory of the version, on any TensorFlow file system.
         python: Python interpreter, by default the current one. Its environment needs only
             ``tensorflow`` and ``tensorflow_text``, of any version that can load the export.
-        tolerance: Maximum absolute difference of a float from the recorded one, by default 1e-4.
-            Exports in bfloat16 may need a larger value on other machines.
+        tolerance: Maximum absolute difference between a float and its recorded value, by default
+            1e-4. Exports in bfloat16 may need a larger value on other machines.
 
     Returns:
         The results. Outputs that differ are listed in ``problems`` and do not raise an error.
@@ -174,12 +174,12 @@ def check_hashes(folder: str) -> bool:
         file = os.path.join(folder, name)
         if not tf.io.gfile.exists(file) or tf.io.gfile.isdir(file):
             raise ValueError(
-                f"{folder} is incomplete: {one_line(name)} is missing. Download it again."
+                f"{folder} is incomplete: {one_line(name)} is missing. Download the export again."
             )
         if fingerprint_change(file, expected):
             raise ValueError(
-                f"{file} has changed since the export (SHA-256). Download it again or, for an "
-                f"intended change, remove {path}."
+                f"{file} has changed since the export (SHA-256). Download the file again or, for "
+                f"an intended change, remove {path}."
             )
     return True
 

@@ -1,11 +1,12 @@
-r"""Makes the tables of the BERT paper: runs what is missing, and writes scores and tables.
+r"""Reproduces the tables of the BERT paper: runs the experiments, and writes scores and tables.
 
     python examples/paper/make_tables.py --table=ablations --size=bert-mini --input='wiki/*.gz' \
         --steps=20000 --data_dir=data --output_dir=runs/paper --dry_run
 
---dry_run lists the commands. Without it each is a process with a log beside its directory, and a
-finished one, which has a results.json, is not run again. --output_dir then has cells.csv, a line
-for each score and seed, and tables.md. experiments.toml has the rows and the paper's figures.
+With --dry_run, the script only prints the commands. Otherwise, it runs each command, with a log
+next to the directory of the run, and skips finished commands. It writes cells.csv,
+with a line per score and seed, and tables.md to --output_dir. experiments.toml defines the rows of
+the tables and contains the paper's scores.
 """
 
 import argparse
@@ -25,16 +26,16 @@ from bert_tf.config import PRESETS, BertConfig
 
 EXPERIMENTS = tomllib.loads(pathlib.Path(__file__).with_name("experiments.toml").read_text("utf-8"))
 TABLES, TASKS, COMMANDS = (EXPERIMENTS[name] for name in ("tables", "tasks", "commands"))
-PERPLEXITY = "held-out text"  # the column of the pre-training itself
+PERPLEXITY = "held-out text"  # the column with the score of pre-training
 OF_MASKS = ("masked_lm_prob", "masking", "mask_split", "max_predictions_per_seq")
-OF_THE_PAPER = ("bert-base", "bert-large")  # the sizes that have a recipe
+OF_THE_PAPER = ("bert-base", "bert-large")  # sizes that have a recipe
 SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
-UNITS = ("loss", "mean_absolute_error", "mean_squared_error")  # which are no percentages
+UNITS = ("loss", "mean_absolute_error", "mean_squared_error")  # scores that are not percentages
 COLUMNS = ("run", "metric", "seed", "score", "collapsed")
 
 
 class Run(NamedTuple):
-    """A command, done when its product is there, behind those that it needs."""
+    """Command that is finished if its product exists; ``needs`` lists the runs to finish first."""
 
     name: str
     words: list[str]
@@ -43,7 +44,7 @@ class Run(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A row's place below a column: the run that has its scores, or what lacks."""
+    """Cell of a table: the run that has its scores, or a description of what is missing."""
 
     run: str
     lacks: str = ""
@@ -52,7 +53,7 @@ class Place(NamedTuple):
 
 
 def joined(*texts: str) -> list[str]:
-    """Flags as words: the last of a name counts, but what they override in a config is joined."""
+    """Splits flags into arguments; the last value of a flag wins, except for config overrides."""
     flags: dict[str, str] = {}
     for word in shlex.split(" ".join(texts)):
         name, equals, value = word.removeprefix("--").partition("=")
@@ -60,13 +61,13 @@ def joined(*texts: str) -> list[str]:
         if name == "config_overrides" and name in flags:
             value = f"{flags[name]},{value}"
         flags[name] = value
-    if flags.get("objective", "mlm") != "mlm":  # which masks nothing
+    if flags.get("objective", "mlm") != "mlm":  # other objectives mask nothing
         flags = {name: value for name, value in flags.items() if name not in OF_MASKS}
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
 def sizes(size: str, row: dict[str, Any], flags: str) -> str:
-    """What a row makes of the sizes: a wider model has more heads, each as wide as before."""
+    """Returns the config overrides of a row; wider models have more heads of the same size."""
     blocks, width, more = (row.get(name, 1) for name in ("blocks", "width", "heads"))
     layers, hidden = PRESETS[size][:2]
     heads = BertConfig.from_preset(size).num_attention_heads
@@ -88,7 +89,7 @@ def sizes(size: str, row: dict[str, Any], flags: str) -> str:
 
 
 class Plan:
-    """The runs by name, each behind those that it needs; the places of each table."""
+    """Runs by name, each after the runs that it needs, and the cells of each table."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, self.output = given, pathlib.Path(given.output_dir)
@@ -108,7 +109,7 @@ class Plan:
         }  # fmt: skip
 
     def _words(self, command: str, *flags: str, files: Sequence[str] = (), **own: Any) -> list[str]:
-        # Joined before the values are put in: a path may have spaces.
+        # Flags are split before values are inserted, because paths may contain spaces.
         name, _, rest = COMMANDS[command].partition(" ")
         filled = [word.format(*files, **(self.values | own)) for word in joined(rest, *flags)]
         return [sys.executable, "-m", f"bert_tf.{name}", *filled]
@@ -117,7 +118,7 @@ class Plan:
         own, general = row.get("pretrain", ""), self.given.pretrain_flags
         size = sizes(self.given.size, row, general)
         if not self.given.input:
-            raise ValueError("no --input, the text to pre-train on")
+            raise ValueError("no --input (text to pre-train on)")
         vocab = self.values["vocab_file"]
         self.runs.setdefault("vocab", Run("vocab", self._words("vocab"), vocab))
         rest = f"{own} {size.removeprefix('--config_overrides=')}".replace("--", "").split()
@@ -158,11 +159,11 @@ class Plan:
 
 
 def make(run: Run, output: pathlib.Path) -> str:
-    """Makes a run, and says why it failed, or ""."""
+    """Runs a command; returns the reason if it failed, else ""."""
     text, log = shlex.join(run.words[1:]), output / f"{run.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.read_text(errors="replace").partition("\n")[0] != text:
-        return f"{log} is of another command: give its flags, or name another --output_dir"
+        return f"{log} belongs to a different command. Use its flags, or another --output_dir"
     if run.product.exists():
         return ""
     with log.open("a") as file:
@@ -172,11 +173,11 @@ def make(run: Run, output: pathlib.Path) -> str:
 
 
 def scores(results: dict[str, Any]) -> list[tuple[str, str, dict[str, float]]]:
-    """Of a results.json: each seed, why it learned nothing or "", and its scores on dev in percent.
+    """Returns each seed in a results.json, why it collapsed (or ""), and its dev scores in percent.
 
-    Of a sweep the seeds of one configuration count, that of the best mean.
+    For a sweep, only the seeds of the configuration with the best mean are returned.
     """
-    if "evaluation" in results:  # a pre-training's
+    if "evaluation" in results:  # results of pre-training
         return [("", "", {"perplexity": results["evaluation"]["masked_lm_perplexity"]})]
     best = next(iter(results.get("configurations", ())), {})
     found = []
@@ -184,7 +185,7 @@ def scores(results: dict[str, Any]) -> list[tuple[str, str, dict[str, float]]]:
         if any(run.get(name) != best[name] for name in ("feature_based", *SWEPT) if name in best):
             continue
         own = {k: v for k, v in run["scores"].get(results["dev_set"], {}).items() if k not in UNITS}
-        scale = 1 if {"exact", "exact_match"} & set(own) else 100  # SQuAD's are percentages
+        scale = 1 if {"exact", "exact_match"} & set(own) else 100  # SQuAD scores are percentages
         second = run["scores"].get("dev_mismatched", {}).get("accuracy")
         own |= {} if second is None else {"mismatched_accuracy": second}
         percent = {name: value * scale for name, value in own.items()}
@@ -193,7 +194,7 @@ def scores(results: dict[str, Any]) -> list[tuple[str, str, dict[str, float]]]:
 
 
 def gather(plan: Plan) -> list[tuple[str, str, str, float, str]]:
-    """The scores of all finished runs: run, metric, seed, score, why it learned nothing."""
+    """Returns the scores of finished runs: run, metric, seed, score, and why the run collapsed."""
     return [
         (name, metric, seed, round(value, 4), collapsed)
         for name, run in plan.runs.items()
@@ -204,7 +205,7 @@ def gather(plan: Plan) -> list[tuple[str, str, str, float, str]]:
 
 
 def markdown(name: str, plan: Plan, cells: Sequence[tuple[str, str, str, float, str]]) -> str:
-    """A table: each mean over seeds with its standard error, and in parentheses the paper's."""
+    """Returns a table of means over seeds, with standard errors and the paper's scores."""
     table, places = TABLES[name], plan.places[name]
     columns, said = table["columns"], {table["note"]: None}
     lines = [
@@ -222,13 +223,11 @@ def markdown(name: str, plan: Plan, cells: Sequence[tuple[str, str, str, float, 
             paper = row.get("paper", [])[number : number + 1]
             line += f" ({paper[0]:g}) |" if paper and not place.other_task else " |"
             if failed := sum(bool(cell[4]) for cell in own):
-                said[f"Learned nothing: {row['name']} ({task}), {failed} of {len(own)} seeds."] = (
-                    None
-                )
+                said[f"Collapsed: {row['name']} ({task}), {failed} of {len(own)} seeds."] = None
             if place.lacks or not values:
                 said[f"Missing: {task}, {place.lacks or f'{place.run} is not finished'}."] = None
             if place.note:
-                said[f"{task} here is {place.note}."] = None
+                said[f"{task} uses {place.note}."] = None
         lines.append(line)
     for of, figures in table.get("published", {}).items():
         lines.append(f"| {of}, published | {' | '.join(f'{each:g}' for each in figures)} |")
@@ -236,42 +235,44 @@ def markdown(name: str, plan: Plan, cells: Sequence[tuple[str, str, str, float, 
 
 
 def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The flags."""
+    """Parses the flags."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     flags = {
-        "size": ("bert-base", "the preset that is pre-trained"),
-        "input": ("", "the text to pre-train on, as pretrain takes it"),
-        "output_dir": ("runs/paper", "where the runs, the scores and the tables are"),
-        "data_dir": ("data", "glue/TASK/, squad/, swag/ and ner/, as far as you have them"),
-        "checkpoint": ("", "weights for the tables features and stability"),
-        "pretrain_flags": ("", "more flags of every pre-training, which replace the plan's"),
-        "finetune_flags": ("", "more flags of every fine-tuning, such as --sweep=paper"),
-        "feature_flags": ("", "more flags of every run on frozen features"),
-        "steps": (1_000_000, "steps of each pre-training"),
-        "train_batch_size": (256, "rows of a step of pre-training"),
-        "vocab_size": (30_522, "pieces of the vocabulary, learned from --input"),
-        "max_seq_length": (384, "tokens of SQuAD's rows"),
-        "seeds": (3, "seeds of each fine-tuning"),
+        "size": ("bert-base", "preset of the model to pre-train"),
+        "input": ("", "text to pre-train on, as for pretrain --input"),
+        "output_dir": ("runs/paper", "folder for the runs, the scores and the tables"),
+        "data_dir": ("data", "folder with any of glue/TASK/, squad/, swag/ and ner/"),
+        "checkpoint": ("", "checkpoint for the tables features and stability"),
+        "pretrain_flags": ("", "flags to add to or replace in every pretrain command"),
+        "finetune_flags": ("", "flags to add to every finetune command, such as --sweep=paper"),
+        "feature_flags": ("", "flags to add to every finetune command with frozen features"),
+        "steps": (1_000_000, "number of steps per pre-training run"),
+        "train_batch_size": (256, "number of rows per pre-training step"),
+        "vocab_size": (30_522, "size of the vocabulary, which is learned from --input"),
+        "max_seq_length": (384, "maximum number of tokens per row for SQuAD"),
+        "seeds": (3, "number of seeds per fine-tuning run"),
     }
-    tables = f"some of {','.join(TABLES)}; by default all"
+    tables = f"one or more of {','.join(TABLES)}; by default all"
     parser.add_argument(
         "--table", type=lambda text: text.split(","), default=[*TABLES], help=tables
     )
     for name, (default, text) in flags.items():
         parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
-    parser.add_argument("--dry_run", action="store_true", help="list the commands")
+    parser.add_argument(
+        "--dry_run", action="store_true", help="print the commands without running them"
+    )
     given = parser.parse_args(argv)
     if wrong := [name for name in given.table if name not in TABLES]:
         parser.error(f"--table={wrong[0]} is unknown: expected {tables}")
     if given.size not in PRESETS:
-        parser.error(f"--size={given.size} is no preset: expected one such as bert-base")
+        parser.error(f"--size={given.size} is not a preset: expected a name such as bert-base")
     return given
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Lists the commands, or runs them and writes the tables."""
+    """Prints the commands, or runs them and writes the tables."""
     plan = Plan(given := parsed(argv))
     if given.dry_run:
         places = [place for table in plan.places.values() for row in table for place in row]
@@ -291,7 +292,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             csv.writer(file, lineterminator="\n").writerows([COLUMNS, *cells])
         text = "\n".join(markdown(name, plan, cells) for name in plan.places)
         (plan.output / "tables.md").write_text(text)
-    sys.exit(f"{len(failed)} runs have failed; the same command tries again" if failed else 0)
+    sys.exit(f"{len(failed)} runs have failed. Rerun the command to retry them." if failed else 0)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,8 @@ def test_batching_parameters_name_inputs_of_fixed_size():
     id_parameters = serving_files.batching_parameters(both, ExportOptions())
     assert settings(id_parameters) == expected
     assert (
-        "one size:\n# `input_word_ids` of `tokens`,\n# `input_mask` of `tokens`.\n" in id_parameters
+        "the same size:\n# `input_word_ids` of `tokens`,\n# `input_mask` of `tokens`.\n"
+        in id_parameters
     )
 
 

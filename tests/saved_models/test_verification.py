@@ -317,8 +317,8 @@ def test_hashes_are_checked_before_running_the_export(hashed, interpreter):
     with pytest.raises(ValueError) as caught:
         verification.verify(str(hashed), python=interpreter("sys.exit('was run')"))
     assert str(caught.value) == (
-        f"{path} has changed since the export (SHA-256). Download it again or, for an intended "
-        f"change, remove {hashed}/assets.extra/sha256.json."
+        f"{path} has changed since the export (SHA-256). Download the file again or, for an "
+        f"intended change, remove {hashed}/assets.extra/sha256.json."
     )
     for damage in (path.unlink, path.mkdir):
         damage()
