@@ -1,4 +1,4 @@
-"""BERT in TensorFlow and Keras, from raw text to served answers.
+"""BERT in TensorFlow and Keras, from raw text to served predictions.
 
 The top-level folders ``pipelines/`` (tf.data: strings to model features) and ``saved_models/``
 (exports for TensorFlow Serving) are installed as ``bert_tf.pipelines`` and
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The module of each public name. Names are resolved on first use, so that `--help` is fast and
+# Modules by public name. Names are resolved on first use, so that `--help` is fast and
 # `bert_tf.modeling` can be imported with Keras' JAX backend without loading TensorFlow.
 _PUBLIC = {
     "BertConfig": "bert_tf.config",
@@ -77,11 +77,11 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC, *_SUBMODULES})
 
 
-# === Loading of checkpoints by `modeling` ===
+# === Hook with which `modeling` loads checkpoints ===
 
 
 def _load(path: str, **arguments: Any) -> Any:
-    # Imported here because it loads TensorFlow.
+    # This import loads TensorFlow.
     from .checkpoints.load import load
 
     return load(path, **arguments)

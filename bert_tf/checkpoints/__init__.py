@@ -1,1 +1,1 @@
-"""Checkpoints of other libraries, and of this one: in and out."""
+"""Reading and writing checkpoints of bert_tf and of other libraries."""

@@ -1,8 +1,8 @@
 """``Checkpoint``: the result of every format's reader and the input of every format's writer.
 
-Readers read names, shapes and the config. Tensors are read individually on access, so that a
-conversion never loads a complete model. Tensor names are the variables' paths without the model's
-name; the fused attention kernel is split into query, key and value:
+Opening a checkpoint reads only names, shapes and the config; each tensor is read on access. Tensor
+names are variable paths without the model's name. The fused attention kernel is split into query,
+key and value:
 
 | name                                                         | shape              |
 |--------------------------------------------------------------|--------------------|
@@ -22,9 +22,9 @@ name; the fused attention kernel is split into query, key and value:
 | bilstm_I/{forward,backward}_lstm/lstm_cell/recurrent_kernel  | (U, 4U)            |
 | tags/{kernel,bias}                                           | (2U, C), (C,)      |
 
-V is the vocabulary size, P the number of positions, T of segment types, H the hidden size, F the
-intermediate size, C the number of classes, L of hidden states per token, D the size of a sentence
-embedding, U the number of LSTM units and X of LSTM inputs.
+V: vocabulary size; P: number of positions; T: number of segment types; H: hidden size; F:
+intermediate size; C: number of classes; L: number of hidden states per token; D: size of a sentence
+embedding; U: number of LSTM units; X: number of LSTM inputs.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ class StoredTensor:
     Attributes:
         name: Name in the file.
         shape: Shape of the array that ``read`` returns.
-        dtype: Stored dtype, a name of NumPy or ml_dtypes.
+        dtype: Name of the stored dtype in NumPy or ml_dtypes.
         read: Reads the tensor from the file on every call. Raises ``ValueError`` if the file
             cannot be read.
     """
@@ -72,11 +72,11 @@ class StoredTensor:
 
 @dataclasses.dataclass(frozen=True)
 class Tokenization:
-    """Settings of a source's tokenizer."""
+    """Tokenizer settings of a checkpoint."""
 
     vocabulary: tuple[str, ...]  # the tokens by id
     do_lower_case: bool
-    # Excluded from ``repr``, because fingerprints contain it and are older than this field.
+    # Excluded from ``repr``, which fingerprints include, so that older fingerprints stay valid.
     rules: TextRules = dataclasses.field(default=AS_GOOGLE, repr=False)
 
     @classmethod
@@ -89,14 +89,17 @@ class Tokenization:
         return BertTokenizer(self.vocabulary, self.do_lower_case, self.rules)
 
     def with_special_tokens(self, found: bool | None) -> "Tokenization":
-        """Sets whether special tokens in texts are found or split; ``None`` changes nothing."""
+        """Returns a copy that recognizes special tokens in texts (``found``), or splits them.
+
+        With ``found=None``, the settings do not change.
+        """
         rules = self.rules.with_special_tokens(self.vocabulary, found)
         return dataclasses.replace(self, rules=rules)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSpec:
-    """Class of a checkpoint's model, and its arguments except config, name and dtype."""
+    """Class of a checkpoint's model, and constructor arguments except config, name and dtype."""
 
     model_class: type[BertModel]
     arguments: Mapping[str, Any]
@@ -113,7 +116,7 @@ class ModelSpec:
 
     @property
     def pooling(self) -> str:
-        """Pooling of the head's input; by default ``cls``, through the pooler."""
+        """Pooling of the head's input; ``cls``, the default, includes the pooler."""
         return str(self.arguments.get("pooling", "cls"))
 
     @property
@@ -122,21 +125,21 @@ class ModelSpec:
         return self.model_class.has_portable_format and self.pooling == "cls"
 
     def pools_last_token(self, config: BertConfig) -> bool:
-        """Whether the pooler reads the last token. In other libraries it reads the first."""
+        """Whether the pooler reads the last token, instead of the first as in other libraries."""
         return config.summary_token == "last" and self.has_pooler
 
     def head_shapes(self, config: BertConfig) -> dict[str, tuple[int, ...]]:
-        """Returns the shapes of the weights outside the encoder."""
+        """Returns the shapes of the weights outside the encoder by name."""
         return self.model_class.head_shapes(config, self.arguments)
 
 
 def unused_names(stored: Iterable[str], tensors: Mapping[str, StoredTensor]) -> tuple[str, ...]:
-    """Returns the stored names that no tensor is read from, sorted."""
+    """Returns the sorted names in ``stored`` that none of ``tensors`` is read from."""
     return tuple(sorted(set(stored) - {tensor.name for tensor in tensors.values()}))
 
 
 def make_spec(model_class: type[BertModel], **arguments: Any) -> ModelSpec:
-    """Creates a spec without arguments that are ``None`` or unknown to the class."""
+    """Creates a spec; omits arguments that are ``None`` or that the class does not have."""
     names = model_class.argument_checks
     arguments = {k: value for k, value in arguments.items() if k in names and value is not None}
     return ModelSpec(model_class, arguments)
@@ -146,10 +149,9 @@ def make_pretrained_spec(
     names: Collection[str],
     prefixes: tuple[str, str, str] = ("masked_lm/", "next_sentence/", "pooler/"),
 ) -> ModelSpec:
-    """Returns the spec of a pretrainer with the heads in ``names``, or of an encoder without any.
+    """Returns the spec of a pretrainer with the heads in ``names``, else of an encoder.
 
-    ``prefixes`` are the prefixes of the weights of the masked-LM head, the next-sentence head and
-    the pooler.
+    ``prefixes`` are the name prefixes of the masked-LM head, the next-sentence head and the pooler.
     """
     masked_lm, next_sentence, pooler = (
         any(name.startswith(prefix) for name in names) for prefix in prefixes
@@ -171,19 +173,20 @@ class Checkpoint:
         model: Class and arguments of the model, derived from the source's heads.
         tensors: Weights by name.
         unused: Names of stored tensors that are not weights of the model, such as optimizer slots.
-        tokenization: Tokenizer settings, or ``None`` without a vocabulary.
-        labels: Names of the classes in the order of their ids.
+        tokenization: Tokenizer settings, or ``None`` without a supported tokenizer.
+        labels: Class names in the order of the class ids.
         multi_label: Whether a text can have several classes.
         thresholds: Thresholds from fine-tuning by name, such as ``null`` (no answer).
         task: Contents of ``task.json`` from fine-tuning, not validated.
-        activation: As in ``BertModel``.
-        problem_type: As in ``BertModel``.
-        max_seq_length: As in ``BertModel``.
+        activation: See ``BertModel``.
+        problem_type: See ``BertModel``.
+        max_seq_length: See ``BertModel``.
         sentence_embedding: Pooling and prompts of a sentence-transformers directory.
-        unsupported_modules: Description of the modules of a sentence-transformers directory that
-            are not supported, without a final period.
-        unread_head_note: Warning about a head in a file that is never read.
-        notes: Warnings about settings that are handled differently, and about assumptions.
+        unsupported_modules: Description of unsupported modules in a sentence-transformers
+            directory, without a final period.
+        unread_head_note: Warning about a head that bert_tf never reads, such as a setfit
+            classifier.
+        notes: Warnings about settings that bert_tf handles differently, and about assumptions.
     """
 
     path: str
@@ -214,7 +217,7 @@ class Checkpoint:
         return pooling if pooling in HEAD_POOLINGS else "cls"
 
     def fingerprint(self) -> str:
-        """Returns a hash of the model, its vocabulary and all weights in hexadecimal."""
+        """Returns a hexadecimal hash of the model, its vocabulary and all weights."""
         model = (self.model.class_name, sorted(self.model.arguments.items()), self.labels)
         digest = hashlib.sha256(repr((self.config.to_dict(), model, self.tokenization)).encode())
         for name, tensor in sorted(self.tensors.items()):
@@ -227,7 +230,7 @@ class Checkpoint:
 
 SIGMOID = "sigmoid"
 _FORMAT_VERSION = 1
-_MAX_LENGTH = 10**6  # tokens of a text, or characters of a string
+_MAX_LENGTH = 10**6  # maximum number of tokens per text, and of characters per string
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -271,7 +274,7 @@ _CHECKS: dict[str, Check] = {
     "labels": (IS_LIST[0], "a list of strings"),
     "multi_label": IS_SWITCH,
     "do_lower_case": (lambda value: isinstance(value, bool | None), "true, false or null"),
-    "thresholds": (_are_thresholds, "an object of numbers by name"),
+    "thresholds": (_are_thresholds, "an object that maps names to numbers"),
     "activation": (lambda value: value in ("", SIGMOID), f'"" or "{SIGMOID}"'),
     "problem_type": (optional(_IS_TEXT[0]), "a string or null"),
     "max_seq_length": (optional(_IS_LENGTH[0]), f"{_IS_LENGTH[1]}, or null"),
@@ -297,10 +300,11 @@ DESCRIPTION_KEYS = {*_CHECKS, "class_name", "arguments", "sentence_embedding", "
 
 
 def parse_description(values: Any, source: str) -> tuple[dict[str, Any], bool | None]:
-    """Parses and validates the JSON description of a model; ``source`` names it in errors.
+    """Parses and validates the JSON description of a model; ``source`` is its name in errors.
 
     Returns:
-        The fields of a ``Checkpoint``, and ``do_lower_case``, ``None`` without a tokenizer.
+        The fields of a ``Checkpoint``; and ``do_lower_case``, which is ``None`` without a
+        tokenizer.
     """
     check_value(values, (IS_OBJECT[0], "a model description"), source)
     values = {**_DEFAULTS, **values}

@@ -1,8 +1,8 @@
 """Keys in the settings files of other libraries, and how bert_tf handles them.
 
 Each key is supported, has no effect on ids, vectors, logits and labels, or causes a warning or an
-error if its value is not neutral. ``null`` is the same as a missing key, and an unknown key causes
-a warning. ``config_keys.toml`` lists the keys, except those in the tables of this module.
+error if its value is not neutral. ``null`` is treated like a missing key. An unknown key causes a
+warning. ``config_keys.toml`` lists the keys, except those in the tables of this module.
 
 ``tests/checkpoints/data/config_keys.json`` contains the keys that the libraries declare and read.
 docs/reference/compatibility.md is generated from this module.
@@ -24,12 +24,12 @@ SUPPORTED, NO_EFFECT, WARNED, REJECTED = "supported", "no effect", "warned", "re
 
 
 class Answer(NamedTuple):
-    """Status of a key.
+    """How bert_tf handles a key.
 
     Attributes:
         status: ``SUPPORTED``, ``NO_EFFECT``, ``WARNED`` or ``REJECTED``.
-        reason: Limit of a supported key, reason for having no effect, or consequence of other
-            values.
+        reason: Limitation of a supported key, reason why a key has no effect, or consequence of a
+            value that is not neutral.
         neutral_values: Values that cause neither a warning nor an error.
     """
 
@@ -88,7 +88,7 @@ def _supported(keys: Iterable[str]) -> dict[str, Answer]:
     return dict.fromkeys(keys, Answer(SUPPORTED, "has the same effect as in that library"))
 
 
-# ``BertConfig.from_dict`` also rejects these.
+# ``BertConfig.from_dict`` also rejects these keys.
 _ARCHITECTURE = {
     key: Answer(REJECTED, "only the standard BERT architecture is supported", (published,))
     for key, published in ONLY_AS_PUBLISHED.items()
@@ -96,7 +96,7 @@ _ARCHITECTURE = {
 _TABLES = _read_tables()
 _TRANSFORMERS, _TOKENIZERS = _TABLES.pop("transformers"), _TABLES.pop("tokenizers")
 KERAS_KEYS = _TABLES.pop("KerasHub")
-# Tables that precede those of the sections of the same names.
+# Keys by section of config_keys.toml. They precede the keys of that section.
 _MORE = {
     "config.json": {
         **_ARCHITECTURE,
@@ -116,7 +116,7 @@ FILES: Mapping[str, Mapping[str, Answer]] = {
 }
 
 
-# === The values ===
+# === Values ===
 
 Check = tuple[Callable[[Any], bool], str]  # a predicate, and a description of valid values
 IS_SWITCH: Check = (lambda value: isinstance(value, bool), "true or false")
@@ -126,7 +126,7 @@ IS_POSITIVE: Check = (lambda value: type(value) is int and value > 0, "a positiv
 
 
 def check_value(value: Any, check: Check, name: str) -> Any:
-    """Returns a valid value of an untrusted file; ``name`` is its file and key, for errors."""
+    """Validates and returns a value from an untrusted file; errors contain its ``name``."""
     is_valid, expected = check
     if not is_valid(value):
         raise ValueError(f"{name}: expected {expected}, got {quote(value)}.")
@@ -134,7 +134,7 @@ def check_value(value: Any, check: Check, name: str) -> Any:
 
 
 def read(path: str) -> dict[str, Any]:
-    """Reads the settings in a JSON file, ``{}`` if it does not exist."""
+    """Returns the settings in a JSON file, or ``{}`` if the file does not exist."""
     return read_json_object(path) if tf.io.gfile.exists(path) else {}
 
 
@@ -169,7 +169,7 @@ def messages(file: str, values: Mapping[str, Any], source: str) -> Iterator[str]
 def _flat(
     values: Mapping[str, Any], parents: set[str], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """Yields the keys and values of an object, and of the nested objects in ``parents``."""
+    """Yields an object's keys and values, and those of the nested objects in ``parents``."""
     for key, value in values.items():
         name = f"{prefix}{key}"
         if name in parents and isinstance(value, Mapping):

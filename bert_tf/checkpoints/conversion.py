@@ -19,13 +19,13 @@ from .checkpoint import Checkpoint
 from .load import check_tensors, open_checkpoint
 from .weights import assign, build_model, expected_shapes
 
-TOLERANCE = 1e-5  # maximum absolute difference of an output
+TOLERANCE = 1e-5  # maximum absolute difference between outputs
 _SEED = 20181011
 _BATCH, _MAX_TOKENS, _CHOICES = 2, 16, 3
 
 
 def compare(first: Checkpoint, second: Checkpoint) -> dict[str, float]:
-    """Compares the weights of two checkpoints, and their outputs for the same random tokens.
+    """Checks that two checkpoints have equal weights, and equal outputs for random tokens.
 
     ``second`` may lack weights that its format cannot store.
 
@@ -66,7 +66,7 @@ def _run(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
 
 
 def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
-    """Creates inputs with padding and two segments, with predictions at every position."""
+    """Creates random inputs with padding, two segments and a prediction at every position."""
     random = np.random.default_rng(_SEED)
     config = model.config
     length = min(_MAX_TOKENS, config.max_position_embeddings)
@@ -103,7 +103,7 @@ class Conversion(NamedTuple):
 def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) -> Conversion:
     """Converts a checkpoint to a format of ``WRITTEN`` and verifies the result.
 
-    The target is written atomically, after the verification.
+    The target is created atomically after the verification.
     """
     files.check_not_exists(target)
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
@@ -111,7 +111,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     if not model.has_portable_format and form != "bert_tf":
         detail = f" with {model.pooling} pooling" if model.pooling != "cls" else ""
         raise ValueError(
-            f"--format={form}: cannot store the {model.class_name}{detail} in {checkpoint.path}. "
+            f"--format={form}: cannot store the {model.class_name}{detail} of {checkpoint.path}. "
             "Use --format=bert_tf."
         )
     if form != "bert_tf":
@@ -125,7 +125,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         if checkpoint.task is not None and form != "bert_tf":
             notes += (
                 f"{form} cannot store the lengths and options in task.json of {checkpoint.path}. "
-                "Commands that read the result use their defaults.",
+                "Commands that load the result use the default values.",
             )
         if checkpoint.unsupported_modules:
             notes += (f"{checkpoint.unsupported_modules}. Only the BERT encoder was written.",)
@@ -136,7 +136,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
 
 
 def _to_portable(checkpoint: Checkpoint) -> Checkpoint:
-    """Applies the temperature to the head, and takes ``max_seq_length`` from ``task.json``."""
+    """Divides the head's weights by the temperature; sets ``max_seq_length`` from ``task.json``."""
     thresholds = dict(checkpoint.thresholds)
     temperature = thresholds.pop(features.TEMPERATURE, 1.0)
 
@@ -163,7 +163,7 @@ def write(checkpoint: Checkpoint, path: str, form: str) -> tuple[str, ...]:
 
 
 def _complete(checkpoint: Checkpoint) -> Checkpoint:
-    """Checks that a checkpoint has all weights, and sorts them in the order of the model."""
+    """Checks that a checkpoint has all weights, and returns it with the weights in model order."""
     expected = expected_shapes(checkpoint.config, checkpoint.model)
     missing = [name for name in expected if name not in checkpoint.tensors]
     if missing:

@@ -1,8 +1,8 @@
 """google-research/bert directories: ``bert_config.json``, ``bert_model.ckpt.*``, ``vocab.txt``.
 
-Kernels are (inputs, outputs); the ``output_weights`` of heads are (outputs, inputs). Source:
-google-research/bert ``modeling.py``, ``run_pretraining.py``, ``run_classifier.py``,
-``run_squad.py``.
+Kernels have shape (inputs, outputs), but the ``output_weights`` of heads have shape (outputs,
+inputs). Source: google-research/bert ``modeling.py``, ``run_pretraining.py``,
+``run_classifier.py``, ``run_squad.py``.
 """
 
 import operator
@@ -69,7 +69,7 @@ _HEAD_NAMES = Names(
 
 
 def _names_for(name: str) -> Names:
-    """Returns the table that contains a weight."""
+    """Returns the name table that contains a weight."""
     in_graph = is_in_encoder(name) or name.startswith("masked_lm/")
     return _ENCODER_NAMES if in_graph else _HEAD_NAMES
 
@@ -120,7 +120,7 @@ def read_checkpoint(path: str) -> Checkpoint:
 
 
 def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
-    """Returns the model for the head that one of Google's scripts trained."""
+    """Determines the model from the stored head, which one of Google's scripts trained."""
     if source_name("span/kernel") in shapes:
         return ModelSpec(BertSpanPredictor, {"pooler": True})
     if source_name("classifier/kernel") in shapes:
@@ -131,7 +131,7 @@ def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
 
 
 def _casing(folder: str) -> bool | None:
-    """Returns ``do_lower_case`` by the name of the directory, as Google's scripts do."""
+    """Derives ``do_lower_case`` from the directory's name, as Google's scripts do."""
     name = os.path.basename(os.path.abspath(folder)).lower()
     if "uncased" in name or re.match(r"(chinese|multilingual)_l-12", name):
         return True
@@ -142,12 +142,12 @@ def _casing(folder: str) -> bool | None:
 
 
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
-    """Writes a directory like Google's releases and returns warnings about using it."""
+    """Writes a directory in the format of Google's releases; returns warnings about using it."""
     config = checkpoint.config
     if config.is_distilbert or config.is_decoder:
         kind = "DistilBERT" if config.is_distilbert else "causal"
         raise ValueError(
-            f"--format=google_tf1: cannot store the {kind} {checkpoint.model.class_name} in "
+            f"--format=google_tf1: cannot store the {kind} {checkpoint.model.class_name} of "
             f"{checkpoint.path}. Use bert_tf or huggingface."
         )
     values = {**checkpoint.config.to_dict(), _DESCRIPTION: describe(checkpoint)}

@@ -3,8 +3,9 @@
 Models are stored in the cache of ``huggingface_hub``, which other programs share. A cached model is
 used without a request to the hub.
 
-Only JSON files, the vocabulary and the weights are downloaded: the weights in the safest format,
-and files that the config names. Code is never downloaded, a pickle only with ``allow_pickle``.
+Only JSON files, the vocabulary and weights are downloaded. The weights are those in the safest
+format and those that the config names. Code is never downloaded; pickles are downloaded only with
+``allow_pickle``.
 """
 
 import contextlib
@@ -23,12 +24,12 @@ from bert_tf.io.paths import HUB_NAME, HUB_SCHEME, hint, matches
 from . import hugging_face, sentence_transformers, tokenizer_files
 from .tensor_files import pickle_remedy
 
-# Settings and vocabulary, known files first.
+# Settings and vocabulary files; known names come first.
 _TEXT_FILES = (CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES, "*.json")
 _MAX_FILES, _MAX_BYTES = 50, 64 << 20
 # Weights files, safest format first.
 _FORMS = (hugging_face.WEIGHTS, hugging_face.TF_WEIGHTS, hugging_face.PICKLED)
-# Optional files that change the outputs. The cache must know whether the hub has them.
+# Optional files that change the outputs. The cache must record whether the hub has them.
 _OPTIONAL = {sentence_transformers.MODULES, hugging_face.ADAPTER, *SETFIT}
 _TIMEOUT_S = 10
 _FOLDER = "[0-9]_[^/]*"  # the directory of a sentence-transformers module
@@ -38,7 +39,7 @@ def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collecti
     """Returns the local directory of a model, downloading missing files.
 
     Returns:
-        The directory, and the names of all files of the model, empty if the hub was not queried.
+        The directory, and the names of all the model's files (none if the hub was not queried).
     """
     match = HUB_NAME.fullmatch(path.removeprefix(HUB_SCHEME).rstrip("/"))
     if match is None or ".." in path or "--" in match[1] or "//" in (match[2] or ""):
@@ -72,7 +73,7 @@ def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collecti
     try:
         fetched, names = _fetch(hub, name, revision, allow_pickle)
     except Exception as error:  # The exception classes depend on the version of huggingface_hub.
-        # For weights without a vocabulary, or a pickle, the reader reports the problem.
+        # If the vocabulary is missing or the weights are a pickle, the reader reports it.
         if snapshot is not None and hugging_face.is_directory(snapshot):
             return snapshot, ()
         raise ValueError(
@@ -83,7 +84,7 @@ def find_directory(path: str, allow_pickle: bool = False) -> tuple[str, Collecti
         form = next((form for form in FORMATS if matches(form, "", names)), None)
         if form is not None and form.name != "huggingface":
             raise ValueError(
-                f"{path} has {form.files}, which is not downloaded. Run hf download {name} "
+                f"{path} has {form.files}, which bert_tf does not download. Run hf download {name} "
                 "--local-dir DIR and pass DIR."
             )
         has_pickle = any(name.startswith(hugging_face.PICKLED) for name in names)
@@ -99,7 +100,7 @@ def _fetch(
     """Downloads the files of a model into the cache.
 
     Returns:
-        The directory, ``None`` if the model has no supported weights, and the names of all files.
+        The directory (``None`` if the model has no supported weights), and the names of all files.
     """
     info = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
@@ -115,7 +116,7 @@ def _fetch(
         remaining_bytes -= sizes[text_file]
         text_files += [text_file] if remaining_bytes >= 0 else []
     configs = [text_file for text_file in text_files if os.path.basename(text_file) == CONFIG]
-    # Using the revision's name, so that the cache records its commit.
+    # Pass the revision's name, so that the cache records the revision's commit.
     snapshot = fetch(text_files, revision)
     commit = os.path.basename(snapshot)
     for config in configs:
@@ -139,7 +140,7 @@ def _weight_patterns(file: str) -> tuple[str, ...]:
 
 
 def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """Returns the files at the top level or in a module's directory, in the order of patterns."""
+    """Returns matching files at the top level or in a module's directory, ordered by pattern."""
     candidates = [name for name in names if re.fullmatch(rf"({_FOLDER}/)?[^/]+", name)]
     found = (n for p in patterns for n in candidates if fnmatch.fnmatch(os.path.basename(n), p))
     return [*dict.fromkeys(found)]

@@ -1,11 +1,11 @@
 """Hugging Face checkpoints: config, weights (safetensors, ``tf_model.h5`` or a pickle), tokenizer.
 
-Kernels are (outputs, inputs). Older files contain ``gamma`` and ``beta`` instead of ``weight`` and
-``bias`` of a normalization, and the prefix ``bert.`` is optional.
+Kernels have shape (outputs, inputs). In older files, the weights of a normalization are named
+``gamma`` and ``beta`` instead of ``weight`` and ``bias``. The prefix ``bert.`` is optional.
 
 This module also reads HDF5 files that ``save_weights("a.h5")`` or ``save("a.h5")`` of a Keras 2
-model wrote, if the model contains a BERT of transformers' TensorFlow classes. Their config is in
-the same directory, or passed by the caller.
+model wrote, if the model contains a BERT model from transformers' TensorFlow classes. The config is
+in the same directory or is passed by the caller.
 """
 
 import dataclasses
@@ -74,21 +74,21 @@ _NAMES = Names(
     transposed=True,
 )
 _PREFIX = "bert."
-# Prefixes that DataParallel and users' wrapper modules add; torch.compile's is within names.
+# Prefixes that DataParallel and users' wrapper modules add, and a part that torch.compile inserts.
 _WRAPPERS, _COMPILED = ("module.", "model."), "_orig_mod."
-# Patterns of tensor names that a BERT does not have, and error messages.
+# Error messages by pattern of tensor names that BERT models do not have.
 _UNSUPPORTED_TENSORS = {
     r"Wqkv|qkv_proj|in_proj|gated_layer|\.(gate|up|down)_proj|\.fc1[12]\.|rotary": "models with "
     "custom code (fused attention, gates, other position embeddings) are not supported",
     r"[.:](SCB|qdata|qweight|qzeros|absmax|quant_map|quant_state\b.*|weight_scale|scales)$": (
-        "quantized weights are not supported. Save the model dequantized"
+        "quantized weights are not supported. Dequantize the model, then save it"
     ),
     r"\.(lora_[AB]|base_layer|modules_to_save)\.": "adapters are not supported. Merge the "
     "adapter with peft: merge_and_unload(), then save_pretrained",
 }
 _OLD_LEAVES = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 _DISTILBERT_PREFIX = "distilbert."
-# Parts of names in DistilBERT's files, and in BERT's.
+# Pairs of corresponding name parts in DistilBERT's and BERT's files.
 _DISTILBERT_PARTS = (
     ("transformer.layer.", "encoder.layer."),
     (".attention.q_lin.", ".attention.self.query."),
@@ -111,18 +111,20 @@ _DECODER = {
     "cls.predictions.decoder.bias": "masked_lm/output_bias",
 }
 
-# Arguments of KerasHub's masked-LM head, without an equivalent here.
+# Arguments of KerasHub's masked-LM head that Hugging Face's config cannot store.
 _KERAS_HUB_HEAD_ARGUMENTS = ("mlm_activation", "mlm_layer_norm_eps")
 _WITHOUT_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering")
 
-# HDF5 names: a block's index, Keras 3 variables, and variables of TensorFlow classes without names.
+# Patterns of HDF5 names: blocks with their index, Keras 3 variables, and variables of TensorFlow
+# classes that have numbers instead of names.
 _LAYER = re.compile(r"(?:bert\.encoder|distilbert\.transformer)\.layer\.(\d+)\..+")
 _KERAS_3 = re.compile(r"(?:.*/)?vars/\d+")
 _NUMBERED = re.compile(r".*/attention/(?:dense_output/dense|q_lin)/vars/\d+")
 
-# A variable of every BERT, relative to its main layer.
+# Name of a variable that every BERT model has, relative to the model's main layer.
 _TF_WORDS = "/embeddings/word_embeddings/weight"
-# The last scope that belongs to a module of the model. Models that contain it add outer scopes.
+# Matches the last scope that is a module of the BERT model. Models that contain the BERT model add
+# outer scopes.
 _TF_HEADS = r"classifier|pre_classifier|qa_outputs|vocab_transform|vocab_layer_norm|vocab_projector"
 _TF_MODULE = re.compile(rf"(?:.*/)?(?:(bert|distilbert)|[^/]*___(cls)|({_TF_HEADS}))/(.+)")
 _TF_LAYER = re.compile(r"\blayer_\._(\d+)\b")
@@ -135,7 +137,7 @@ def is_directory(path: str) -> bool:
 
 
 def read_weights_name(path: str) -> str | None:
-    """Reads the name of the weights file or index from a directory's config, if it has one."""
+    """Returns the name of the weights file or index in a directory's config, or ``None``."""
     config = os.path.join(path, CONFIG)
     name = read_json_object(config).get(_WEIGHTS_KEY) if is_file(config) else None
     if name is not None:
@@ -165,18 +167,19 @@ def _open_hdf5(path: str) -> dict[str, StoredTensor]:
     datasets = tensor_files.open_hdf5(path)
     if any(map(_NUMBERED.fullmatch, datasets)):
         raise ValueError(
-            f"{path}: expected the variables' names, got numbers, as Keras 2 writes to .weights.h5 "
-            'files. Load it where it was written, then save_weights("bert.h5").'
+            f"{path}: expected variable names, got numbers, which Keras 2 writes to .weights.h5 "
+            'files. Load the file in the original program, then call save_weights("bert.h5").'
         )
     return datasets
 
 
 def _check_pooled_token(path: str, config: BertConfig, spec: ModelSpec) -> None:
-    """Checks that a pooler reads the same token here and in transformers."""
+    """Checks that a pooler reads the same token in bert_tf and in transformers."""
     if spec.pools_last_token(config):
         raise ValueError(
-            f"{path}: a causal {spec.class_name} with a pooler is not supported: it reads the last "
-            "token here, the first in transformers. Use a model without a pooler (BertLMHeadModel)."
+            f"{path}: a causal {spec.class_name} with a pooler is not supported: bert_tf pools the "
+            "last token, but transformers pools the first. Use a model without a "
+            "pooler, such as BertLMHeadModel."
         )
 
 
@@ -191,8 +194,8 @@ def read_checkpoint(
     Args:
         path: The directory or file.
         allow_pickle: Whether a pickle may be read.
-        settings: Keys that override the directory's ``config.json``, or the complete config of an
-            HDF5 file, by default ``config.json`` in the same directory.
+        settings: Keys that override the directory's ``config.json``. For an HDF5 file, the complete
+            config; by default it is read from the same directory.
     """
     if is_file(path):
         return _open_keras_2(path, settings)
@@ -243,10 +246,10 @@ def _make_checkpoint(
     source: str,
     folder: str,
 ) -> Checkpoint:
-    """Creates a checkpoint from tensors by their PyTorch names.
+    """Creates a checkpoint from tensors, keyed by their PyTorch names.
 
-    ``values`` are the contents of ``config.json``, which ``source`` names in errors; the tokenizer
-    is in ``folder``.
+    ``values`` are the contents of ``config.json``, ``source`` is its name in errors, and ``folder``
+    contains the tokenizer.
     """
     config = read_config(values, source)
     entries, unwrapped = _unwrap(entries, path)
@@ -291,7 +294,7 @@ def _make_checkpoint(
 def _unwrap(
     entries: Mapping[str, StoredTensor], path: str
 ) -> tuple[Mapping[str, StoredTensor], tuple[str, ...]]:
-    """Removes the names of wrapper modules from tensor names, with a warning."""
+    """Removes the names of wrapper modules from tensor names, and returns a warning."""
     names = {name.replace(_COMPILED, ""): entry for name, entry in entries.items()}
     if not names or len(names) < len(entries):
         return entries, ()
@@ -314,7 +317,7 @@ def _check_supported_tensors(path: str, unused: Iterable[str]) -> None:
 
 
 def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
-    """Opens the tensors of a directory by their stored names."""
+    """Opens the tensors of a directory, keyed by their stored names."""
     file = find_weights_file(path)
     if file is None:
         weights_name = read_weights_name(path)
@@ -330,7 +333,7 @@ def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
     if name.startswith(TF_WEIGHTS):
         open_file = tensor_files.open_hdf5
     tensors = tensor_files.open_shards(file, open_file) if name.endswith(INDEX) else open_file(file)
-    # TensorFlow classes also write other formats, without the name of the Keras layer.
+    # In other formats that TensorFlow classes write, names do not start with the Keras layer.
     if tensors and all(name.endswith(tensor_files.VARIABLE) for name in tensors):
         suffix = tensor_files.VARIABLE
         return _by_pytorch_names([(n.removesuffix(suffix), t) for n, t in tensors.items()], file)
@@ -340,7 +343,7 @@ def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
 def _normalize_names(
     entries: Mapping[str, StoredTensor], path: str, is_distilbert: bool
 ) -> dict[str, StoredTensor]:
-    """Converts old and DistilBERT tensor names to BERT's current names without ``bert.``."""
+    """Converts old and DistilBERT tensor names to BERT's current names, without ``bert.``."""
     prefix = _DISTILBERT_PREFIX if is_distilbert else _PREFIX
     renamed = (*(_DISTILBERT_PARTS if is_distilbert else ()), *_OLD_LEAVES)
     stored: dict[str, StoredTensor] = {}
@@ -360,7 +363,7 @@ def _normalize_names(
 def _merge_decoder(
     path: str, stored: dict[str, StoredTensor], tensors: dict[str, StoredTensor]
 ) -> None:
-    """Checks that copies of the decoder's kernel and bias are equal, and adds missing originals."""
+    """Uses the decoder's kernel and bias for missing tied weights; else checks for equality."""
     for decoder, name in _DECODER.items():
         if decoder in stored and not tensor_files.add_copy(tensors, name, stored.pop(decoder)):
             raise ValueError(
@@ -371,18 +374,18 @@ def _merge_decoder(
 
 # === Variables of transformers' TFBert classes, in tf_model.h5 or other HDF5 files ===
 
-# A variable's name contains its scopes. A dataset's path in HDF5 is the Keras layer that owns the
-# variable, the variable's name, and ``:0``:
+# A dataset's path in HDF5 consists of the Keras layer that owns the variable, the variable's name
+# with its scopes, and ``:0``:
 #
 #     bert/tf_bert_for_masked_lm/bert/encoder/layer_._0/attention/self/query/kernel:0
 #     mlm___cls/tf_bert_for_masked_lm/mlm___cls/predictions/bias:0
 #
-# The masked-LM head also owns the word embeddings, so they are stored twice. Kernels are (inputs,
-# outputs). Transformers 5 removed these classes.
+# The masked-LM head also owns the word embeddings, so they are stored twice. Kernels have shape
+# (inputs, outputs). Transformers 5 removed these classes.
 
 
 def _named_variables(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, StoredTensor]]:
-    """Returns the names and tensors of HDF5 variables, without those of an optimizer."""
+    """Returns the names and tensors of HDF5 variables, except an optimizer's."""
     full_model_prefix = "model_weights/"
     prefix = (
         full_model_prefix if any(name.startswith(full_model_prefix) for name in datasets) else ""
@@ -410,11 +413,11 @@ def _find_main_layers(names: Iterable[str]) -> list[str]:
 def _by_pytorch_names(
     variables: Sequence[tuple[str, StoredTensor]], path: str
 ) -> dict[str, StoredTensor]:
-    """Converts the variables of at most one BERT to PyTorch names and layout."""
+    """Converts the variables of at most one BERT model to PyTorch names and layout."""
     layers = _find_main_layers(name for name, _ in variables)
     if len(layers) > 1:
         raise ValueError(
-            f"{path}: expected one BERT, got {len(layers)}, such as {quote(layers[0])} and "
+            f"{path}: expected one BERT model, got {len(layers)}, such as {quote(layers[0])} and "
             f"{quote(layers[1])}. Save one of them separately."
         )
     scope = f"{layers[0]}/" if layers else "/"
@@ -456,7 +459,8 @@ def _to_pytorch_name_and_layout(variable: str, entry: StoredTensor) -> tuple[str
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     """Writes a directory that ``from_pretrained`` loads without missing or unexpected weights.
 
-    Weights that the Hugging Face class does not have are left out: a token classifier's pooler.
+    Weights that the Hugging Face class does not have, such as a token classifier's pooler, are left
+    out.
     """
     config, spec = checkpoint.config, checkpoint.model
     _check_pooled_token(checkpoint.path, config, spec)
@@ -465,8 +469,8 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     if custom:
         raise ValueError(
             f"--format=huggingface: cannot store the masked-LM head in {checkpoint.path} with "
-            f"{' and '.join(f'{key}={spec.arguments[key]}' for key in custom)}. Load a BertEncoder "
-            "and save it, then convert that."
+            f"{' and '.join(f'{key}={spec.arguments[key]}' for key in custom)}. Load it as a "
+            "BertEncoder, save the encoder, then convert the saved encoder."
         )
     write_json(os.path.join(path, CONFIG), config_values(checkpoint))
     notes: list[str] = []

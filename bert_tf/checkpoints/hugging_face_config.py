@@ -1,7 +1,8 @@
 """Hugging Face's ``config.json`` for BERT and DistilBERT: sizes, model class and labels.
 
-DistilBERT (Sanh et al. 2019) is a BERT without token types, next-sentence prediction and pooler;
-classifiers have a dense layer with ReLU instead. In ``BertConfig`` it has ``type_vocab_size=0``.
+DistilBERT (Sanh et al. 2019) is BERT without token types, next-sentence prediction and pooler. Its
+classifiers have a dense layer with ReLU instead of the pooler. A ``BertConfig`` with
+``type_vocab_size=0`` describes DistilBERT.
 """
 
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ ACTIVATIONS = {
     SIGMOID: "torch.nn.modules.activation.Sigmoid",
 }
 
-# Hugging Face's names of activations, if different.
+# Hugging Face's names of activations that bert_tf names differently.
 _ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
 
 _DISTILBERT = "distilbert"
@@ -58,7 +59,7 @@ _BERT_ONLY = ("BertForPreTraining", "BertForNextSentencePrediction", "BertLMHead
 
 
 def read_config(values: Mapping[str, Any], source: str) -> BertConfig:
-    """Reads the sizes in a ``config.json``."""
+    """Creates a ``BertConfig`` from the contents of a ``config.json``."""
     if _is_distilbert(values):
         filled = {**_DISTILBERT_DEFAULTS, **values}
         sizes = {name: filled[key] for key, name in DISTILBERT_FIELDS.items() if key in filled}
@@ -78,7 +79,7 @@ def model_spec(
 
     Args:
         values: The contents of ``config.json``.
-        shapes: Shapes of the tensors by name without ``bert.``.
+        shapes: Shapes of the tensors by name, without the prefix ``bert.``.
         source: The path of ``config.json``, for errors.
 
     Returns:
@@ -100,7 +101,7 @@ def model_spec(
 def _classifier(
     values: Mapping[str, Any], classes: int, pooler: bool, source: str
 ) -> tuple[type[BertModel], tuple[str, ...]]:
-    """Determines the class of a model with a layer ``classifier``, with warnings."""
+    """Determines the class of a model with a layer ``classifier``; also returns warnings."""
     notes: tuple[str, ...] = ()
     architectures = values.get("architectures")
     architecture = architectures[0] if isinstance(architectures, list) and architectures else None
@@ -120,13 +121,13 @@ def _classifier(
     if problem == REGRESSION and not is_regressor:
         notes += (
             f"{source}: problem_type={REGRESSION!r} is not supported for {classes} outputs; they "
-            "are read as the logits of classes. Use only the logits.",
+            "are treated as class logits. Use only the logits.",
         )
     return BertRegressor if is_regressor else BertClassifier, notes
 
 
 def head_dropout(values: Mapping[str, Any], model_class: type[BertModel]) -> float | None:
-    """Returns the dropout rate of a head, ``None`` for the encoder's rate."""
+    """Returns the dropout rate of a head, or ``None`` if it is the encoder's rate."""
     rate: float | None = values.get(_DROPOUT)
     if _is_distilbert(values):
         rate = values.get(_DISTILBERT_DROPOUT)
@@ -138,7 +139,7 @@ def head_dropout(values: Mapping[str, Any], model_class: type[BertModel]) -> flo
 def read_labels(
     values: Mapping[str, Any], spec: ModelSpec, source: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of the classes, ``()`` for default names, and warnings."""
+    """Returns the class names (``()`` for default names), and warnings."""
     classes, names, ids = spec.arguments.get("num_classes"), *map(values.get, _LABELS)
     if classes is None:
         return (), ()
@@ -150,7 +151,7 @@ def read_labels(
         return (), ()
     note = ""
     if by_id and inverse and {at: str(name) for at, name in by_id.items()} != inverse:
-        note = f"{source}: label2id differs from id2label, which is used. Check the labels."
+        note = f"{source}: label2id differs from id2label; id2label is used. Check the labels."
     labels_by_id = by_id or inverse
     if not by_id:
         note = f"{source}: no id2label; label2id is used (transformers uses LABEL_0, ...)."
@@ -173,8 +174,8 @@ def read_activation(
 ) -> tuple[str, list[str]]:
     """Returns the activation of a regressor's output, and warnings.
 
-    Without an activation in the config it is a sigmoid, as in cross-encoders and in transformers'
-    pipelines, unless ``problem_type`` is regression.
+    If the config does not specify one, the activation is a sigmoid, as in cross-encoders and in
+    transformers' pipelines, unless ``problem_type`` is regression.
     """
     settings = values.get("sentence_transformers")
     name = settings.get("activation_fn") if isinstance(settings, Mapping) else None
@@ -187,7 +188,7 @@ def read_activation(
         return "", []
     if name is None and values.get("problem_type") == REGRESSION:
         note = (
-            f"{source}: problem_type={REGRESSION!r}: predictions are logits; CrossEncoder of "
+            f"{source}: problem_type={REGRESSION!r}: predictions are logits, but CrossEncoder of "
             "sentence-transformers applies a sigmoid. Set sentence_transformers.activation_fn."
         )
         return "", [note]
@@ -245,7 +246,7 @@ def architecture(checkpoint: Checkpoint) -> str:
     """Returns the name of the Hugging Face class.
 
     Raises:
-        ValueError: If DistilBERT does not have the class.
+        ValueError: If the class does not exist for DistilBERT.
     """
     config, spec = checkpoint.config, checkpoint.model
     name = spec.model_class.hugging_face_class(config, spec.arguments)

@@ -1,9 +1,9 @@
 """KerasHub presets: JSON files, ``*.weights.h5`` and ``assets/tokenizer``.
 
-Presets do not contain the activation and epsilon, which are constants in KerasHub: tanh GELU and
-1e-12 in ``BertBackbone``, exact GELU and 1e-5 in the masked-LM head. Kernels are (inputs, outputs),
-in attention layers split into heads. Source: keras-hub ``models/bert/bert_backbone.py``,
-``layers/modeling/masked_lm_head.py``, ``utils/preset_utils.py``.
+Presets do not contain the activation and epsilon, because KerasHub fixes both: tanh GELU and 1e-12
+in ``BertBackbone``, and exact GELU and 1e-5 in the masked-LM head. Kernels have shape (inputs,
+outputs); those of attention layers are split into heads. Source: keras-hub
+``models/bert/bert_backbone.py``, ``layers/modeling/masked_lm_head.py``, ``utils/preset_utils.py``.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from .weights import Names, expected_shapes, merge_heads
 
 _TASK = "task.json"
 _TOKENIZER, _PREPROCESSOR = "tokenizer.json", "preprocessor.json"
-_FILE_SUFFIX = " of KerasHub"  # of the names of files in ``config_keys.FILES``
+_FILE_SUFFIX = " of KerasHub"  # in the keys of ``config_keys.FILES``
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 _WEIGHTS = "model.weights.h5"
 _SHARDED = "model.weights.json"
@@ -49,7 +49,7 @@ _CLASSIFIERS = ("BertTextClassifier", "BertClassifier")  # the current name and 
 
 _BLOCK = "layers/transformer_encoder_{}"
 _HEAD = "task/layers/masked_lm_head"
-# Paths in the weights files, as returned by ``_normalize_path``. 0 and 1 are a layer's variables.
+# Paths in the weights files, as returned by ``_normalize_path``. A layer's variables are 0 and 1.
 _NAMES = Names(
     {
         "embeddings/word_embeddings": "layers/reversible_embedding/vars/0",
@@ -76,10 +76,11 @@ _NAMES = Names(
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Opens a directory of ``save_to_preset`` with a backbone or a task.
+    """Opens a directory that ``save_to_preset`` of a backbone or a task wrote.
 
-    ``BertMaskedLM`` becomes a ``BertPretrainer`` without next-sentence head, ``BertTextClassifier``
-    a ``BertClassifier``, and any other task a ``BertEncoder``. No Keras object is deserialized.
+    ``BertMaskedLM`` is loaded as a ``BertPretrainer`` without a next-sentence head,
+    ``BertTextClassifier`` is loaded as a ``BertClassifier``, and any other task is loaded as a
+    ``BertEncoder``. No Keras object is deserialized.
     """
     source = os.path.join(path, CONFIG)
     config, key_notes = _read_config(source)
@@ -118,7 +119,7 @@ def read_checkpoint(path: str) -> Checkpoint:
 
 
 def _read_config(source: str) -> tuple[BertConfig, tuple[str, ...]]:
-    """Reads the config, adds KerasHub's constants, and returns warnings."""
+    """Returns the config, including KerasHub's constants, and warnings."""
     values = _serialized(source, "BertBackbone")
     missing = [key for key in (*KERAS_HUB_SIZES, "dropout") if key not in values]
     if missing:
@@ -135,7 +136,7 @@ def _read_config(source: str) -> tuple[BertConfig, tuple[str, ...]]:
 
 
 def _read_task(path: str, config: BertConfig) -> tuple[ModelSpec, tuple[str, ...]]:
-    """Reads the model's class and arguments, and returns warnings."""
+    """Returns the model's class and arguments, and warnings."""
     source = os.path.join(path, _TASK)
     encoder = ModelSpec(BertEncoder, {"pooler": True})
     if not tf.io.gfile.exists(source):
@@ -167,7 +168,7 @@ def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
 
 
 def _entries(path: str) -> Iterator[tuple[str, StoredTensor]]:
-    """Yields the datasets of all weights files of a preset with their names, FILE/PATH."""
+    """Yields the name, FILE/PATH, and the tensor of each dataset in a preset's weights files."""
     index = os.path.join(path, _SHARDED)
     if tf.io.gfile.exists(os.path.join(path, _WEIGHTS)):
         files = [_WEIGHTS]
@@ -183,8 +184,8 @@ def _entries(path: str) -> Iterator[tuple[str, StoredTensor]]:
 
 
 def _normalize_path(stored: str) -> str:
-    """Converts a dataset's name to its path in current files, with an index for every block."""
-    # Keras versions save the same layer by attribute or by property: _query_dense, query_dense.
+    """Converts a dataset's name to its path in current files, where every block has an index."""
+    # Some Keras versions name a layer by its attribute, _query_dense, others by its property.
     file, *parts = (part.removeprefix("_") for part in stored.split("/"))
     name_in_file = "/".join(parts).replace("/transformer_encoder/", "/transformer_encoder_0/")
     name_in_file = re.sub("^layer_checkpoint_dependencies/", "layers/", name_in_file)  # Keras 2's
@@ -195,7 +196,7 @@ def _normalize_path(stored: str) -> str:
 
 
 def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]:
-    """Reads the tokenizer, ``None`` if it is not supported, and returns warnings."""
+    """Returns the tokenizer (``None`` if it is not supported), and warnings."""
     source = os.path.join(path, _TOKENIZER)
     if not tf.io.gfile.exists(source):
         return None, (f"{NO_PREPROCESSOR}{path} has no {_TOKENIZER}.",)
@@ -226,7 +227,7 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
 
 
 def _read_length(path: str) -> tuple[int | None, tuple[str, ...]]:
-    """Reads the sequence length of the task's preprocessor or of its own file, with warnings."""
+    """Returns the sequence length in ``task.json``, else ``preprocessor.json``, and warnings."""
     for source, values in _preprocessors(path):
         length = values.get("sequence_length")
         if length is not None:
@@ -236,7 +237,7 @@ def _read_length(path: str) -> tuple[int | None, tuple[str, ...]]:
 
 
 def _preprocessors(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the source and config of the preprocessors in ``task.json`` and its own file."""
+    """Yields the path and the preprocessor config of ``task.json`` and ``preprocessor.json``."""
     for name, keys in ((_TASK, ("preprocessor",)), (_PREPROCESSOR, ())):
         source = os.path.join(path, name)
         if values := _nested_config({"": config_keys.read(source)}, "", *keys):
@@ -244,7 +245,7 @@ def _preprocessors(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _nested_config(values: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """Returns the config of a nested object, ``{}`` if it does not exist."""
+    """Returns the config of a nested object, or ``{}`` if the object does not exist."""
     for key in keys:
         inner = values.get(key)
         config = inner.get("config") if isinstance(inner, Mapping) else None

@@ -49,9 +49,9 @@ def open_checkpoint(
     Reading a tensor later raises ``ValueError`` if the file is damaged or a value is not finite.
 
     Args:
-        path: As in ``load``, or a Keras 2 HDF5 file with a BERT of transformers.
-        allow_pickle: As in ``load``.
-        settings: The ``config.json`` of an HDF5 file, by default of the same directory.
+        path: See ``load``; or a Keras 2 HDF5 file that contains a BERT model of transformers.
+        allow_pickle: See ``load``.
+        settings: Contents of ``config.json`` for an HDF5 file; by default read from its directory.
 
     Raises:
         ValueError: If the path is not a supported checkpoint, or if its config is invalid.
@@ -95,7 +95,7 @@ def _path_in_errors(path: str) -> Iterator[None]:
 
 
 def _with_setfit_note(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
-    """Adds a warning if the directory has a classifier of setfit."""
+    """Adds a warning if the directory contains a setfit classifier."""
     if not {*names} & {*SETFIT}:
         return checkpoint
     head = (
@@ -146,7 +146,7 @@ class LoadReport(NamedTuple):
         loaded: Names of the loaded weights.
         new: Names of the randomly initialized weights, which the checkpoint does not have.
         unused: Stored names of the tensors that the model does not use.
-        notes: Warnings about settings that are handled differently, and about assumptions.
+        notes: Warnings about settings that bert_tf handles differently, and about assumptions.
     """
 
     format: str
@@ -192,23 +192,24 @@ def load(
             model that bert_tf includes; or the result of ``open_checkpoint``.
         model_class: The class of the model; by default determined by the heads of the source. A
             head that the source does not have is randomly initialized.
-        max_seq_length: Maximum number of tokens per text. Defaults to the length of fine-tuning or
-            of a sentence-transformers directory; otherwise to 128, or less if the tokenizer or the
-            position embeddings limit it.
+        max_seq_length: Maximum number of tokens per text. Defaults to the length in fine-tuning or
+            in the sentence-transformers directory; otherwise to 128, or less if the tokenizer or
+            the position embeddings have a lower limit.
         dtype: A Keras dtype policy; by default the global policy.
         new_head: Whether to randomly initialize the head although the source has one.
         allow_pickle: Whether to read ``pytorch_model.bin``. A pickle from an untrusted source can
             run any code.
         special_tokens_in_texts: Whether special tokens in texts, such as ``[SEP]``, become one
             token instead of being split like other text; by default as in the source.
-        **arguments: Arguments of the model's constructor, such as ``num_classes``. The default
-            ``pooling`` of a new head is the source's.
+        **arguments: Arguments of the model's constructor, such as ``num_classes``. By default, a
+            new head has the source's ``pooling``.
 
     Returns:
-        The model. Its ``preprocessor`` has the source's vocabulary and tokenizer settings, or is
-        ``None`` without a vocabulary, and truncates long texts as in fine-tuning (for
-        ``--long_text=windows``, to the first window). The attributes ``labels``, ``multi_label``,
-        ``thresholds``, ``task``, ``activation`` and ``sentence_embedding`` come from the source.
+        The model. Its ``preprocessor`` has the source's vocabulary and tokenizer settings, and
+        truncates long texts as in fine-tuning (with ``--long_text=windows``, to the first window).
+        Without a vocabulary, ``preprocessor`` is ``None``. The attributes ``labels``,
+        ``multi_label``, ``thresholds``, ``task``, ``activation`` and ``sentence_embedding`` come
+        from the source.
 
     Raises:
         ValueError: If the path is not a supported checkpoint, if a weight is missing or has a
@@ -293,7 +294,7 @@ def select(
         spec: The model.
         may_be_new: Whether the head and the pooler may be missing.
         new_head: Whether to ignore the head of the checkpoint.
-        head_option: The caller's option for a new head, for an error message.
+        head_option: Option with which the user can request a new head, for error messages.
 
     Returns:
         The weights for ``weights.assign``, and a report.
@@ -350,8 +351,8 @@ def _requested_spec(
         arguments = {"pooling": checkpoint.pooling, **arguments}
     if "num_classes" in model_class.argument_checks and "num_classes" not in arguments:
         raise ValueError(
-            f"{checkpoint.path} contains a {source.class_name} without the number of classes of a "
-            f"{model_class.__name__}. Pass num_classes."
+            f"{checkpoint.path} contains a {source.class_name}, which does not set the number of "
+            f"classes of a {model_class.__name__}. Pass num_classes."
         )
     return ModelSpec(model_class, arguments)
 
@@ -392,7 +393,10 @@ def _check_missing(
     expected: Iterable[str],
     may_be_new: Collection[str],
 ) -> None:
-    """Checks that only complete parts in ``may_be_new``, a head or the pooler, are missing."""
+    """Checks that all missing weights belong to a head or pooler that is missing completely.
+
+    ``may_be_new`` contains the names of the head's and the pooler's layers.
+    """
     needed = collections.Counter(name.split("/")[0] for name in expected)
     counts = collections.Counter(name.split("/")[0] for name in missing)
     new = {part for part in may_be_new if counts[part] == needed[part]}
@@ -401,7 +405,7 @@ def _check_missing(
         unused = listed(checkpoint.unused, _MAX_LISTED)
         raise ValueError(
             f"{checkpoint.path} lacks weights of the model: {listed(names, _MAX_LISTED)} (unused: "
-            f"{unused}). Use a complete checkpoint, or a model without them."
+            f"{unused}). Use a complete checkpoint, or a model without these weights."
         )
 
 
@@ -417,11 +421,11 @@ def make_preprocessor(
 
     Args:
         checkpoint: The checkpoint.
-        max_seq_length: As in ``load``.
-        task: The ``task.json`` of a model that is used for its fine-tuned task, not validated.
+        max_seq_length: See ``load``.
+        task: Contents of ``task.json``, not validated, if the model has its fine-tuned head.
 
     Returns:
-        The preprocessor, ``None`` without a supported vocabulary, and warnings.
+        The preprocessor (``None`` without a supported vocabulary), and warnings.
     """
     positions = checkpoint.config.max_position_embeddings
     if max_seq_length is not None and max_seq_length > positions:

@@ -64,7 +64,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def header_value(value: Any) -> str:
-    """Encodes a value in YAML: JSON, except that ``1e-05`` would be a string.
+    """Encodes a value as JSON that is also valid YAML, where ``1e-05`` would be a string.
 
     >>> header_value(["no", {"a": 1e-05}])
     '["no", {"a": 1.0e-05}]'
@@ -125,13 +125,13 @@ def facts(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def differences(notes: Iterable[str], path: str) -> str:
-    """Returns a section with the warnings about the model at ``path``, without the path."""
+    """Returns a section with the warnings about the model at ``path``, omitting the path."""
     lines = [note.replace(f"{path}/", "").replace(path, "the source") for note in notes]
     return f"## Differences from the source\n\n{bullets(lines)}" if lines else ""
 
 
 def use(checkpoint: Checkpoint) -> str:
-    """Returns the section of the card on loading the model."""
+    """Returns the card's section on loading the model."""
     spec, config, elsewhere = checkpoint.model, checkpoint.config, ""
     if spec.has_portable_format and not spec.pools_last_token(config):
         name = spec.model_class.hugging_face_class(config, spec.arguments)

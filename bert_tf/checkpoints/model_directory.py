@@ -1,4 +1,4 @@
-"""bert_tf directories, written by runs, ``bert_tf.save`` and ``convert``, exports, .keras files.
+"""bert_tf directories (from runs, ``bert_tf.save`` or ``convert``), exports and .keras files.
 
 | path             | contents                                                           |
 |------------------|--------------------------------------------------------------------|
@@ -8,11 +8,11 @@
 | task.json        | task type, lengths and options of fine-tuning                      |
 | checkpoints/     | ``step-.../``, each with a manifest of hashes; the newest is loaded |
 
-In an export, a SavedModel, ``assets.extra/`` contains these files except the weights, which are in
-``variables/``. Its graph is never run.
+An export is a SavedModel whose ``assets.extra/`` contains these files except the weights, which are
+in ``variables/``. The graph is never run.
 
-``model.save`` of Keras writes ``.keras`` files. The model is built from the validated config, and
-Keras loads its weights. No Keras object of an untrusted file is deserialized.
+Keras' ``model.save`` writes ``.keras`` files. The model is built from the validated config, and
+Keras loads only the weights. No Keras object in an untrusted file is deserialized.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ CHECKPOINTS = "checkpoints"
 _MODEL = "model/"
 _ENCODER = "bert_encoder"
 _GRAPH, _EXTRA_ASSETS = "saved_model.pb", "assets.extra"  # in an export
-# Format of TensorFlow's names for the values of a dict attribute "weights" with "/" in its keys.
+# TensorFlow's name format for the values of a dict attribute "weights" whose keys contain "/".
 _VARIABLE_PREFIX, _SLASH, _VARIABLE_SUFFIX = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -72,7 +72,7 @@ _VARIABLE_PREFIX, _SLASH, _VARIABLE_SUFFIX = "weights/", ".S", "/.ATTRIBUTES/VAR
 
 
 def read_description(path: str) -> Checkpoint:
-    """Reads everything except the weights."""
+    """Reads everything in a bert_tf directory except the weights."""
     description_path, sizes_path = os.path.join(path, DESCRIPTION), os.path.join(path, SIZES)
     values = read_json_object(description_path)
     if not values.keys() <= DESCRIPTION_KEYS:
@@ -104,8 +104,8 @@ def read_checkpoint(path: str) -> Checkpoint:
     state = saved_states.find_latest(os.path.join(path, CHECKPOINTS))
     if state is None:
         raise ValueError(
-            f"{path} has no checkpoint, because its run was interrupted early. Rerun its command "
-            "to resume it."
+            f"{path} has no checkpoint, because the run was interrupted early. Rerun the run's "
+            "command to resume it."
         )
     bundle = Bundle(os.path.join(state.path, saved_states.BUNDLE))
     # A run's checkpoint also contains the optimizer's variables, which are not reported as unused.
@@ -196,8 +196,8 @@ def _open_keras_file(path: str) -> Checkpoint:
                 f"{reason(error, 300).replace(unpacked, _KERAS_WEIGHTS)}"
             ) from error
     note = (
-        f"{path} has no vocabulary and no labels, so the model has no preprocessor. Save with "
-        "bert_tf.save to include them."
+        f"{path} has no vocabulary and no labels, so the model has no preprocessor. Save the "
+        "model with bert_tf.save to include both."
     )
     return dataclasses.replace(to_checkpoint(model), path=path, format="keras", notes=(note,))
 
@@ -215,7 +215,7 @@ def _read_keras_config(archive: zipfile.ZipFile, path: str) -> tuple[BertConfig,
     name = registered.removeprefix(f"{_REGISTERED_PACKAGE}>")
     constructor = values.get("config")
     if not isinstance(constructor, dict) or not isinstance(constructor.get("config"), dict):
-        raise ValueError(f"{path}: {CONFIG}: expected a BERT's config in config.config.")
+        raise ValueError(f"{path}: {CONFIG}: expected a BERT config in config.config.")
     known = ("config", "name", "dtype", "trainable")
     arguments = {key: value for key, value in constructor.items() if key not in known}
     spec = check_model(name, arguments, f"{path}, {CONFIG}")
@@ -238,8 +238,8 @@ def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
 
     The directory contains the weights, the config, the vocabulary of ``model.preprocessor``, and
     the attributes ``labels``, ``multi_label``, ``thresholds``, ``task`` and ``sentence_embedding``.
-    ``bert_tf.load`` and all commands read it like the directory of a run. After training a
-    classifier with ``fit``, set ``model.labels`` to return names in predictions.
+    ``bert_tf.load`` and all commands read it like a run directory. After training a classifier with
+    ``fit``, set ``model.labels``, so that predictions contain class names.
 
     Args:
         model: A model of a bert_tf class. The optimizer and other arguments of ``compile`` are not
@@ -268,7 +268,7 @@ def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
 
 
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
-    """Writes a bert_tf directory; there are no warnings about using it."""
+    """Writes a bert_tf directory; returns ``()``, because using it causes no warnings."""
     # The default name of the Keras model.
     parameters = inspect.signature(checkpoint.model.model_class.__init__).parameters
     head = parameters["name"].default

@@ -1,7 +1,7 @@
 """Object checkpoints of TensorFlow Model Garden: ``ckpt-N.index``, ``ckpt-N.data-...``.
 
-Kernels are (inputs, outputs), in attention layers split into heads. The epsilon is always 1e-12,
-and ``gelu`` is the tanh approximation. Source: tensorflow/models
+Kernels have shape (inputs, outputs); those of attention layers are split into heads. The epsilon is
+always 1e-12, and ``gelu`` is the tanh approximation. Source: tensorflow/models
 ``official/nlp/modeling/networks/bert_encoder.py``, ``models/bert_pretrainer.py``.
 """
 
@@ -31,12 +31,12 @@ _ACTIVATIONS = {"gelu": "gelu_new", "identity": "linear"}
 # === Variables by name ===
 
 _VALUE = "VARIABLE_VALUE"
-# Optimizers are skipped, because the names of their slots end like those of the variables.
+# Optimizers are skipped, because slot names end with the names of the variables.
 _OPTIMIZERS = ("optimizer", "_optimizer")
 
 
 def read_variables(bundle: Bundle) -> dict[str, str]:
-    """Returns the names of all variables except an optimizer's, by the keys of their tensors.
+    """Returns the names of all variables, except an optimizer's, by tensor key.
 
     The keys of a TensorFlow 2 checkpoint depend on the order in which objects were visited. The
     object graph contains the names of the variables.
@@ -69,7 +69,7 @@ def read_variables(bundle: Bundle) -> dict[str, str]:
     }
 
 
-# By the end of a variable's name without its last component.
+# Weight names by the end of a variable's name, where the last component is removed.
 _MODULES = {
     "word_embeddings": "embeddings/word_embeddings",
     "position_embedding": "embeddings/position_embeddings",
@@ -92,14 +92,14 @@ _BLOCK_MODULES = {
     "output": "output",
     "output_layer_norm": "output_layer_norm",
 }
-# The dense layer of the next-sentence head is the pooler, because it was trained.
+# The next-sentence head's dense layer replaces the pooler, because it was trained.
 _NEXT_SENTENCE_POOLER = re.compile(r"(?:.*/)?next_sentence/pooler_dense/(kernel|bias)")
-# The same head in older versions of BertPretrainer. Heads of other tasks have the same name.
+# The next-sentence head in older versions of BertPretrainer. Other task heads have the same name.
 _OLD_HEAD = re.compile(r"predictions/transform/logits/(kernel|bias)")
 
 
 def find_weights(variables: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Returns the keys of an encoder's and a pretrainer's variables by weight name."""
+    """Returns the tensor keys of encoder and pretrainer variables by weight name."""
     weights: dict[str, str] = {}
     next_sentence_pooler, old_head = {}, {}
     for key, variable in variables.items():
@@ -130,7 +130,7 @@ def find_weights(variables: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _name(variable: str) -> str | None:
-    """Returns the weight name of an encoder's or a pretrainer's variable, if any."""
+    """Returns the weight name of an encoder or pretrainer variable, else ``None``."""
     if f"/{variable}".endswith(f"/{_OUTPUT_BIAS}"):
         return "masked_lm/output_bias"
     path, _, leaf = variable.rpartition("/")
@@ -147,7 +147,7 @@ def _name(variable: str) -> str | None:
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Opens a directory or prefix of a released checkpoint, or of a trainer."""
+    """Opens the directory or prefix of a checkpoint that was released or that a trainer saved."""
     bundle = Bundle(find_prefix(path) or path)
     prefix, folder = bundle.prefix, os.path.dirname(bundle.prefix)
     weights = find_weights(read_variables(bundle), prefix)
@@ -163,7 +163,7 @@ def read_checkpoint(path: str) -> Checkpoint:
     tokenization, notes = read_vocabulary(folder)
     if not has_config:
         notes = (
-            f"{prefix}: no {SIZES} in the directory; the sizes are taken from the tensors, the "
+            f"{prefix}: no {SIZES} in the directory; the sizes are taken from the tensors, and "
             "activation (tanh GELU) and dropout are Model Garden's defaults.",
             *notes,
         )
@@ -202,7 +202,7 @@ _SIZES = {
 def _config(
     stored: Mapping[str, StoredTensor], fields: Mapping[str, Any], source: str
 ) -> BertConfig:
-    """Creates the config from the fields of a file, and missing sizes from the tensors."""
+    """Creates the config from a file's fields; takes missing sizes from the tensors."""
     values: dict[str, Any] = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-12}
     for field, (name, axis) in _SIZES.items():
         if field in fields:

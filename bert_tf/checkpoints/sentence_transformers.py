@@ -46,7 +46,7 @@ _TOKENIZERS = ("processor_kwargs", "tokenizer_args")
 _MODULE_PACKAGE = "sentence_transformers.models"
 _MODULE_TYPES = ("Transformer", "Pooling", "Dense", "Normalize")
 _DENSE, _NORMALIZE = _MODULE_TYPES[2:]
-# Names of a role's prompt; the first existing one becomes the prefix.
+# Prompt names of each role; the first existing prompt becomes the role's prefix.
 _PREFIXES = ("query_prefix", "document_prefix")
 _ROLES = (("query",), ("document", "passage", "corpus"))
 _ACTIVATIONS = {
@@ -66,8 +66,8 @@ _POOLING_ALIASES = {"lasttoken": "last"}  # in version 6
 def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     """Opens the transformer and reads the settings of the modules after it.
 
-    If these modules are not supported, the checkpoint contains only the transformer and describes
-    them in ``unsupported_modules``.
+    If these modules are not supported, the checkpoint contains only the transformer, and
+    ``unsupported_modules`` describes the problem.
     """
     modules, notes = _read_modules(os.path.join(path, MODULES))
     folder = modules[0][1]
@@ -142,7 +142,7 @@ def _check_task(
 ) -> None:
     """Checks the model type, the transformer's output and the text settings.
 
-    ``is_more`` is whether further modules follow.
+    ``is_more`` specifies whether other modules follow the transformer.
     """
     kind = settings.get("model_type") or _SENTENCE_TRANSFORMER
     if not isinstance(kind, str) or kind not in ([_SENTENCE_TRANSFORMER] if is_more else _OUTPUTS):
@@ -232,7 +232,7 @@ def _read_module(source: str) -> dict[str, Any]:
 
 
 def _check_inputs_and_outputs(source: str) -> None:
-    """Checks that a module reads and writes the sentence embeddings."""
+    """Checks that a module's input and output are the sentence embeddings."""
     values, name = _read_module(source) if tf.io.gfile.exists(source) else {}, "sentence_embedding"
     names = values.get("module_input_name") or name, values.get("module_output_name") or name
     if names != (name, name):
@@ -277,7 +277,7 @@ def _without_head(checkpoint: Checkpoint, source: str, **dense: Any) -> Checkpoi
 
 
 def _read_length(values: Mapping[str, Any], source: str, checkpoint: Checkpoint) -> int | None:
-    """Returns the maximum number of tokens in the transformer's settings, else the tokenizer's."""
+    """Returns the maximum number of tokens in the transformer's, else the tokenizer's settings."""
     processing, tokenizer = (
         _get_object(values, "processing_kwargs"),
         _get_object(values, *_TOKENIZERS),
@@ -307,7 +307,7 @@ def _read_prompts(
     notes = []
     if names[1] not in ("document", ""):
         notes.append(
-            f"{source}: prompts.{names[1]} is the document prefix; encode_document of "
+            f"{source}: prompts.{names[1]} is used as the document prefix, but encode_document of "
             "sentence-transformers 6 does not use it."
         )
     if default:
@@ -335,7 +335,7 @@ def _read_prompts(
 
 
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
-    """Writes a Hugging Face directory, with sentence-transformers modules for an embedding."""
+    """Writes a Hugging Face directory, and sentence-transformers modules for an embedding."""
     embedding = checkpoint.sentence_embedding
     encoder = {name: t for name, t in checkpoint.tensors.items() if name not in _LAYER}
     notes = hugging_face.write(dataclasses.replace(checkpoint, tensors=encoder), path)
@@ -378,7 +378,7 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
         write_json(os.path.join(path, name), values)
     if embedding.dims and embedding.normalize and embedding.rescale:
         notes += (
-            f"sentence-transformers cuts vectors to {embedding.dims} numbers after it has scaled "
-            "them: pass normalize_embeddings=True to encode.",
+            f"sentence-transformers truncates vectors to {embedding.dims} dimensions after "
+            "normalization. Pass normalize_embeddings=True to encode to normalize them again.",
         )
     return notes

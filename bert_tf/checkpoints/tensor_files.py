@@ -1,6 +1,6 @@
 """Tensor files: safetensors, HDF5, PyTorch pickles and TensorFlow bundles.
 
-Opening a file reads names, shapes and dtypes. Each tensor is read on access.
+Opening a file reads only names, shapes and dtypes. Each tensor is read on access.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from .weights import to_tensor
 
 
 class LocalFile:
-    """Local file, or a temporary local copy of a remote file, deleted with this object."""
+    """Local file, or a temporary copy of a remote file that is deleted with this object."""
 
     def __init__(self, path: str) -> None:
         local = local_path(path)
@@ -42,7 +42,7 @@ class LocalFile:
         self.path = local
 
 
-# Exceptions of the libraries for damaged files.
+# Exceptions that the libraries raise for damaged files.
 _UNREADABLE = (
     *(safetensors.SafetensorError, OSError, RuntimeError, KeyError, TypeError),
     *(OverflowError, MemoryError),
@@ -70,14 +70,14 @@ VARIABLE = ":0"  # the suffix of a TensorFlow variable's name
 def open_shards(
     index_path: str, open_shard: Callable[[str], dict[str, StoredTensor]]
 ) -> dict[str, StoredTensor]:
-    """Opens the files of an index, ``*.index.json``.
+    """Opens the files listed in an index, ``*.index.json``.
 
-    Each tensor must be in the file of ``weight_map``. Another tensor of the same name in a later
-    file must be equal, because transformers loads the last one. File names must not contain a
-    directory, so that an untrusted index cannot read other files. Symbolic links are followed, as
-    in the cache of the Hugging Face Hub.
+    Each tensor must be in the file that ``weight_map`` specifies. If a later file also contains a
+    tensor of this name, both must be equal, because transformers loads the last one. File names
+    must not contain a directory, so that an untrusted index cannot refer to other files. Symbolic
+    links are followed, as in the Hugging Face Hub's cache.
     """
-    # In TensorFlow's indexes the names start with the scope of the model, unlike in the files.
+    # Names in TensorFlow's indexes start with the model's scope, unlike names in the files.
     weight_map = {
         name.partition("/")[2] if name.endswith(VARIABLE) else name: files
         for name, files in read_weight_map(index_path).items()
@@ -108,7 +108,7 @@ def open_shards(
 
 
 def add_copy(tensors: dict[str, StoredTensor], name: str, tensor: StoredTensor) -> bool:
-    """Adds a tensor unless it exists; returns whether the existing tensor is equal."""
+    """Adds a tensor if the name is new; otherwise returns whether the existing tensor is equal."""
     first = tensors.setdefault(name, tensor)
     return first is tensor or (
         first.shape == tensor.shape and np.array_equal(first.read(), tensor.read())
@@ -116,11 +116,11 @@ def add_copy(tensors: dict[str, StoredTensor], name: str, tensor: StoredTensor) 
 
 
 def read_weight_map(index_path: str) -> dict[str, list[str]]:
-    """Reads the files of each tensor in an index; Keras may list several."""
+    """Returns the file names of each tensor in an index; Keras may list several per tensor."""
     weight_map = read_json_object(index_path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError(
-            f"{index_path}: weight_map: expected an object of file names by tensor, got "
+            f"{index_path}: weight_map: expected an object that maps tensors to file names, got "
             f"{quote(weight_map)}."
         )
     files = {name: at if isinstance(at, list) else [at] for name, at in weight_map.items()}
@@ -157,7 +157,7 @@ _DTYPES: dict[str, np.dtype] = {
 
 
 def open_safetensors(path: str) -> dict[str, StoredTensor]:
-    """Opens the tensors of a safetensors file by name."""
+    """Opens the tensors of a safetensors file, keyed by name."""
     local = LocalFile(path)
     tensors = {}
     with _safetensors(path, local) as file:
@@ -175,7 +175,7 @@ def open_safetensors(path: str) -> dict[str, StoredTensor]:
 
 
 def _read_safetensors(path: str, local: LocalFile, name: str) -> np.ndarray:
-    # Opened for each tensor, because mapped pages count as memory of the process.
+    # The file is reopened for each tensor, because mapped pages use the process's memory.
     with _safetensors(path, local) as file:
         array: np.ndarray = file.get_tensor(name)
     return array
@@ -194,7 +194,7 @@ def write_safetensors(path: str, tensors: Iterable[StoredTensor]) -> None:
         if local is not None:
             try:
                 safetensors.numpy.save_file(arrays, local, metadata)
-            except safetensors.SafetensorError as error:  # Raised for a full disk.
+            except safetensors.SafetensorError as error:  # For example, the disk is full.
                 raise OSError(f"Cannot write {path}: {reason(error)}") from error
         else:
             with tf.io.gfile.GFile(temporary, "wb") as file:
@@ -208,7 +208,7 @@ _BFLOAT16 = _DTYPES["BF16"]
 
 
 def open_hdf5(path: str) -> dict[str, StoredTensor]:
-    """Opens the datasets of an HDF5 file by path, without the leading slash.
+    """Opens the datasets of an HDF5 file, keyed by path without the leading slash.
 
     Links are not followed. Compressed datasets and external storage, which Keras does not write,
     are rejected, so that the data cannot be larger than the file.
@@ -245,8 +245,8 @@ def _checked_dtype(dataset: h5py.Dataset, file_size: int, where: str) -> np.dtyp
     is_contiguous = dataset.id.get_storage_size() == size <= file_size
     if dataset.is_virtual or dataset.external or not is_contiguous:
         raise ValueError(
-            f"{where}: the {size:,} bytes are not stored in the file ({file_size:,} bytes): it is "
-            "compressed, external or truncated. Write the file again without compression."
+            f"{where}: the {size:,} bytes are not stored in the file ({file_size:,} bytes): the "
+            "dataset is compressed, external or truncated. Save the file again uncompressed."
         )
     return dtype
 
@@ -265,7 +265,7 @@ _FIRST_SAFE_TORCH = (2, 6)
 
 
 def open_pickle(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
-    """Opens the tensors of a ``torch.save`` file with ``weights_only``, if ``allow_pickle``."""
+    """Opens the tensors of a ``torch.save`` file with ``weights_only``, given ``allow_pickle``."""
     if not allow_pickle:
         raise ValueError(
             f"{path} is a pickle, which can run arbitrary code. "
@@ -281,7 +281,7 @@ def open_pickle(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
 
 
 def pickle_remedy(model: str) -> str:
-    """Returns the remedy for a pickle; ``model`` is its directory or name on the hub."""
+    """Returns the remedy for a pickle. ``model`` is the model's directory or hub name."""
     return (
         "Use a safetensors file or, if you trust the source, run python -m bert_tf.convert "
         f"--model={model} --output=DIR --format=huggingface --allow_pickle (in Python: "
@@ -313,7 +313,7 @@ def _unpickle(torch: Any, path: str) -> dict[Any, Any]:
         weights = torch.load(local, map_location="cpu", weights_only=True, mmap=mapped)
     # A damaged pickle can raise KeyError, EOFError, RuntimeError, UnpicklingError and others.
     except Exception as error:
-        # The message of torch adds a page of advice on disabling weights_only.
+        # PyTorch's own error message includes a page of advice on disabling weights_only.
         cause = error.__context__ or error
         words = re.split(r"\.\s|\.$|\n", str(cause).strip())[0]
         raise ValueError(
@@ -350,7 +350,7 @@ def _dtype_name(tensor: Any) -> str:
 
 
 def _to_numpy(torch: Any, tensor: Any) -> np.ndarray:
-    # A tensor may be stored as a lazy negative or conjugate.
+    # A tensor may have a pending negation or conjugation.
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if _dtype_name(tensor) == "bfloat16":  # torch cannot convert it to NumPy.
         return np.array(tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
@@ -372,9 +372,9 @@ class Bundle(saved_states.Bundle):
 
 
 def find_prefix(path: str) -> str | None:
-    """Returns the prefix of the bundle at a prefix or in a directory, or ``None``.
+    """Returns the prefix of a bundle, given its prefix or directory; ``None`` if there is none.
 
-    Of several bundles in a directory, the last saved one or ``bert_model.ckpt`` is used.
+    If a directory contains several bundles, the last saved one is used, else ``bert_model.ckpt``.
     """
     if tf.io.gfile.exists(path + saved_states.INDEX):
         return path
@@ -393,7 +393,7 @@ def find_prefix(path: str) -> str | None:
 
 
 def bundle_contains_tensor(path: str, tensor: str) -> bool:
-    """Whether a bundle at a path contains a tensor."""
+    """Whether the bundle at a path contains a tensor."""
     prefix = find_prefix(path)
     return prefix is not None and tensor in Bundle(prefix).shapes
 

@@ -36,9 +36,9 @@ FILES = (*VOCABULARIES, TOKENIZER_CONFIG, ADDED_TOKENS, SPECIAL_TOKENS_MAP)
 LENGTH = "model_max_length"
 _SPECIAL_ROLES = {f"{token[1:-1].lower()}_token": token for token in vocabulary.SPECIAL_TOKENS}
 _CLASS, _DECODER, _INPUTS = "tokenizer_class", "added_tokens_decoder", "model_input_names"
-# The order in which transformers adds the tokens of roles.
+# Roles in the order in which transformers adds their tokens.
 _ROLES = [f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
-# Settings of the tokenizer classes and their defaults, by key of tokenizer.json's normalizer.
+# Names and defaults of the tokenizer classes' settings, by key of tokenizer.json's normalizer.
 _SWITCHES = {
     "lowercase": ("do_lower_case", True),
     "strip_accents": ("strip_accents", None),
@@ -73,12 +73,12 @@ def read_vocabulary(
 
     Args:
         path: The directory.
-        do_lower_case: Casing, by default from ``tokenizer_config.json``, else derived from the
-            vocabulary.
-        rules: JSON of ``TextRules``, by default Google's rules.
+        do_lower_case: Whether text is lowercased; by default as in ``tokenizer_config.json``, else
+            derived from the vocabulary.
+        rules: JSON of ``TextRules``; by default Google's rules.
 
     Returns:
-        The tokenizer, ``None`` if there is no valid one, and warnings.
+        The tokenizer (``None`` if there is no valid one), and warnings.
     """
     plain, source = (os.path.join(path, name) for name in (VOCABULARY, TOKENIZER_CONFIG))
     if not tf.io.gfile.exists(plain):
@@ -94,7 +94,7 @@ def read_vocabulary(
     if do_lower_case is None:
         do_lower_case = is_uncased(pieces)
         casing = "uncased" if do_lower_case else "cased"
-        notes = (f"{path} does not specify do_lower_case; the vocabulary is {casing}.",)
+        notes = (f"{path} does not specify do_lower_case. Assumed from the vocabulary: {casing}.",)
     return Tokenization(pieces, do_lower_case, text_rules), notes
 
 
@@ -105,10 +105,10 @@ def read_tokenization(
 
     Args:
         path: The directory.
-        do_lower_case: Casing, by default from the files.
+        do_lower_case: Whether text is lowercased; by default as in the files.
 
     Returns:
-        The tokenizer, ``None`` if it is not supported, and warnings.
+        The tokenizer (``None`` if it is not supported), and warnings.
     """
     names = (TOKENIZER_CONFIG, TOKENIZER)
     try:
@@ -124,7 +124,7 @@ def convert_tokenizer(tokenizer: tokenizers.Tokenizer, name: str) -> Tokenizatio
     """Converts a tokenizer of the package ``tokenizers``; ``name`` is its name in errors.
 
     Raises:
-        ValueError: If it is not a BERT tokenizer.
+        ValueError: If the tokenizer is not a BERT tokenizer.
     """
     config = {
         _INPUTS: [_TYPES],
@@ -168,7 +168,7 @@ def _tokenization(
     if runs_file:
         for key in ("normalizer", "pre_tokenizer"):
             if not isinstance(part := file.get(key), Mapping):
-                raise ValueError(f"{json_source}: {key}={quote(part)}: expected BERT's.")
+                raise ValueError(f"{json_source}: {key}={quote(part)}: expected an object.")
         switches = {
             name: _switch(file["normalizer"], name, default, json_source)
             for name, (_, default) in _SWITCHES.items()
@@ -178,7 +178,7 @@ def _tokenization(
     elif do_lower_case is None and "do_lower_case" not in config and not is_uncased(pieces):
         notes.append(
             f"{path} does not specify do_lower_case: text is lowercased, as in transformers, but "
-            f"the vocabulary is cased. Set it in {TOKENIZER_CONFIG}."
+            f"the vocabulary is cased. Set do_lower_case in {TOKENIZER_CONFIG}."
         )
     if file and not runs_file:
         notes += _ignored_keys_note(
@@ -205,13 +205,13 @@ def _tokenization(
 
 
 def missing_tokenizer_reason(notes: Iterable[str]) -> str:
-    """Returns the reason in the warnings why a checkpoint has no tokenizer."""
+    """Returns the reason why a checkpoint has no tokenizer, taken from the warnings."""
     reasons = (note for note in notes if note.startswith(NO_PREPROCESSOR))
     return next(reasons, "the checkpoint has no vocabulary.").removeprefix(NO_PREPROCESSOR)
 
 
 def read_length(path: str, positions: int) -> int | None:
-    """Reads the maximum length of a directory's tokenizer, if it is below ``positions``."""
+    """Returns the maximum length of a directory's tokenizer if it is below ``positions``."""
     source = os.path.join(path, TOKENIZER_CONFIG)
     values = config_keys.read(source)
     length: Any = values.get(LENGTH, values.get("max_len"))  # The old name of the key.
@@ -241,7 +241,7 @@ def _switch(values: Mapping[str, Any], name: str, default: bool | None, source: 
 
 
 def _read_class_name(path: str, config: Mapping[str, Any]) -> str:
-    """Returns the class of the tokenizer."""
+    """Returns the name of the tokenizer class."""
     name = config.get(_CLASS)
     if name is None:  # transformers also reads the model's config.
         name = config_keys.read(os.path.join(path, CONFIG)).get(_CLASS)
@@ -282,7 +282,7 @@ def _model_pieces(file: Mapping[str, Any], source: str) -> list[str]:
     vocab = model.get("vocab")
     if not isinstance(vocab, Mapping) or not all(type(index) is int for index in vocab.values()):
         raise ValueError(
-            f"{source}: model.vocab: expected an object of ids by token, got {quote(vocab)}."
+            f"{source}: model.vocab: expected an object of tokens and ids, got {quote(vocab)}."
         )
     pieces = sorted(vocab, key=vocab.__getitem__)
     if [vocab[piece] for piece in pieces] != list(range(len(pieces))):
@@ -300,7 +300,7 @@ def _with_added_tokens(
     path: str,
     runs_file: bool,
 ) -> tuple[tuple[str, ...], tuple[AddedToken, ...]]:
-    """Adds the added tokens to the vocabulary as transformers does."""
+    """Returns the vocabulary with the added tokens, as in transformers, and the added tokens."""
     ids = {piece: at for at, piece in enumerate(pieces)}
     added: dict[str, AddedToken] = {}
     for source, expected_id, token in _iterate_added_tokens(config, file, path, runs_file):
@@ -313,7 +313,7 @@ def _with_added_tokens(
                 f"{source}: added token {quote(content)}: expected no white space at the ends and "
                 f"no line breaks, which {VOCABULARY} cannot store."
             )
-        if expected_id is None:  # The token of a role.
+        if expected_id is None:  # A role's token.
             if content in added:
                 added[content] = dataclasses.replace(added[content], special=True)
                 continue
@@ -334,7 +334,7 @@ def _with_added_tokens(
 def _iterate_added_tokens(
     config: Mapping[str, Any], file: Mapping[str, Any], path: str, runs_file: bool
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yields the added tokens: file, id (``None`` for tokens of roles) and token."""
+    """Yields the file, the id (``None`` for role tokens) and the token of each added token."""
     config_source, file_source, ids_source, roles_source = (
         os.path.join(path, name)
         for name in (TOKENIZER_CONFIG, TOKENIZER, ADDED_TOKENS, SPECIAL_TOKENS_MAP)
@@ -400,13 +400,13 @@ def _ignored_keys_note(
         other.append("post_processor")
     if other:
         yield (
-            f"{source}: {_CLASS} ignores different settings in {TOKENIZER}, as in transformers: "
+            f"{source}: as in transformers, {_CLASS} overrides settings in {TOKENIZER}: "
             f"{listed(other)}."
         )
 
 
 def _row(parts: Sequence[str], type_id: int) -> list[Any]:
-    """Returns the parts of a template in tokenizer.json with one token type."""
+    """Returns the parts of a template in tokenizer.json that have one token type."""
     return [
         {"Sequence" if part in "AB" else "SpecialToken": {"id": part, "type_id": type_id}}
         for part in parts
@@ -454,7 +454,7 @@ def write_tokenization(
         tokenization: The tokenizer.
         max_seq_length: Maximum number of tokens per text.
         types: Number of token types of the model.
-        finds_mask: Whether texts contain [MASK], so that special tokens are not split.
+        finds_mask: Whether texts can contain [MASK], so that special tokens must not be split.
 
     Returns:
         Warnings about texts that other libraries tokenize differently.
@@ -487,8 +487,8 @@ def write_tokenization(
         notes.append(OTHER_TABLES)
     if _splits_special_tokens(rules) and not parts:
         notes.append(
-            "bert_tf splits special tokens in texts; the written tokenizer does not, because of "
-            "[MASK]."
+            "bert_tf splits special tokens in texts, but the written tokenizer does not, so that "
+            "it recognizes [MASK]."
         )
     return tuple(notes)
 
@@ -498,7 +498,7 @@ def _splits_special_tokens(rules: TextRules) -> bool:
 
 
 def build_tokenizer(tokenization: Tokenization) -> tokenizers.Tokenizer:
-    """Creates the tokenizer of the package ``tokenizers`` with the same ids."""
+    """Creates a ``tokenizers.Tokenizer`` that computes the same ids."""
     rules = tokenization.rules
     ids = {piece: index for index, piece in enumerate(tokenization.vocabulary)}
     outside = {token.content for token in rules.added_tokens if not token.is_piece}

@@ -1,6 +1,6 @@
-"""Weights of models: their names, layouts in other libraries, and assignment to variables.
+"""Model weights: names, layouts in other libraries, and assignment to variables.
 
-H is the hidden size, N the number of heads and D the head size, with H = N * D.
+H: hidden size; N: number of heads; D: head size; H = N * D.
 """
 
 import dataclasses
@@ -44,7 +44,8 @@ class Names(NamedTuple):
     """Weight names in another library.
 
     Attributes:
-        modules: Names in the other library by weight name, with "{}" for the index of the layer.
+        modules: Module and weight names in the other library by bert_tf's name, with "{}" for the
+            layer index.
         leaves: Suffixes in the other library for ``kernel``, ``bias``, ``gamma`` and ``beta``.
         transposed: Whether kernels in the other library are (outputs, inputs).
     """
@@ -75,7 +76,7 @@ class Names(NamedTuple):
     def read(
         self, names: Iterable[str], stored: Mapping[str, StoredTensor]
     ) -> dict[str, StoredTensor]:
-        """Returns the existing weights of these names in a file of the other library."""
+        """Returns those of the named weights that exist in a file of the other library."""
         source_names = ((name, self.source_name(name)) for name in names)
         return {
             name: self.to_source_layout(name, stored[at])
@@ -97,11 +98,11 @@ _LEAF = re.compile(r"layer_\d+/attention/(query|key|value|output)/(kernel|bias)"
 def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) -> StoredTensor:
     """Merges the head dimensions of an attention weight; returns other tensors unchanged.
 
-    Query, key and value kernels have the stored shape (H, N, D) and become (H, N * D), their biases
-    (N, D) become (N * D,), and the output kernel (N, D, H) becomes (N * D, H).
+    Query, key and value kernels are stored in shape (H, N, D) and become (H, N * D). Their biases,
+    (N, D), become (N * D,). The output kernel, (N, D, H), becomes (N * D, H).
 
     Raises:
-        ValueError: If the number of heads differs from the config, which ``source`` names.
+        ValueError: If the number of heads is not ``num_heads``; ``source`` is the config's name.
     """
     match = _LEAF.fullmatch(name)
     if not match:
@@ -129,7 +130,7 @@ _FUSED_PART = re.compile(f"/attention/({'|'.join(_ATTENTION_PARTS)})/")
 def build_model(
     config: BertConfig, spec: ModelSpec, dtype: Any = None, generator: Any = None
 ) -> BertModel:
-    """Builds a randomly initialized model; ``generator`` is as in ``seeds_from``."""
+    """Builds a randomly initialized model; for ``generator``, see ``seeds_from``."""
     model_class: Any = spec.model_class
     with seeds_from(generator):
         return model_class(config, dtype=dtype, **spec.arguments)
@@ -144,7 +145,7 @@ def is_in_encoder(name: str) -> bool:
 
 
 def variable_path(name: str) -> str:
-    """Returns the path of a weight's variable; query, key and value share one."""
+    """Returns the path of a weight's variable; query, key and value share a variable."""
     return _FUSED_PART.sub(f"/attention/{_FUSED}/", name)
 
 
@@ -198,7 +199,8 @@ def read_variable(tensors: Sequence[StoredTensor], dtype: str = "float32") -> np
 def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
     """Assigns weights to the variables of a built model, one variable at a time.
 
-    Each variable needs all of its weights or none; without weights it keeps its value.
+    ``tensors`` must contain all weights of a variable or none. A variable without weights keeps its
+    value.
     """
     variables = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
     for path, names in group_by_variable(tensors).items():

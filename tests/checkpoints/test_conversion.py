@@ -116,17 +116,17 @@ def test_hugging_face_limitations_cause_warnings(
     "spec, config, form, message",
     [
         (BERT_TF_ONLY["feature tagger"], SMALL, "google_tf1",
-         "^--format=google_tf1: cannot store the BertFeatureTagger in .* Use --format=bert_tf"),
+         "^--format=google_tf1: cannot store the BertFeatureTagger of .* Use --format=bert_tf"),
         (BERT_TF_ONLY["multiple choice by the mean"], SMALL, "huggingface",
-         "^--format=huggingface: cannot store the BertMultipleChoice with mean pooling in "),
+         "^--format=huggingface: cannot store the BertMultipleChoice with mean pooling of "),
         (CAUSAL_LM, CAUSAL, "google_tf1",
-         "^--format=google_tf1: cannot store the causal BertPretrainer in "),
+         "^--format=google_tf1: cannot store the causal BertPretrainer of "),
         (MODELS["encoder"], dataclasses.replace(SMALL, type_vocab_size=0), "google_tf1",
-         "^--format=google_tf1: cannot store the DistilBERT BertEncoder in .* Use bert_tf or "
+         "^--format=google_tf1: cannot store the DistilBERT BertEncoder of .* Use bert_tf or "
          "huggingface"),
         (MODELS["classifier"], CAUSAL, "huggingface",
-         "a causal BertClassifier with a pooler is not supported: it reads the last token here, "
-         "the first in transformers"),
+         "a causal BertClassifier with a pooler is not supported: bert_tf pools the last token, "
+         "but transformers pools the first"),
     ],
 )  # fmt: skip
 def test_unsupported_target_format_raises_error(tmp_path, spec, config, form, message):

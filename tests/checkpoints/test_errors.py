@@ -110,7 +110,7 @@ CASES = [
      r"\(3 \* hidden_size\), got the shape \(.*24"),
     ("bert_tf", BERT, {"num_hidden_layers": 10**8}, "num_hidden_layers=100000000: expected at "
      "most 1,000"),
-    ("bert_tf", "checkpoints", None, "has no checkpoint, because its run was interrupted early"),
+    ("bert_tf", "checkpoints", None, "has no checkpoint, because the run was interrupted early"),
     ("bert_tf", "checkpoints/step-00000000/variables.index", b"",
      "^No checkpoint in .* is intact. Restore one from a copy, or delete them to start again"),
     ("bert_tf", MODEL, {EMBEDS: 1},
@@ -139,7 +139,7 @@ CASES = [
     ("hf", "model.safetensors", rename_tensors("self.query", "self.Wqkv"),
      r"self\.Wqkv\.bias': models with custom code"),
     ("hf", "model.safetensors", rename_tensors("query.weight", "query.qweight"),
-     r"query\.qweight': quantized weights are not supported\. Save the model dequantized"),
+     r"query\.qweight': quantized weights are not supported\. Dequantize the model"),
     ("hf", "model.safetensors", rename_tensors("query.", "query.base_layer."),
      r"base_layer\.bias': adapters are not supported\. Merge the adapter"),
     ("hf", "model.safetensors", rename_tensors("embeddings.word", "embedding.word"),

@@ -236,9 +236,9 @@ TWO = ModelSpec(BertClassifier, {"num_classes": 2})
          "0, 1, 2"),
         ({"label2id": {"yes": 1}}, (), "label2id: expected the ids 0 to 1, got 1"),
         ({"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 1, "yes": 0}}, ("no", "yes"),
-         "label2id differs from id2label, which is used"),
+         "label2id differs from id2label; id2label is used"),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"no": 0, "yes": 1}}, (),
-         "label2id differs from id2label, which is used"),
+         "label2id differs from id2label; id2label is used"),
     ],
 )  # fmt: skip
 def test_labels(config, labels, expected_note):
@@ -257,7 +257,7 @@ TORCH = "torch.nn.modules"
     [
         (ONE, {}, "sigmoid", []),
         (ONE, {"problem_type": "regression"}, "",
-         ["c.json: problem_type='regression': predictions are logits; CrossEncoder of "
+         ["c.json: problem_type='regression': predictions are logits, but CrossEncoder of "
           "sentence-transformers applies a sigmoid. Set sentence_transformers.activation_fn."]),
         (ONE, {"problem_type": "regression",
                "sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity"}}, "", []),

@@ -326,7 +326,7 @@ def test_max_seq_length(save):
 ERRORS = [
     ("classifier", {"without": ["classifier/"]}, {},
      r"m lacks weights of the model: classifier/kernel, classifier/bias \(unused: .*\)\. Use a "
-     r"complete checkpoint, or a model without them\.$"),
+     r"complete checkpoint, or a model without these weights\.$"),
     *(
         ("pretrainer", {"without": [prefix]}, {"model_class": model_class, "new_head": is_new},
          rf"m lacks weights of the model: {names} \(unused: .*\)\. Use a complete checkpoint, or a "
@@ -353,7 +353,7 @@ ERRORS = [
      "BertEncoder, BertPretrainer, BertClassifier, BertRegressor, BertTokenClassifier, "
      "BertFeatureTagger, BertSpanPredictor, BertMultipleChoice"),
     ("encoder", {}, {"model_class": BertClassifier},
-     "m contains a BertEncoder without the number of classes of a BertClassifier. Pass "
+     "m contains a BertEncoder, which does not set the number of classes of a BertClassifier. Pass "
      r"num_classes\.$"),
 ]  # fmt: skip
 

@@ -48,7 +48,9 @@ def test_vocabulary_and_casing():
     checkpoint = model_garden.read_checkpoint(str(CHECKPOINTS / "encoder"))
     assert checkpoint.tokenization.vocabulary[-2:] == ("##s", "The")
     assert not checkpoint.tokenization.do_lower_case
-    assert "does not specify do_lower_case; the vocabulary is cased" in checkpoint.notes[0]
+    assert (
+        "does not specify do_lower_case. Assumed from the vocabulary: cased" in checkpoint.notes[0]
+    )
 
 
 def test_config_file_sets_sizes_but_not_layer_norm_eps(tmp_path):

@@ -116,7 +116,7 @@ GOOD = {"a": "1.bin", "b": "1.bin"}
             for name in (*OUTSIDE, "1.bin\0", "1.bin\n", "\ud800", 1, None)
         ),
         *(
-            (weight_map, r"index\.json: weight_map: expected an object of file names by tensor")
+            (weight_map, r"weight_map: expected an object that maps tensors to file names")
             for weight_map in ({}, None, ["1.bin"], "1.bin")
         ),
         ({**GOOD, "c": "4.bin"}, r"No such file: .*4\.bin, listed in .*index\.json"),
@@ -259,8 +259,8 @@ def dataset(*arguments, **named):
 
 
 NOT_STORED = (
-    r"'a': the [\d,]+ bytes are not stored in the file \([\d,]+ bytes\): it is compressed, "
-    r"external or truncated\. Write the file again without compression\.$"
+    r"'a': the [\d,]+ bytes are not stored in the file \([\d,]+ bytes\): the dataset is "
+    r"compressed, external or truncated\. Save the file again uncompressed\.$"
 )
 
 

@@ -80,7 +80,9 @@ def test_casing_is_set_by_caller_or_config_or_vocabulary(tmp_path, lower):
     _write(tmp_path, vocab=_lines(pieces))
     tokenization, notes = read_vocabulary(str(tmp_path))
     assert tokenization == Tokenization(tuple(pieces), lower)
-    assert notes == (f"{tmp_path} does not specify do_lower_case; the vocabulary is {casing}.",)
+    assert notes == (
+        f"{tmp_path} does not specify do_lower_case. Assumed from the vocabulary: {casing}.",
+    )
 
 
 SWITCHES = "strip_accents and split_ideographs"
@@ -123,16 +125,14 @@ def test_bert_tokenizer_ignores_settings_of_tokenizer_json(tmp_path):
     tokenization, (note, other) = read_tokenization(str(tmp_path))
     assert tokenization.do_lower_case and "the vocabulary is cased" in note
     assert (
-        "tokenizer_class ignores different settings in tokenizer.json, as in transformers: "
-        "lowercase."
+        "as in transformers, tokenizer_class overrides settings in tokenizer.json: lowercase."
     ) in other
     changes = {**_model(max_input_chars_per_word=20), "post_processor": None}
     _write(tmp_path, tokenizer=_tokenizer_json(**changes), tokenizer_config=cased)
     tokenization, (note,) = read_tokenization(str(tmp_path))
     assert tokenization == with_bert_rules(CASED)
     assert (
-        "ignores different settings in tokenizer.json, as in transformers: "
-        "max_input_chars_per_word, post_processor."
+        "overrides settings in tokenizer.json: max_input_chars_per_word, post_processor."
     ) in note
     _write(tmp_path, tokenizer=_tokenizer_json(), tokenizer_config={})
     assert read_tokenization(str(tmp_path), False)[0] == with_bert_rules(CASED)
@@ -222,7 +222,7 @@ PLAIN = {"vocab": _lines(PIECES), "tokenizer_config": {"do_lower_case": False}}
 MODEL_CASES = [
     ({"model": {"type": "BPE", "vocab": {}}}, "model: expected a WordPiece model, got {'type'"),
     ({"model": None}, "model: expected a WordPiece model, got None."),
-    (_model(vocab=["a"]), "model.vocab: expected an object of ids by token, got ['a']"),
+    (_model(vocab=["a"]), "model.vocab: expected an object of tokens and ids, got ['a']"),
     (_model(vocab=SWAPPED), "model.vocab: expected each id from 0 to 14 once, for 15 tokens"),
     ({"added_tokens": {}}, "added_tokens: expected a list, got {}"),
     ({"added_tokens": [{"id": "15", "content": "a"}]}, "expected an added token and its id, got "),
@@ -248,8 +248,8 @@ JSON_CASES = [
     (_model(max_input_chars_per_word=0), "max_input_chars_per_word=0: expected 1 to 10,000"),
     (_model(max_input_chars_per_word="9"), "max_input_chars_per_word='9': expected an integer."),
     ({"normalizer": {"type": "NFC"}}, "normalizer.type='NFC': expected 'BertNormalizer'"),
-    ({"normalizer": None}, "normalizer=None: expected BERT's."),
-    ({"pre_tokenizer": None}, "pre_tokenizer=None: expected BERT's."),
+    ({"normalizer": None}, "normalizer=None: expected an object."),
+    ({"pre_tokenizer": None}, "pre_tokenizer=None: expected an object."),
     ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type='Metaspace': expected "
      "'BertPreTokenizer'"),
     (_normalizer(clean_text=False), "clean_text=False: expected True; control characters are "
@@ -383,7 +383,7 @@ def test_written_files_are_read_by_bert_tf_and_tokenizers(tmp_path, tokenization
     assert config["model_input_names"] == ["input_ids", "attention_mask"]
     notes = write_tokenization(str(tmp_path), tokenization, 512, finds_mask=True)
     assert "split_special_tokens" not in (tmp_path / "tokenizer_config.json").read_text()
-    has_mask_note = any("because of [MASK]" in note for note in notes)
+    has_mask_note = any("it recognizes [MASK]" in note for note in notes)
     assert has_mask_note == (is_google or tokenization is WITH_NEW)
 
 

@@ -223,7 +223,7 @@ def test_invalid_inputs_are_rejected():
     with pytest.raises(ValueError) as error:
         encoder(batch)
     assert str(error.value) == (
-        "bert_encoder has no input input_mask: expected the keys input_word_ids, input_mask, "
+        "bert_encoder: the batch lacks input_mask: expected the keys input_word_ids, input_mask, "
         "input_type_ids, got input_word_ids, input_type_ids. Use model.preprocessor for strings."
     )
     with pytest.raises(ValueError, match="got list. Use model.preprocessor"):

@@ -149,7 +149,7 @@ ERRORS = {
             folder / "a.h5", [f"{n}/{n}/bert/embeddings/word_embeddings/weight:0" for n in "ab"]
         ),
         {},
-        "{path}: expected one BERT, got 2, such as 'a/bert' and 'b/bert'. Save one of them "
+        "{path}: expected one BERT model, got 2, such as 'a/bert' and 'b/bert'. Save one of them "
         "separately.",
     ),
     "another width": (
@@ -188,8 +188,8 @@ ERRORS = {
             folder / "a.weights.h5", ["layers/b/attention/dense_output/dense/vars/0"]
         ),
         {},
-        "{path}: expected the variables' names, got numbers, as Keras 2 writes to .weights.h5 "
-        'files. Load it where it was written, then save_weights("bert.h5").',
+        "{path}: expected variable names, got numbers, which Keras 2 writes to .weights.h5 "
+        'files. Load the file in the original program, then call save_weights("bert.h5").',
     ),
 }
 
