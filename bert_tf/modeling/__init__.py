@@ -1,4 +1,4 @@
-"""Keras layers and models, with only ``keras`` and ``keras.ops`` as dependencies."""
+"""Keras layers and models that use only ``keras`` and ``keras.ops``."""
 
 from .base import BertModel
 from .encoder import BertEncoder
@@ -28,7 +28,7 @@ __all__ = [
     "seed_variables",
 ]
 
-# All model classes by name. The class attributes of ``BertModel`` describe them.
+# All model classes by name. ``BertModel`` documents their class attributes.
 MODEL_CLASSES: dict[str, type[BertModel]] = {
     model_class.__name__: model_class
     for model_class in (

@@ -1,4 +1,4 @@
-"""Base class of the models: config, checks of inputs, serialization."""
+"""Base class of the models: config, input checks and serialization."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ LOADED_ATTRIBUTES = (
 
 
 def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.KerasTensor]:
-    """Creates symbolic inputs for features, with every dimension open."""
+    """Creates symbolic inputs for features, with all sizes unknown."""
     shapes = {key: (None,) * (len(feature.dimensions) - 1) for key, feature in contract.items()}
     return {key: keras.Input(shapes[key], dtype=contract[key].dtype, name=key) for key in contract}
 
@@ -38,11 +38,10 @@ def _flatten_outputs(outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class SentenceEmbedding:
-    """Computes the vector of a text from the hidden states of its tokens.
+    """Computes a text's vector from the hidden states of the tokens.
 
-    ``bert_tf.load`` reads it from the files of a sentence-transformers model and stores it as
-    ``model.sentence_embedding``. ``model.embed`` applies it. The prefixes are added to the texts
-    before they are tokenized.
+    For a sentence-transformers model, ``bert_tf.load`` sets ``model.sentence_embedding``, which
+    ``model.embed`` applies. The prefixes are added to the texts before tokenization.
 
     Attributes:
         pooling: One of ``bert_tf.choices.POOLINGS`` except ``"none"``.
@@ -87,9 +86,9 @@ class SentenceEmbedding:
 
 
 def default_max_length(source: Any) -> int:
-    """Returns the default number of tokens per sequence of a model or checkpoint.
+    """Returns a model's or checkpoint's default for the maximum number of tokens per sequence.
 
-    It is the limit of its sentence embedding, or else of its tokenizer, and at most
+    This is ``max_seq_length`` of the sentence embedding, else of the tokenizer, and at most
     ``max_position_embeddings``.
     """
     positions: int = source.config.max_position_embeddings
@@ -97,9 +96,9 @@ def default_max_length(source: Any) -> int:
     return positions if max_length is None else min(max_length, positions)
 
 
-# === Declared by the model classes ===
+# === Descriptions of the model classes ===
 
-# Whether a value from an untrusted file is valid as a constructor argument.
+# Returns whether a value from an untrusted file is valid as a constructor argument.
 Check = Callable[[Any], bool]
 Shapes = dict[str, tuple[int, ...]]
 _MAX_UNITS = 10**7
@@ -136,7 +135,7 @@ def normalization_shapes(name: str, width: int) -> Shapes:
 
 
 def _with_fork_check(method: str) -> Any:
-    """Returns a method of ``keras.Model`` that first checks that TensorFlow works after a fork."""
+    """Returns a method of ``keras.Model`` that first checks that TensorFlow can run."""
 
     def run(self: Any, *arguments: Any, **options: Any) -> Any:
         runtime.check_fork()
@@ -148,32 +147,32 @@ def _with_fork_check(method: str) -> Any:
 class BertModel(keras.Model):
     """Base class of functional models that are built from a ``BertConfig``.
 
-    The inputs are a dict of features. The class methods describe the weights of a model, so that
-    checkpoints can be read and written without building it.
+    The inputs are a dict of features. The class methods describe the weights, so that checkpoints
+    can be read and written without building the model.
 
-    ``bert_tf.load`` sets ``preprocessor`` and the attributes up to ``sentence_embedding``.
-    ``bert_tf.save``, ``pickle`` and ``copy`` preserve them; Keras' ``save`` does not.
+    ``bert_tf.load`` sets the attributes from ``preprocessor`` to ``sentence_embedding``.
+    ``bert_tf.save``, ``pickle`` and ``copy`` preserve these attributes; Keras' ``save`` does not.
 
     Attributes:
         config: The ``BertConfig`` of the model.
-        preprocessor: ``BertPreprocessor`` that converts strings to model inputs, or ``None``. It
-            is not a layer of the model.
-        labels: Names of the classes in the order of their ids.
+        preprocessor: ``BertPreprocessor`` that converts strings to model inputs, or ``None``. The
+            preprocessor is not a layer of the model.
+        labels: Class names in the order of the class ids.
         multi_label: Whether a text can have several classes.
         thresholds: Thresholds that were chosen on the dev set, by name (``NULL_THRESHOLD``,
             ``PROBABILITY_THRESHOLD``, ``TEMPERATURE``).
         task: Contents of ``task.json`` of a fine-tuned model, or ``None``.
         activation: Activation that ``Predictor`` and exports apply to the output of a regressor:
             ``"sigmoid"``, or ``""`` for none.
-        problem_type: ``problem_type`` of a Hugging Face ``config.json``, or ``""``.
-        max_seq_length: Maximum number of tokens in the tokenizer's files, or ``None``.
+        problem_type: Value of ``problem_type`` in a Hugging Face ``config.json``, or ``""``.
+        max_seq_length: Maximum number of tokens per sequence from the tokenizer's files, or
+            ``None``.
         sentence_embedding: ``SentenceEmbedding`` of the model, or ``None``.
         masked_lm: Masked-LM head, or ``None``.
         sentence_dense: Dense layer that ``sentence_embedding`` applies, or ``None``.
 
     Class attributes:
-        argument_checks: Check of each constructor argument except ``config``, ``name`` and
-            ``dtype``.
+        argument_checks: Checks by constructor argument, except ``config``, ``name`` and ``dtype``.
         pooler_by_default: Whether the encoder has a pooler if ``pooler`` is not passed.
         hugging_face: Name of the Hugging Face class with the same weights.
         hub_task: ``pipeline_tag`` on model hubs, or ``""``.
@@ -208,11 +207,11 @@ class BertModel(keras.Model):
         trainable: bool = True,
         arguments: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        # Keras' functional model ignores unknown keywords, so each one is named here.
+        # The keywords are explicit, because Keras' functional model ignores unknown ones.
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
         self.config = config
         self.dtype_policy = policy
-        self._arguments = dict(arguments)  # of the subclass, for ``get_config``
+        self._arguments = dict(arguments)  # arguments of the subclass, for ``get_config``
 
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
@@ -222,7 +221,7 @@ class BertModel(keras.Model):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """Returns the shapes of the weights outside the encoder, by path relative to the model."""
+        """Returns the shapes of the weights outside the encoder, by path within the model."""
         raise NotImplementedError
 
     @classmethod
@@ -289,14 +288,14 @@ class BertModel(keras.Model):
         return min(size, (embedding and embedding.dims) or size)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Keras would register a layer as part of the model, and wrap containers.
+        # Keras would register layers as part of the model, and wrap containers.
         if name in ("preprocessor", "_arguments", *LOADED_ATTRIBUTES):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
 
     def __reduce__(self) -> Any:
-        """Extends Keras' pickle by the attributes that ``bert_tf.load`` sets."""
+        """Adds the attributes that ``bert_tf.load`` sets to Keras' pickle."""
         names = [name for name in ("preprocessor", *LOADED_ATTRIBUTES) if name in vars(self)]
         values = {name: vars(self)[name] for name in names}
         # ``MappingProxyType`` cannot be pickled.
@@ -313,7 +312,7 @@ class BertModel(keras.Model):
     train_step = traced_in_owner(keras.Model.train_step)
 
     def make_train_function(self, force: bool = False) -> Any:
-        """Creates the function that ``fit`` runs, unless the options conflict with XLA."""
+        """Creates the function that ``fit`` runs. Raises an error if options conflict with XLA."""
         for name, off in (("trains_without_padding", False), ("training_attention", None)):
             if self.jit_compile and getattr(self.encoder, name) != off:
                 raise ValueError(
@@ -323,14 +322,14 @@ class BertModel(keras.Model):
         return super().make_train_function(force)
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs the model on a batch; further features are ignored."""
+        """Runs the model on a batch; additional features are ignored."""
         runtime.check_fork()
         is_batch = isinstance(inputs, Mapping)
         missing = [key for key in self.input if not is_batch or key not in inputs]
         if missing:
             keys = ", ".join(inputs) if is_batch else type(inputs).__name__
             raise ValueError(
-                f"{self.name} has no input {', '.join(missing)}: expected the keys "
+                f"{self.name}: the batch lacks {', '.join(missing)}: expected the keys "
                 f"{', '.join(self.input)}, got {keys}. Use model.preprocessor for strings."
             )
         length = inputs[features.INPUT_WORD_IDS].shape[-1]
@@ -343,12 +342,12 @@ class BertModel(keras.Model):
         return super().__call__({key: inputs[key] for key in self.input}, *args, **kwargs)
 
     def export(self, filepath: Any, format: str = "tf_saved_model", **options: Any) -> None:
-        """Exports the model as Keras does; list outputs become ``encoder_outputs_0`` and so on.
+        """Exports the model as Keras does. List outputs are named ``encoder_outputs_0`` and so on.
 
         ``format="onnx"`` requires ``tf2onnx``. The batch size and length stay dynamic.
         """
         model: Any = self
-        if format == "onnx":  # it requires a model whose outputs are tensors and that was called
+        if format == "onnx":  # requires a model that was called and whose outputs are tensors
             outputs = self.output if isinstance(self.output, dict) else {"outputs": self.output}
             model = keras.Model(self.input, _flatten_outputs(outputs), name=self.name)
             shapes = {key: (2,) * len(spec.shape) for key, spec in self.input.items()}

@@ -27,7 +27,7 @@ def embedding_lookup(table: Any, ids: Any) -> Any:
     instead of their sum, and gradient clipping would compute a wrong norm. JAX's gradient is dense.
     """
     ids = ops.cast(ids, INDEX_DTYPE)
-    # Keras counts negative indices from the end. These stay negative, so they remain invalid.
+    # Keras counts negative indices from the end. Subtracting the size keeps them invalid.
     indices = ops.where(ids < 0, ids - table.shape[0], ids)
     if keras.backend.backend() != "tensorflow":
         return ops.take(table, indices, axis=0)
@@ -46,10 +46,10 @@ def embedding_lookup(table: Any, ids: Any) -> Any:
 
 
 def nan_if_out_of_range(*looked_up: tuple[Any, Any]) -> Any:
-    """Returns NaN for positions with an id that is not a row of its table, and 0 for all others.
+    """Returns NaN at positions where an id is outside its table, and 0 at all others.
 
-    An invalid id raises an error only on a CPU. A GPU looks up zeros and XLA the nearest row, so
-    these values are added to the embeddings.
+    An invalid id raises an error only on a CPU. A GPU looks up zeros, and XLA looks up the nearest
+    row. Adding the returned values to the embeddings makes these errors visible.
 
     Args:
         *looked_up: Pairs of int32 ids (...) and the number of rows of their table.
@@ -79,7 +79,7 @@ class BertEmbeddings(BertLayer):
         self.dropout = self.new_dropout(config.hidden_dropout_prob, seed_generator, "dropout")
 
     def build(self, *input_shapes: Any) -> None:
-        """Creates the embedding tables; a DistilBERT has no token types."""
+        """Creates the embedding tables; DistilBERT has no table for token types."""
         config = self.config
         for name, rows in (
             ("word_embeddings", config.vocab_size),
@@ -131,9 +131,9 @@ class BertEmbeddings(BertLayer):
 class Pooler(BertLayer):
     """Dense layer on the hidden state of the token that attends to all others.
 
-    This is the first token, [CLS], as in google-research/bert's ``BertModel``. In a causal model it
-    is the last token, [SEP], as in Radford et al. 2018 (OpenAI GPT), section 3.2. The activation is
-    tanh, or ReLU in a DistilBERT.
+    This is the first token, [CLS], as in google-research/bert's ``BertModel``. In a causal model,
+    it is the last token, [SEP], as in Radford et al. 2018 (OpenAI GPT), section 3.2. The
+    activation is tanh, or ReLU in DistilBERT.
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -179,7 +179,7 @@ def _run(
 
 
 def _plan_property(name: str) -> Any:
-    """Returns a property of the encoder that is stored in the plan of its blocks."""
+    """Returns a property of the encoder that is stored in the blocks' ``ComputePlan``."""
     return property(
         lambda encoder: getattr(encoder.plan, name),
         lambda encoder, value: setattr(encoder.plan, name, value),
@@ -201,12 +201,12 @@ class BertEncoder(BertModel):
     Outputs, a dict of tensors in the compute dtype:
 
     * ``sequence_output`` (B, S, H): Output of the last block.
-    * ``pooled_output`` (B, H): Output of the pooler, if there is one: a tanh layer on the first
-      token, or in a causal model on the last (``config.summary_token``).
+    * ``pooled_output`` (B, H): Output of the pooler, if there is one. The pooler is a tanh layer on
+      the first token or, in a causal model, on the last token (``config.summary_token``).
     * ``encoder_outputs``: List of the outputs (B, S, H) of all blocks.
     * ``embedding_output`` (B, S, H): Input of the first block.
 
-    Paths of variables start with the model's name:
+    Variable paths start with the model's name:
     ``bert_encoder/layer_0/attention/query_key_value/kernel``.
 
     Args:
@@ -214,7 +214,7 @@ class BertEncoder(BertModel):
         pooler: Whether to add a pooler. Only next-sentence prediction pre-trains it.
         dense_size: Number of units of ``sentence_dense``; ``None`` for no such layer.
         dense_activation: Activation of ``sentence_dense``, one of ``choices.DENSE_ACTIVATIONS``.
-        name: Name of the model, and first part of its variables' paths.
+        name: Name of the model, and first part of the variable paths.
         dtype: Keras dtype policy, such as ``"mixed_bfloat16"``; by default the global policy.
 
     Attributes:
@@ -224,20 +224,20 @@ class BertEncoder(BertModel):
         sentence_dense: Float32 layer that ``sentence_embedding`` applies, or ``None``. It does not
             change the outputs.
         trains_without_padding: Whether training skips padding in all layers except attention.
-            This takes less time; outputs at padding are 0. XLA (``jit_compile=True``, TPU) does not
-            support it. Set it before ``compile``. Defaults to False.
+            This is faster and sets outputs at padding to 0. XLA (``jit_compile=True``, TPU) does
+            not support this option. Set the option before ``compile``. Defaults to False.
         infers_without_padding: Whether inference skips padding. Defaults to False.
         training_attention: Function that computes attention in training; ``None``, the default,
             attends to the full batch. ``training.attention.attend_in_groups`` needs less time and
-            memory for long texts on a CPU. XLA does not support it.
+            memory for long texts on a CPU. XLA supports only ``None``.
         recomputes_blocks: Whether training stores only the input of each block and recomputes the
-            rest in the backward pass (Chen et al. 2016). This needs much less memory and about a
-            third more time, and the TensorFlow backend. Defaults to False.
+            rest in the backward pass (Chen et al. 2016). This needs much less memory but about a
+            third more time, and requires the TensorFlow backend. Defaults to False.
         only_infers: Whether training calls also run without dropout, as in ``BertFeatures``.
             Defaults to False.
 
     Raises:
-        ValueError: If an input is missing in a call, or a sequence is longer than
+        ValueError: If a batch lacks an input, or a sequence is longer than
             ``config.max_position_embeddings``.
 
     >>> encoder = BertEncoder(BertConfig.from_preset("bert-tiny", vocab_size=100))
@@ -271,7 +271,7 @@ class BertEncoder(BertModel):
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         seed_generator = SeedGenerator(name="dropout_seed")
         plan = ComputePlan()
-        # Layers are built inside the scope, so that paths do not depend on what calls the model.
+        # Layers are built inside the scope, so that variable paths do not depend on the caller.
         with keras.name_scope(name):
             embeddings = BertEmbeddings(config, seed_generator, name="embeddings", dtype=policy)
             new_block = functools.partial(TransformerBlock, config, seed_generator, plan)
@@ -347,7 +347,7 @@ class BertEncoder(BertModel):
         return outputs
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs the model on a batch; further features are ignored."""
+        """Runs the model on a batch; additional features are ignored."""
         if not self.only_infers:
             return super().__call__(inputs, *args, **kwargs)
         with isolated_call_context(self):
@@ -364,7 +364,7 @@ class BertEncoder(BertModel):
 
     @property
     def seed_generator(self) -> SeedGenerator:
-        """Seed generator of all dropout layers, also of a model that contains the encoder."""
+        """Seed generator of all dropout layers, including those of a surrounding model."""
         return self.embeddings.dropout.seed_generator
 
     trains_without_padding = _plan_property("trains_without_padding")

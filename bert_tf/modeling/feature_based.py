@@ -1,4 +1,4 @@
-"""Feature-based models: a frozen encoder whose hidden states are mixed and read by other layers.
+"""Feature-based models: other layers use a mixture of a frozen encoder's hidden states.
 
 Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT", and table 7.
 """
@@ -20,7 +20,7 @@ from .keras_hooks import remove_seed_generators
 from .layers import Dropout, new_logits
 from .task_models import check_num_classes
 
-# The blocks that a variant reads and their minimum number, in the order of table 7.
+# The blocks that each variant reads and the minimum number of blocks, in table 7's order.
 _VARIANT_BLOCKS = {
     "embeddings": (slice(0), 0),
     "second_to_last": (slice(-2, -1), 2),
@@ -72,14 +72,15 @@ class LayerMixture(keras.layers.Layer):
 
     The paper does not define the weights of the sums. This layer follows equation 1 of Peters et
     al. 2018 (ELMo), which the paper compares with: a learned ``scale`` (float32 scalar) times the
-    softmax of learned ``logits`` (float32, one per block). Initially, the sum is the mean.
+    softmax of learned ``logits`` (float32, one per block). Initially, the weighted sum equals the
+    mean.
 
     Args:
-        variant: One of the six names.
+        variant: Name of one of the six variants.
         **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
 
     Raises:
-        ValueError: If the variant is unknown, or the encoder has fewer blocks than it reads.
+        ValueError: If the variant is unknown, or the encoder has too few blocks for it.
 
     >>> states = [ops.full((1, 2, 3), float(block)) for block in range(4)]
     >>> outputs = {"embedding_output": states[0], "encoder_outputs": states}
@@ -95,7 +96,7 @@ class LayerMixture(keras.layers.Layer):
         self.variant = variant
 
     def build(self, shapes: Any) -> None:
-        """Creates the weights of a sum."""
+        """Creates the weights if the variant is a weighted sum."""
         summed = len(self._states(shapes))
         if self.variant in UNLEARNED_VARIANTS:
             return
@@ -158,9 +159,10 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
 
     Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT".
 
-    The encoder gets no gradients and never uses dropout. It stays frozen when the surrounding model
-    is made trainable; only the weights of a sum are trained. The encoder is saved with the layer.
-    The layer passes on a Keras mask, so that recurrent layers after it skip padding.
+    The encoder gets no gradients and never uses dropout. The encoder stays frozen when the
+    surrounding model is made trainable; only the mixture weights of a weighted sum are trained. The
+    encoder is saved with the layer. The layer creates a Keras mask, so that subsequent recurrent
+    layers skip padding.
 
     Inputs: a dict of ``ENCODER_FEATURES``, each (B, S) int32.
 
@@ -168,12 +170,12 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
     padding are undefined.
 
     Args:
-        encoder: ``BertEncoder``, which the layer freezes, also where else it is used.
+        encoder: ``BertEncoder``. The layer freezes it, also for other models that use it.
         variant: Mixture of the encoder's layers; see ``LayerMixture``.
         **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
 
     Raises:
-        ValueError: If the variant is unknown, or the encoder has fewer blocks than it reads.
+        ValueError: If the variant is unknown, or the encoder has too few blocks for it.
 
     >>> from bert_tf.config import BertConfig
     >>> from bert_tf.modeling.base import model_inputs
@@ -212,14 +214,14 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
             The layer.
 
         Raises:
-            ValueError: If the checkpoint cannot be loaded (see ``bert_tf.load``), or the
-                constructor raises one.
+            ValueError: If the checkpoint cannot be loaded (see ``bert_tf.load``), or if the
+                constructor raises this error.
         """
         encoder = BertEncoder.from_checkpoint(path, pooler=False, dtype=dtype)
         return cls(encoder, variant, dtype=dtype, **kwargs)
 
     def build(self, shapes: Mapping[str, Any]) -> None:
-        """Creates the weights of a sum; the encoder is already built."""
+        """Creates the mixture's weights; the encoder is already built."""
         size = (*shapes[features.INPUT_WORD_IDS], self.encoder.config.hidden_size)
         self.mixture.build(
             {
@@ -262,19 +264,18 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
 
     Source: Devlin et al. 2019, section 5.3. A word is represented by its first piece, whose vector
     is mixed from the encoder's layers by ``LayerMixture``. The BiLSTM reads only the first pieces
-    of words. The paper uses a "768-dimensional BiLSTM"; here 768 is the size of each direction. The
-    paper does not mention dropout; here it is applied before each layer.
+    of words. The paper uses a "768-dimensional BiLSTM"; this class uses 768 units per direction.
+    The paper does not mention dropout; this class applies dropout before each layer.
 
     The encoder's states are constant, so they can be cached: pass ``word_states`` to skip the
     encoder.
 
     Inputs: a dict of ``TAGGING_FEATURES``, each (B, S) int32. Output: float32 logits of shape
-    (B, S, C). Logits are undefined where ``word_index`` is -1; set the weight of the loss to 0
-    there.
+    (B, S, C). Logits are undefined where ``word_index`` is -1; set the loss weight to 0 there.
 
-    Alternative inputs: ``word_states`` (B, W, L, H), the states that ``read_states`` returns for
-    each word, and ``word_index`` (B, W) int32, -1 for padding, which must be last. Output: (B, W,
-    C).
+    Alternative inputs: ``word_states``, (B, W, L, H), contains the states that ``read_states``
+    returns for each word; and ``word_index``, (B, W) int32, is -1 at padding, which must be last.
+    Output: float32 logits of shape (B, W, C).
 
     Args:
         config: ``BertConfig`` with sizes, dropout rates and activation.
@@ -292,7 +293,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
 
     Raises:
         ValueError: If an argument is out of range, the variant is unknown, or the encoder has
-            fewer blocks than it reads.
+            fewer blocks than the variant uses.
 
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
     >>> model = BertFeatureTagger(config, num_classes=9, variant="last", lstm_units=8)
@@ -389,14 +390,14 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         return shapes | dense_shapes("tags", 2 * units, arguments["num_classes"])
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs the model on tokens or on ``word_states``; further features are ignored."""
+        """Runs the model on tokens or on ``word_states``; additional features are ignored."""
         if features.WORD_STATES not in inputs:
             return super().__call__(inputs, *args, **kwargs)
         return self.reader({key: inputs[key] for key in self.reader.input}, *args, **kwargs)
 
 
 def _word_order(word_index: Any, limit: int) -> Any:
-    """Returns indices that move the words of each sequence, of up to ``limit`` tokens, first."""
+    """Returns indices that move each sequence's words to the front; ``limit`` is the maximum S."""
     position = ops.cumsum(ops.ones_like(word_index), axis=1)
     return ops.argsort(ops.where(word_index >= 0, position, position + limit), axis=1)
 
@@ -422,7 +423,7 @@ def _build_reader(
         # (B, W, X) -> (B, W, 2 * U)
         lstm = keras.layers.LSTM(lstm_units, return_sequences=True, name="lstm", dtype=policy)
         bilstm = keras.layers.Bidirectional(lstm, name=f"bilstm_{layer}", dtype=policy)
-        # The cells use no dropout, so their seeds would be unused state of the model.
+        # The cells use no dropout, so their seeds would add unused state to the model.
         for direction in (bilstm.forward_layer, bilstm.backward_layer):
             remove_seed_generators(direction.cell)
         hidden = bilstm(dropout(hidden), mask=is_word)

@@ -1,6 +1,7 @@
 """Access to private names of Keras, with checks that the installed version has them.
 
-An incompatible version of Keras raises an error here instead of computing wrong values.
+With an incompatible version of Keras, these functions raise an error instead of computing wrong
+values.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import optree
 
 
 def incompatible_keras(problem: str) -> ImportError:
-    """Returns the error for a version of Keras that ``problem`` describes."""
+    """Returns the error for an incompatible version of Keras; ``problem`` is a verb phrase."""
     return ImportError(
         f"Keras {keras.__version__} {problem}. Install a version that bert_tf supports."
     )
@@ -30,7 +31,7 @@ def without_reduction(
     would multiply them by the number of replicas.
 
     Returns:
-        A replacement of ``optimizer.apply``, which raises ``ImportError`` if Keras does not call
+        A replacement for ``optimizer.apply`` that raises ``ImportError`` if Keras does not call
         the disabled hook.
     """
     if not callable(getattr(optimizer, "_all_reduce_sum_gradients", None)):
@@ -79,7 +80,7 @@ def check_variable_indices(
 ) -> None:
     """Checks that ``variable_index`` numbers a new optimizer's variables in the given order.
 
-    With a different order, the optimizer would update variables with the moments of others.
+    With a different order, the optimizer would apply the moments of one variable to another.
     """
     try:
         indices = [variable_index(optimizer, variable) for variable in variables]
@@ -90,7 +91,7 @@ def check_variable_indices(
 
 
 def remove_seed_generators(layer: keras.Layer) -> None:
-    """Removes the unused seed generators of a layer, which would be state of the model."""
+    """Removes a layer's unused seed generators, so that they are not part of the model's state."""
     getattr(layer, "_seed_generators", []).clear()
     if len(layer.variables) != len(layer.weights):
         raise incompatible_keras("does not store the seeds of a layer in layer._seed_generators")
@@ -99,7 +100,7 @@ def remove_seed_generators(layer: keras.Layer) -> None:
 def replace_variable(
     layer: keras.Layer, name: str, shape: tuple[int, ...], initializer: Any
 ) -> keras.Variable:
-    """Replaces a variable of a built layer by a new one with the same path, which it returns."""
+    """Replaces a built layer's variable with a new one at the same path; returns the new one."""
     old = getattr(layer, name)
     if not callable(getattr(layer, "_untrack_variable", None)):
         raise incompatible_keras("has no layer._untrack_variable")
@@ -119,7 +120,7 @@ def replace_variable(
 
 
 def pass_training_argument(layer: keras.Layer) -> None:
-    """Passes ``training`` to a ``call`` that accepts any keyword, as Keras 2 did."""
+    """Makes Keras pass ``training`` to a ``call`` that has ``**kwargs``, as Keras 2 did."""
     kinds = {parameter.kind for parameter in inspect.signature(layer.call).parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         return
@@ -130,7 +131,7 @@ def pass_training_argument(layer: keras.Layer) -> None:
 
 @contextlib.contextmanager
 def _cleared(attribute: str) -> Iterator[None]:
-    """Clears a global attribute that Keras has for this thread, in the block."""
+    """Clears one of Keras' thread-local global attributes within the context."""
     from keras.src.backend.common import global_state
 
     before = global_state.get_global_attribute(attribute)
@@ -143,7 +144,7 @@ def _cleared(attribute: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def isolated_call_context(layer: keras.Layer) -> Iterator[None]:
-    """Calls a layer in the block without the call context of the surrounding layer.
+    """Within the context, calls a layer without the surrounding layer's call context.
 
     Keras shares one context between a call and all nested calls, so that passing
     ``training=False`` to one layer of a model would also affect all layers after it.
@@ -155,16 +156,16 @@ def isolated_call_context(layer: keras.Layer) -> Iterator[None]:
 
 
 def fresh_names() -> contextlib.AbstractContextManager[None]:
-    """Names new layers as in a new process; afterwards, this thread's counters continue."""
+    """Within the context, names new layers as in a new process; then restores the counters."""
     return _cleared("object_name_uids")
 
 
-# Generator of the seeds of this thread's layers; ``None`` for Python's global generator.
+# Generator that draws seeds for this thread's layers; ``None`` for Python's global generator.
 _seeds: contextvars.ContextVar[Any] = contextvars.ContextVar("_seeds", default=None)
 
 
 class _PythonRandom:
-    """Replacement of the module ``random`` in Keras."""
+    """Replacement for the module ``random`` in Keras."""
 
     @staticmethod
     def randint(low: int, high: int) -> int:
@@ -209,7 +210,7 @@ def register_dict_like(mapping_class: Any) -> None:
 
 
 def register_slice_operation() -> None:
-    """Registers the operation of slices, which Keras' HDF5 files store only by name."""
+    """Registers the slice operation, which Keras' HDF5 files store only by name."""
     try:  # import the class: creating a slice here would change the names of the user's layers
         from keras.src.ops.numpy import GetItem
     except ImportError as error:
@@ -225,7 +226,7 @@ def track_loss(model: keras.Model, loss: Any, weight: Any) -> None:
 
 
 def compile_from_config(model: Any, config: dict[str, Any]) -> None:
-    """Compiles from a saved config, which Keras skips for classes that override ``compile``."""
+    """Compiles a model from a saved config; Keras does not if the class overrides ``compile``."""
     model.compile(**keras.saving.deserialize_keras_object(config))
     if model.built:
-        model.optimizer.build(model.trainable_variables)  # Keras loads its state next
+        model.optimizer.build(model.trainable_variables)  # Keras loads the optimizer's state next

@@ -1,6 +1,6 @@
 """Basic layers: dense, normalization, activation, dropout, pooling.
 
-They replace layers of Keras that round too early or need more time or memory.
+They replace Keras layers that round too early or need more time or memory.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from bert_tf.graph_gradients import custom_gradient, owned_by_graph
 def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
     """Creates a truncated normal initializer with the config's ``initializer_range``.
 
-    Each variable needs its own, because variables of equal shape would get equal values.
+    Each variable needs its own initializer; otherwise variables of equal shape get equal values.
     """
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
@@ -31,7 +31,7 @@ def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
 def new_logits(
     config: BertConfig, units: int, name: str, policy: keras.DTypePolicy
 ) -> keras.layers.Dense:
-    """Creates the output layer of a task, which computes in float32 or float64."""
+    """Creates a task's output layer, which computes in float32 or float64."""
     return keras.layers.Dense(
         units,
         kernel_initializer=new_initializer(config),
@@ -62,8 +62,8 @@ def _add(x: Any, y: Any) -> tuple[Any, Any]:
 def add_residual(x: Any, dropout: Callable[..., Any], residual: Any, training: bool) -> Any:
     """Adds a residual of the same shape to a tensor after dropout.
 
-    If the number of rows is unknown at tracing, TensorFlow's gradient would compare shapes on the
-    host and run sums over no axis.
+    The custom gradient is faster: if the number of rows is unknown at tracing, TensorFlow's
+    gradient compares shapes on the host and runs sums over no axis.
     """
     x = dropout(x, training=training)
     return custom_gradient(_add)(x, residual) if training else x + residual
@@ -76,10 +76,10 @@ def bias_gradient(upstream: Any, dtype: Any) -> Any:
 
 
 class _Dense(keras.layers.Dense):
-    """Dense layer that sums the gradient of its bias in float32 or float64.
+    """Dense layer whose bias gradient is summed in float32 or float64.
 
-    TensorFlow's kernel adds bfloat16 values one by one: on a CPU, the sum of 4,096 ones is 256,
-    because 257 is not representable. On a GPU it uses atomic operations.
+    TensorFlow's CPU kernel adds bfloat16 values one by one: the sum of 4,096 ones is 256, because
+    257 is not representable. TensorFlow's GPU kernel uses atomic operations.
     """
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
@@ -98,8 +98,8 @@ class _Dense(keras.layers.Dense):
         return custom_gradient(add_bias)(products, ops.cast(self.bias, products.dtype))
 
 
-# The dtype for computing with ids and positions. TensorFlow computes int32 on the host, so a GPU
-# would wait for copies.
+# The dtype for computing with ids and positions. TensorFlow computes int32 operations on the host,
+# so a GPU would wait for copies.
 INDEX_DTYPE = "int64"
 
 
@@ -182,8 +182,8 @@ def _normalize_with_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[
         if barrier is None:
             return ops.mean(x, axis=-1, keepdims=True)
         # The barrier makes the gradient reuse the mean. Otherwise XLA would store a float32 product
-        # as large as the inputs. The division comes first, or it would be a kernel after the
-        # barrier.
+        # as large as the inputs. The division precedes the barrier, because after it the division
+        # would be a separate kernel.
         return barrier(ops.sum(x * (1.0 / x.shape[-1]), axis=-1, keepdims=True))
 
     def normalize_rows(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
@@ -221,7 +221,7 @@ Activation = Callable[[Any, bool], Any]
 
 
 def _exact_gelu(x: Any) -> tuple[Any, Any]:
-    """Computes GELU(x) = x * Phi(x), with the normal distribution Phi, and its gradient."""
+    """Computes GELU(x) = x * Phi(x), where Phi is the normal CDF; also returns the gradient."""
     phi = ops.erf(x * _SQRT_HALF) * 0.5 + 0.5
 
     def gradient(upstream: Any) -> Any:
@@ -236,8 +236,8 @@ def _fusable_exact_gelu(x: Any) -> Any:
 
 
 def _tanh_gelu(x: Any) -> tuple[Any, Any]:
-    """Computes the tanh approximation of GELU (Hendrycks and Gimpel 2016), and its gradient."""
-    # tanh is 1 far below the limit of 20; without it the square would overflow in float16.
+    """Computes GELU's tanh approximation (Hendrycks and Gimpel 2016); also returns the gradient."""
+    # The limit keeps the square finite in float16. tanh is 1 far below |x| = 20.
     square = ops.minimum(ops.square(x), 400.0)
     tanh = ops.tanh(x * (square * (_SQRT_2_OVER_PI * _CUBIC) + _SQRT_2_OVER_PI))
     phi = tanh * 0.5 + 0.5
@@ -250,7 +250,7 @@ def _tanh_gelu(x: Any) -> tuple[Any, Any]:
     return x * phi, gradient
 
 
-# Functions for training, which also return the gradient, and for inference.
+# By name: the function for training, which also returns the gradient, and for inference.
 _TANH = (_tanh_gelu, lambda x: _tanh_gelu(x)[0])
 _GELUS = {
     "gelu": (_exact_gelu, _fusable_exact_gelu),
@@ -261,10 +261,10 @@ _GELUS = {
 
 
 def get_activation(name: str) -> Activation:
-    """Returns the activation of a config as a function of a tensor and ``training``."""
+    """Returns a config's activation as a function of a tensor and ``training``."""
     if name not in _GELUS:
         function = keras.activations.get(name)
-        if name in ("silu", "swish"):  # TensorFlow registers a custom gradient for it
+        if name in ("silu", "swish"):  # they have a custom gradient
             function = owned_by_graph(function)
         return lambda x, training: function(x)
     in_training, in_inference = _GELUS[name]
@@ -285,7 +285,7 @@ Draw = Callable[[Sequence[Any], keras.random.SeedGenerator], Callable[[int], Any
 
 
 def draw_in_pairs(shape: Sequence[Any], generator: Any) -> Callable[[int], Any]:
-    """Draws two elements per 32-bit word; suits CPUs, because TPUs pad two columns to 128."""
+    """Draws two elements per 32-bit word; for CPUs, because TPUs pad two columns to 128."""
     count = 1
     for size in shape:
         count = count * size
@@ -293,7 +293,7 @@ def draw_in_pairs(shape: Sequence[Any], generator: Any) -> Callable[[int], Any]:
     words = keras.random.randint(
         ((count + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=generator
     )
-    # The cast goes via uint32, because a GPU runs the reshape of int32 tensors on the host.
+    # The view goes through uint32, because a GPU reshapes int32 tensors on the host.
     draws = ops.reshape(ops.view(ops.view(words, "uint32"), "int16"), (-1,))
     if not isinstance(count, int) or count % 2:
         draws = draws[:count]
@@ -340,7 +340,7 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs: Any, training: bool | None = False, seed: "Seed | None" = None) -> Any:
         """Applies dropout in training; otherwise returns the inputs.
 
-        ``seed`` replaces the generator, to draw the same mask twice.
+        ``seed`` replaces the generator, so that the same mask can be drawn twice.
         """
         if not training or self.dropped == 0:
             return inputs
@@ -364,7 +364,7 @@ class Dropout(keras.layers.Layer):
 
     @property
     def scale(self) -> float:
-        """Factor of the remaining elements."""
+        """Factor by which the remaining elements are multiplied."""
         return _scale(self.dropped)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -385,7 +385,7 @@ _DIGITS = {"bfloat16": 8, "float16": 11}
 
 
 def _representable_scales(dropped: int, dtype: str) -> tuple[float, float, int]:
-    """Returns the two values of a dtype next to the scale, and the number of levels of the upper.
+    """Returns a dtype's two values next to the scale, and the number of levels with the upper one.
 
     The factors of all levels sum to exactly ``LEVELS``.
     """
@@ -427,11 +427,12 @@ class StepPlan(NamedTuple):
     """Functions with which layers compute a training step, chosen by device and compiler.
 
     Attributes:
-        draw: Draws the masks of dropout.
+        draw: Draws the dropout masks.
         take_rows: Takes rows of a matrix by nonnegative indices.
         barrier: Returns a tensor unchanged and makes XLA store it; ``None`` unless XLA compiles the
             step for a GPU or TPU.
-        blocks: ``transformer.ComputePlan`` of the blocks that it supports, or ``None``.
+        blocks: ``transformer.ComputePlan`` that replaces the plan of blocks that it supports, or
+            ``None``.
     """
 
     draw: Draw = draw_in_pairs
@@ -450,7 +451,7 @@ def current_plan() -> StepPlan:
 
 @contextlib.contextmanager
 def step_plan_scope(plan: StepPlan) -> Iterator[None]:
-    """Makes layers use a plan in the block."""
+    """Makes layers use a plan within the context."""
     token = _plan.set(plan)
     try:
         yield
@@ -479,7 +480,7 @@ def pool(states: Any, mask: Any, pooling: str) -> Any:
     is_real = ops.cast(mask, "bool")[:, :, None]
     if pooling == "max":
         return ops.max(ops.where(is_real, states, ops.cast(-float("inf"), states.dtype)), axis=1)
-    # States are selected instead of multiplied by 0, because those at padding may be infinite.
+    # States are selected, not multiplied by 0, because states at padding may be infinite.
     total = ops.sum(ops.where(is_real, states, ops.zeros_like(states)), axis=1)
     return total / ops.cast(ops.sum(mask, axis=1)[:, None], states.dtype)
 
@@ -498,9 +499,10 @@ def normalize(vectors: Any) -> Any:
 
 
 class Pooling(keras.layers.Layer):
-    """Mean or maximum over the tokens of a text, for a head without a pooler.
+    """Mean or maximum of a text's token states, for heads without a pooler.
 
-    It computes in float32 or float64, because a sum of many states is inaccurate in bfloat16.
+    The layer computes in float32 or float64, because a sum of many states is inaccurate in
+    bfloat16.
     """
 
     def __init__(self, pooling: str, **kwargs: Any) -> None:

@@ -65,23 +65,23 @@ class MaskedLMHead(BertLayer):
             name="output_bias",
             shape=(self.config.vocab_size,),
             initializer="zeros",
-            autocast=False,  # it is added to float32 logits
+            autocast=False,  # the bias is added to float32 logits
         )
 
     def call(self, hidden: Any, positions: Any, training: bool | None = False) -> Any:
         """Computes logits (B, P, V) in float32 or float64.
 
-        ``hidden`` has shape (B, S, H); ``positions`` (B, P) are int32 in [0, S).
+        ``hidden`` has shape (B, S, H). ``positions`` has shape (B, P), int32 in [0, S).
         """
         batch, sequence, _ = ops.shape(hidden)
         # (B, P) positions in a sequence -> indices of the (B * S, H) states
         row = ops.expand_dims(ops.arange(batch, dtype=INDEX_DTYPE), 1)
         indices = ops.cast(positions, INDEX_DTYPE) + row * ops.cast(sequence, INDEX_DTYPE)
         transformed, table, bias = self.logit_factors(hidden, ops.reshape(indices, (-1,)), training)
-        # A position outside its sequence would read the state of another one: (B * P, 1)
+        # A position outside its sequence would read another sequence's state: (B * P, 1)
         invalid = nan_if_out_of_range((positions, ops.cast(sequence, INDEX_DTYPE)))
         transformed = transformed + ops.cast(ops.reshape(invalid, (-1, 1)), transformed.dtype)
-        # The product has the compute dtype; the rest does not. (B * P, V) -> (B, P, V)
+        # Only the product is computed in the compute dtype. (B * P, V) -> (B, P, V)
         logits = cast_to_logits_dtype(ops.matmul(transformed, ops.transpose(table)))
         logits = ops.add(logits, ops.cast(bias, logits.dtype))
         return ops.reshape(logits, (batch, ops.shape(positions)[1], self.config.vocab_size))
@@ -91,7 +91,7 @@ class MaskedLMHead(BertLayer):
     ) -> tuple[Any, Any, Any]:
         """Returns the factors of the logits, which are ``states @ table.T + bias``.
 
-        With them, a loss can compute the logits in chunks.
+        A loss can use the factors to compute the logits in chunks.
 
         Args:
             hidden: Hidden states of shape (B, S, H).
@@ -110,7 +110,7 @@ class MaskedLMHead(BertLayer):
     def compute_output_spec(
         self, hidden: Any, positions: Any, training: bool | None = False
     ) -> keras.KerasTensor:
-        """Returns the spec of (B, P, V)."""
+        """Returns the spec of the logits (B, P, V)."""
         shape = (*positions.shape, self.config.vocab_size)
         return keras.KerasTensor(shape, logits_dtype(self.compute_dtype))
 
@@ -123,19 +123,19 @@ class BertPretrainer(BertModel):
     ``config.is_decoder`` the encoder is causal and the masked-LM head predicts the next token, as
     in the ablation "LTR" of section 5.1.
 
-    Inputs: those of ``BertEncoder``, and ``masked_lm_positions`` (B, P) int32 for the masked-LM
-    head.
+    Inputs: those of ``BertEncoder`` and, for the masked-LM head, ``masked_lm_positions`` (B, P)
+    int32.
 
     Outputs, a dict of float32 tensors:
 
-    * ``masked_lm_logits`` (B, P, V). At padded positions, set the weight of the loss to 0.
+    * ``masked_lm_logits`` (B, P, V). At padded positions, set the loss weight to 0.
     * ``next_sentence_logits`` (B, 2): index 0 if the second text follows the first.
 
     Args:
         config: ``BertConfig`` with sizes, dropout rates and activation.
         mlm: Whether to add a masked-LM head.
         nsp: Whether to add a next-sentence head.
-        pooler: Whether the encoder has a pooler; by default if there is a next-sentence head.
+        pooler: Whether the encoder has a pooler; by default only with a next-sentence head.
         mlm_activation: Activation of the masked-LM head, one of ``bert_tf.config.ACTIVATIONS``; by
             default the config's. KerasHub uses a different one.
         mlm_layer_norm_eps: Epsilon of the masked-LM head's layer normalization; by default the

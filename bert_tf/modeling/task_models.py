@@ -38,8 +38,8 @@ class TaskModel(BertModel):
     Source: Devlin et al. 2019, section 4; google-research/bert ``run_classifier.py``.
 
     The dense layer has BERT's initializer and computes in float32 or float64. Paths of its
-    variables are ``MODEL/HEAD/kernel`` and ``MODEL/HEAD/bias``. All dropout layers share the seed
-    generator of the encoder.
+    variables are ``MODEL/HEAD/kernel`` and ``MODEL/HEAD/bias``. All dropout layers share the
+    encoder's seed generator.
 
     Class attributes, in addition to those of ``BertModel``:
         head: Name of the dense layer and of the attribute that contains it.
@@ -145,7 +145,7 @@ class TaskModel(BertModel):
 
 
 def expects_probabilities(loss: Any) -> bool:
-    """Returns whether a loss, or one of several, is a cross-entropy without ``from_logits``."""
+    """Returns whether a loss, or any of several, is a cross-entropy without ``from_logits``."""
     if isinstance(loss, Mapping | list | tuple):
         return any(map(expects_probabilities, loss.values() if isinstance(loss, Mapping) else loss))
     function = keras.losses.get(loss) if isinstance(loss, str) else loss
@@ -170,15 +170,15 @@ def check_num_classes(num_classes: int | None) -> int:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertClassifier(TaskModel):
-    """Classifier of texts or pairs of texts, on the pooled output.
+    """Classifier of texts or text pairs, with a dense layer on the pooled output.
 
     Source: Devlin et al. 2019, section 4.1 and figure 4 (a, b); google-research/bert
     ``run_classifier.py``, ``create_model``.
 
     Inputs: those of ``BertEncoder``.
 
-    Output: float32 logits of shape (B, C), for a softmax, or for sigmoids if a text can have
-    several classes.
+    Output: float32 logits of shape (B, C). Apply a softmax, or a sigmoid if a text can have several
+    classes.
 
     Args:
         config: ``BertConfig`` with sizes, dropout rates and activation.
@@ -186,9 +186,9 @@ class BertClassifier(TaskModel):
         dropout: Dropout rate of the pooled output; by default ``config.hidden_dropout_prob``.
         name: Name of the model. Its encoder is always named ``bert_encoder``.
         dtype: Keras dtype policy, such as ``"mixed_bfloat16"``; by default the global policy.
-        pooling: Input of the dense layer: ``"cls"``, the pooler on [CLS] as in the paper, or the
-            ``"mean"`` or ``"max"`` over the last states of all tokens including [CLS] and [SEP],
-            as in sentence-transformers.
+        pooling: Input of the dense layer: ``"cls"`` for the pooler on [CLS], as in the paper;
+            ``"mean"`` or ``"max"`` for the mean or maximum of the last states of all tokens,
+            including [CLS] and [SEP], as in sentence-transformers.
 
     Attributes:
         encoder: The ``BertEncoder``.
@@ -232,14 +232,14 @@ class BertClassifier(TaskModel):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertRegressor(TaskModel):
-    """Regressor of texts or pairs of texts, such as STS-B, on the pooled output.
+    """Regressor of texts or text pairs, for data such as STS-B.
 
-    Source: Devlin et al. 2019, section 4.1, which does not describe the training for STS-B. This is
-    ``BertClassifier`` with one output.
+    The model is a ``BertClassifier`` with one output. Source: Devlin et al. 2019, section 4.1,
+    which does not describe the training for STS-B.
 
     Inputs: those of ``BertEncoder``.
 
-    Output: float32 values of shape (B,), without bounds. Standardize the labels before ``fit``, as
+    Output: unbounded float32 values of shape (B,). Standardize the labels before ``fit``, as
     ``bert_tf.finetune`` does: subtract the mean and divide by the standard deviation.
 
     The arguments are those of ``BertClassifier`` without ``num_classes``. The dense layer is
@@ -276,14 +276,14 @@ class BertRegressor(TaskModel):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertTokenClassifier(TaskModel):
-    """Classifier of tokens, such as for named entities.
+    """Classifier of tokens, for tasks such as named-entity recognition.
 
     Source: Devlin et al. 2019, section 5.3 and figure 4 (d).
 
     Inputs: those of ``BertEncoder``.
 
-    Output: float32 logits of shape (B, S, C). Set the weight of the loss to 0 at padding, [CLS],
-    [SEP] and all pieces of a word except the first.
+    Output: float32 logits of shape (B, S, C). Set the loss weight to 0 at padding, [CLS], [SEP] and
+    all pieces of a word except the first.
 
     The arguments are those of ``BertClassifier``, except that ``pooling`` is replaced by
     ``pooler``, which adds an unused pooler to the encoder. The dense layer is ``token_classifier``,
@@ -331,14 +331,14 @@ class IgnorePaddingInTraining(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertSpanPredictor(TaskModel):
-    """Predictor of the span of an answer, such as for SQuAD.
+    """Predictor of answer spans, for tasks such as SQuAD.
 
     Source: Devlin et al. 2019, sections 4.2 and 4.3, figure 4 (c); google-research/bert
     ``run_squad.py``, ``create_model``, which has no dropout before the dense layer.
 
     Inputs: those of ``BertEncoder``.
 
-    Outputs: float32 ``start_logits`` and ``end_logits`` of shape (B, S), for a softmax over S. In
+    Outputs: float32 ``start_logits`` and ``end_logits`` of shape (B, S). Apply a softmax over S. In
     training, the logits at padding are so low that the loss does not depend on them.
 
     The arguments are those of ``BertTokenClassifier`` without ``num_classes`` and ``dropout``. The
@@ -388,7 +388,7 @@ class FlattenChoices(keras.layers.Layer):
 
 
 class GroupChoices(keras.layers.Layer):
-    """Reshapes the scores of sequences to those of the choices of each example."""
+    """Groups the scores of sequences by example."""
 
     def call(self, scores: Any, ids: Any) -> Any:
         """Reshapes scores (B * K, 1) to (B, K), the leading dimensions of ids (B, K, S)."""
@@ -397,10 +397,10 @@ class GroupChoices(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertMultipleChoice(TaskModel):
-    """Multiple-choice model: scores each pair of a question and a choice on the pooled output.
+    """Multiple-choice model, which scores each pair of a question and a choice.
 
-    Source: Devlin et al. 2019, section 4.4 (SWAG). The score of a choice is the product of its
-    [CLS] representation with a vector; a softmax is taken over the choices.
+    Source: Devlin et al. 2019, section 4.4 (SWAG). A choice's score is the dot product of its [CLS]
+    representation and a vector. Apply a softmax over the choices.
 
     Inputs: a dict of ``features.CHOICE_FEATURES``, each (B, K, S) int32. K can differ between
     batches.

@@ -1,6 +1,6 @@
 """Transformer block: self-attention and a feed-forward network, each with layer normalization.
 
-Letters: B batch, S sequence, N heads, D head size, H = N * D hidden, R rows, W any width.
+Dimensions: B batch, S sequence, N heads, D head size, H = N * D hidden, R rows, W any width.
 """
 
 import functools
@@ -19,7 +19,7 @@ from .layers import INDEX_DTYPE, BertLayer, Dropout, add_residual, current_plan,
 
 
 class TokenRows:
-    """Rows of a matrix for the tokens of a batch, with or without padding.
+    """Mapping from the tokens of a batch to the rows of a matrix, with or without padding.
 
     All operations of a Transformer except attention apply to each token separately, so the rows of
     padding can be skipped. XLA requires a static number of rows, so compiled steps include padding.
@@ -66,11 +66,11 @@ class TokenRows:
     def from_batch(self, batch: Any) -> Any:
         """Converts (B, S, W) to (R, W)."""
         if self._time_major:
-            batch = ops.swapaxes(batch, 0, 1)  # XLA removes it together with the previous block's
+            batch = ops.swapaxes(batch, 0, 1)  # XLA removes it with the previous block's
         matrix = ops.reshape(batch, (-1, batch.shape[-1]))
         if not self._without_padding:
             return matrix
-        # The gradient is explicit, because that of a gather adds the rows one by one.
+        # The gradient is explicit, because a gather's gradient adds the rows one by one.
         return custom_gradient(lambda x: (self._remove_padding(x), self._add_padding))(matrix)
 
     def to_batch(self, matrix: Any) -> Any:
@@ -90,16 +90,17 @@ class TokenRows:
         return current_plan().take_rows(ops.concatenate([matrix, padding], axis=0), self._rows)
 
 
-# Added to the scores of padded keys. Its exponential is exactly 0 compared with that of any other
-# key. In float16 (up to 65,504) -1e9 would be -inf, and the weights NaN if all keys are padding.
+# Added to the scores of padded keys, so that their weights are exactly 0 if another key exists. In
+# float16, whose maximum is 65,504, -1e9 would be -inf, and the weights would be NaN if all keys are
+# padding.
 MASKED_SCORE = -30000.0
 
 
 def attention_bias(mask: Any, dtype: str, causal: bool = False) -> Any:
     """Computes the bias that masks attention scores: 0, or ``MASKED_SCORE`` at padding.
 
-    For a mask (B, S), its shape is (B, 1, 1, S). For causal attention it is (B, 1, S, S), with
-    ``MASKED_SCORE`` also at keys after the query.
+    For a mask of shape (B, S), the result has shape (B, 1, 1, S). For causal attention, the result
+    has shape (B, 1, S, S) and is ``MASKED_SCORE`` also at keys after the query.
     """
     bias = ops.expand_dims((1.0 - ops.cast(mask, dtype)) * MASKED_SCORE, (1, 2))
     if not causal:
@@ -135,8 +136,8 @@ def join_heads(contexts: Any) -> Any:
 def attention_weights(query: Any, key: Any, real_tokens: Any, causal: bool = False) -> Any:
     """Computes attention weights (B, N, S, S) from queries and keys (B, N, S, D).
 
-    ``real_tokens`` is the mask (B, S), or ``None`` if there is no padding and
-    attention is not causal.
+    ``real_tokens`` is the mask (B, S), or ``None`` if there is no padding and attention is not
+    causal.
     """
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
     scores = ops.matmul(query * score_scale(query), ops.swapaxes(key, 2, 3))
@@ -144,7 +145,7 @@ def attention_weights(query: Any, key: Any, real_tokens: Any, causal: bool = Fal
 
 
 def score_scale(query: Any) -> float:
-    """Returns the factor of scores, 1 / sqrt(D)."""
+    """Returns the factor of the attention scores, 1 / sqrt(D)."""
     return 1.0 / math.sqrt(query.shape[-1])
 
 
@@ -160,8 +161,8 @@ def attend_full_batch(
     projected: Any, rows: TokenRows, heads: int, dropout: Callable[[Any], Any], causal: bool = False
 ) -> Any:
     """Computes the contexts (R, H) of the full batch, including padding."""
-    # The sizes are those of the mask, because tf2onnx infers wrong shapes if a reshape follows
-    # another one.
+    # The sizes are taken from the mask, because tf2onnx infers wrong shapes if a reshape follows
+    # another reshape.
     query, key, value = split_heads(rows.to_batch(projected), heads, sizes=rows.sizes)
     weights = attention_weights(query, key, rows.keys, causal)
     # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, H) -> (R, H)
@@ -174,8 +175,8 @@ class SelfAttention(BertLayer):
 
     Source: Vaswani et al. 2017, section 3.2; google-research/bert ``modeling.py``,
     ``attention_layer``. Queries, keys and values come from one matrix product, whose kernel
-    (H, 3 * H) and bias concatenate those of a published checkpoint, in this order. Within each,
-    column n * D + d belongs to head n.
+    (H, 3 * H) and bias concatenate the three kernels and biases of a published checkpoint, in this
+    order. In each of the three, column n * D + d belongs to head n.
     """
 
     def __init__(
@@ -217,10 +218,10 @@ class SelfAttention(BertLayer):
 
 
 class ComputePlan:
-    """Defines how the blocks of an encoder compute.
+    """Defines how an encoder's blocks compute their outputs.
 
-    Subclasses can replace a part of it. Results differ only in rounding, in the dropout masks, and
-    in zeros at skipped padding. ``BertEncoder`` documents the attributes.
+    Subclasses can replace parts of the computation. The outputs then differ only in rounding, in
+    the dropout masks, and in zeros at skipped padding. ``BertEncoder`` documents the attributes.
     """
 
     trains_without_padding = False
@@ -251,7 +252,7 @@ class ComputePlan:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class TransformerBlock(BertLayer):
-    """Post-norm Transformer block, which computes with the ``plan`` of its encoder.
+    """Post-norm Transformer block, which uses its encoder's ``plan``.
 
     Source: Vaswani et al. 2017, section 3.1; google-research/bert ``transformer_model``.
     """
@@ -303,7 +304,7 @@ class TransformerBlock(BertLayer):
         return self._transform_batch(hidden, real_tokens, bool(training))
 
     def _recompute(self, hidden: Any, real_tokens: Any) -> Any:
-        """Computes the output so that the backward pass recomputes all but the inputs."""
+        """Computes the output and stores only the inputs; the backward pass recomputes the rest."""
         if keras.backend.backend() != "tensorflow":
             # The scope below would hide the values that JAX has for the variables.
             raise ValueError(
@@ -336,7 +337,7 @@ class TransformerBlock(BertLayer):
         return rows.to_batch(self.transform(rows.from_batch(hidden), rows, plan, training))
 
     def transform(self, states: Any, rows: TokenRows, plan: Any, training: bool = False) -> Any:
-        """Computes (R, H) with a ``ComputePlan``; a single matrix product is faster."""
+        """Computes (R, H) from states (R, H) with a ``ComputePlan``."""
         attended = plan.attention(self, states, rows, training)
         attended = self.attention_layer_norm(attended, training=training)
         output = plan.feed_forward(self, attended, training)
