@@ -1,7 +1,7 @@
 """BERT in TensorFlow and Keras, from raw text to served predictions.
 
-The top-level folders ``pipelines/`` (tf.data: strings to model features) and ``saved_models/``
-(exports for TensorFlow Serving) are installed as ``bert_tf.pipelines`` and
+The top-level folders ``pipelines/`` (tf.data pipelines from strings to model features) and
+``saved_models/`` (exports for TensorFlow Serving) are installed as ``bert_tf.pipelines`` and
 ``bert_tf.saved_models``.
 """
 

@@ -1,4 +1,4 @@
-"""Lists and runs the commands; ``bert-tf pretrain`` is ``python -m bert_tf.pretrain``.
+"""Lists and runs the commands; ``bert-tf pretrain`` runs ``python -m bert_tf.pretrain``.
 
 bert-tf COMMAND [--name=value ...]
 bert-tf COMMAND --help
@@ -17,11 +17,11 @@ _HELP = ("--help", "-h", "-help", "--helpfull", "help")
 
 
 def commands() -> dict[str, str]:
-    """Returns the first line of each command's docstring by the command's name."""
+    """Returns the first line of each command's docstring by command name."""
     summaries = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         text = path.read_text(encoding="utf-8")
-        # Every command has this line, and importing the modules would be slower.
+        # This line identifies a command. Importing the modules would be slower.
         if "\n    command.run(main" in text:
             summaries[path.stem] = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
     return summaries

@@ -1,7 +1,7 @@
 """Python functions for the commands: fine-tune, pre-train, predict and export.
 
 The flags of a command are keyword arguments with the same defaults, bounds and meaning. Data are
-paths, as on the command line, or objects in memory: lists, columns, pandas data frames.
+paths, as on the command line, or objects in memory, such as lists, columns and pandas data frames.
 
 >>> from bert_tf import api
 >>> api.fine_tune([("Fine.", "good")], task="classification", learnin_rate=1e-4)
@@ -39,9 +39,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
 # The dataclasses that declare the flags of an export.
 _EXPORT = (export_command.ExportSettings, ExportOptions)
-# The arguments that are data, and the flags with their paths.
+# Data arguments, and the flags that set the corresponding paths.
 _DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
-# The flags of all functions, as error messages may name any of them.
+# The flags of all functions. Error messages may contain any of them.
 _FLAGS: set[str] = set()
 
 
@@ -49,7 +49,7 @@ _FLAGS: set[str] = set()
 
 
 def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
-    """Replaces ``**given`` by the flags of a command in a function's signature, help and errors.
+    """Replaces ``**given`` with a command's flags in a function's signature, help and errors.
 
     The flags in ``without`` are left out, because the function has arguments for them.
     """
@@ -68,7 +68,7 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
                 return function(*arguments, **keywords)
             except ValueError as error:
                 if error.args and isinstance(error.args[0], str):
-                    # The keywords are included because a custom task type has other flags.
+                    # The keywords are included because a custom task type has additional flags.
                     error.args = (_without_hyphens(error.args[0], keywords), *error.args[1:])
                 raise
 
@@ -90,8 +90,8 @@ def _takes_flags(*settings: type, without: Sequence[str]) -> Callable[[F], F]:
 def _without_hyphens(text: str, more: Iterable[str] = ()) -> str:
     """Removes the hyphens of flags in a text, except in shell commands.
 
-    Other words with hyphens, such as a label, are unchanged. ``more`` are the flags that no
-    settings of the library declare.
+    Other words with hyphens, such as a label, are unchanged. ``more`` contains additional flag
+    names.
 
     >>> _without_hyphens("--seed, or python -m bert_tf.convert --model=m --output=DIR; got --odd")
     'seed, or python -m bert_tf.convert --model=m --output=DIR; got --odd'
@@ -103,9 +103,9 @@ def _without_hyphens(text: str, more: Iterable[str] = ()) -> str:
 
 @contextlib.contextmanager
 def _preserved_global_state(verbose: bool) -> Iterator[None]:
-    """Loads TensorFlow and Keras, and restores the thread's precision and the environment.
+    """Loads TensorFlow and Keras; finally restores the thread's precision and the environment.
 
-    Progress lines and the seeds of models apply only to the call.
+    Within the context, ``verbose`` specifies whether progress lines are printed.
     """
     with runtime.compiler_flags():
         runtime.check_backend()
@@ -119,7 +119,7 @@ def _preserved_global_state(verbose: bool) -> Iterator[None]:
 def _set_model_dir(
     given: dict[str, Any], model_dir: Path | None, stack: contextlib.ExitStack
 ) -> bool:
-    """Sets the run's directory, by default a temporary one without an export.
+    """Sets the run directory; by default it is temporary, and nothing is exported.
 
     Returns:
         Whether the directory is permanent.
@@ -140,7 +140,7 @@ def _set_model_dir(
 
 
 def _initial_path(init: Any, stack: contextlib.ExitStack) -> Any:
-    """Returns the path of a checkpoint, after saving a model that is in memory."""
+    """Returns the path of a checkpoint; first saves a model that is in memory."""
     from bert_tf.checkpoints.model_directory import save
     from bert_tf.modeling.base import BertModel
 
@@ -164,7 +164,7 @@ class FineTuned:
         results: Contents of ``results.json``.
         directory: The run's ``model_dir``, or ``None``.
         settings: Settings of the run.
-        tables: Data in memory by their names in the settings.
+        tables: Data in memory, keyed by name in the settings.
     """
 
     model: "BertModel"
@@ -188,7 +188,7 @@ class FineTuned:
     def predictions(self) -> dict[str, list[dict[str, Any]]]:
         """Records by data set (``"dev"``, ``"test"``), as returned by ``predict``.
 
-        They are computed on first access.
+        The records are computed on first access.
         """
         from bert_tf.finetuning.data import read_splits
         from bert_tf.predicting.inputs import Inputs
@@ -248,22 +248,22 @@ def fine_tune(
     (text, text, label) tuples or of mappings; a mapping of columns; a pandas or polars data frame;
     or an Arrow table. Columns without names are called text (or text_a, text_b) and label; words
     and tags; context, choices and label; or question, context and answers. For other column names,
-    pass ``text_columns`` and ``label_column``. Examples to predict have no label.
+    pass ``text_columns`` and ``label_column``. Test examples need no label.
 
-    The call does not change the state of the process, such as random generators. Another training
-    can run at the same time in float32 on one device.
+    The call does not change the state of the process, such as random generators. Several training
+    runs can be in progress at the same time if all use float32 on one device.
 
     Args:
         train: Training data.
         dev: Evaluation data; by default ``dev_fraction`` of ``train`` is held out.
-        test: Data to predict, and to score if they have labels.
+        test: Data for predictions, which are also scored if the data have labels.
         init: Initial weights: a path in any format of ``bert_tf.load``, or a model.
         model_dir: Directory of the run, from which an interrupted run resumes. By default the run
             uses a temporary directory that is deleted at the end.
         callbacks: Keras callbacks, called as by ``fit``: after each step with ``loss``, after each
             evaluation with its scores, after each epoch with ``loss`` and ``val_SCORE``. Setting
             ``model.stop_training`` ends the training. With several runs (``restarts``, ``sweep``),
-            each run calls them.
+            each run calls the callbacks.
         verbose: Whether to print the output of the command.
         **given: the flags.
 
@@ -272,9 +272,9 @@ def fine_tune(
 
     Raises:
         TypeError: If a keyword argument is unknown.
-        ValueError: If a setting or the data are invalid, or if another training is in progress and
-            one of the two is exclusive.
-        KeyboardInterrupt: If the run was stopped; with a ``model_dir`` the same call resumes it.
+        ValueError: If a setting is invalid, if the data are invalid, or if another training run is
+            in progress and either run needs exclusive access.
+        KeyboardInterrupt: If the run was stopped. With a ``model_dir``, the same call resumes it.
     """
     with contextlib.ExitStack() as stack:
         tables = _set_data_flags(given, {"train": train, "dev": dev, "test": test})
@@ -298,7 +298,7 @@ def fine_tune(
 
 
 def _set_data_flags(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str, Rows]":
-    """Sets the flags with paths of data, and returns the rows in memory by their name."""
+    """Sets the flags that contain data paths, and returns the rows in memory by name."""
     from bert_tf.tasks.python_data import is_data, label_column_name, parse_rows
     from bert_tf.tasks.registry import KINDS
 
@@ -339,7 +339,7 @@ def _set_data_flags(given: dict[str, Any], data: Mapping[str, Any]) -> "dict[str
 def predict(
     model: Any, data: Any, output: Path | None = None, *, verbose: bool = False, **given: Any
 ) -> Any:
-    """Predicts records, like ``python -m bert_tf.predict``.
+    """Computes predictions, like ``python -m bert_tf.predict``.
 
     To call a model many times, create a ``Predictor``, which loads the model once.
 
@@ -358,7 +358,7 @@ def predict(
         ValueError: If a setting or the data are invalid.
     """
     if data is None:
-        raise ValueError("data=None: expected a path, or rows such as a list of texts.")
+        raise ValueError("data=None: expected a path, or rows such as a list of strings.")
     is_memory = not isinstance(data, str | os.PathLike)
     given |= {"output": output, **({} if is_memory else {"input": data})}
     settings = predicting_settings.settings_of_call(**given)
@@ -445,21 +445,22 @@ def pretrain(
     """Pre-trains a model on raw text, like ``python -m bert_tf.pretrain``.
 
     Args:
-        input: Corpus: a path, a glob pattern, or a list of them.
+        input: Corpus: a path, a glob pattern, or a list of paths and patterns.
         texts: Corpus in memory, instead of ``input``: an iterable of documents, each a string.
         model_dir: Directory of the run, from which an interrupted run resumes. By default the run
             uses a temporary directory that is deleted at the end.
-        callbacks: Keras callbacks. An epoch has ``save_checkpoints_steps`` steps, and its number
-            counts from the start of the run, also after a resume. Each worker calls its own.
+        callbacks: Keras callbacks. An epoch has ``save_checkpoints_steps`` steps. Epochs are
+            numbered from the start of the run, also after it resumes. Each worker calls its own
+            callbacks.
 
             - ``on_train_begin`` and ``on_train_end`` are called once, if there is something to
               train. ``on_train_end`` follows the last output, and is not called after an
               interrupt.
             - ``on_epoch_begin`` is called before the first step of an epoch in the process.
             - ``on_train_batch_begin`` and ``on_train_batch_end`` are called once for up to 500
-              steps, which take about 2 seconds. Their batch is the index of the first and of the
-              last of these steps in the epoch. The logs are means over these steps (``loss``,
-              ``masked_lm_loss``, ``masked_lm_accuracy``, ``next_sentence_loss``,
+              steps, which take about 2 seconds. Their ``batch`` is the index within the epoch of
+              the first and of the last of these steps. The logs are means over these steps
+              (``loss``, ``masked_lm_loss``, ``masked_lm_accuracy``, ``next_sentence_loss``,
               ``next_sentence_accuracy``, ``gradient_norm``), the last ``learning_rate`` and, from
               the second call on, speeds such as ``tokens_per_second``.
             - ``on_test_begin`` and ``on_test_end`` are called for each evaluation: after each
@@ -481,9 +482,9 @@ def pretrain(
 
     Raises:
         TypeError: If a keyword argument is unknown.
-        ValueError: If a setting or the data are invalid, or if another training is in progress and
-            one of the two is exclusive.
-        KeyboardInterrupt: If the run was stopped; with a ``model_dir`` the same call resumes it.
+        ValueError: If a setting is invalid, if the data are invalid, or if another training run is
+            in progress and either run needs exclusive access.
+        KeyboardInterrupt: If the run was stopped. With a ``model_dir``, the same call resumes it.
     """
     if given.get("dry_run"):
         raise ValueError(

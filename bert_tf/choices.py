@@ -1,13 +1,13 @@
-"""Valid values of flags and arguments; this module imports nothing, so that --help is fast."""
+"""Valid values of flags and arguments, in a module that --help imports quickly."""
 
 from typing import Literal
 
 # Keras' dtype policy for each precision.
 DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 PRECISIONS = tuple(DTYPE_POLICIES)
-# Poolings of hidden states by ``modeling.layers.pool``.
+# Poolings of hidden states that ``modeling.layers.pool`` supports.
 POOLINGS = ("none", "cls", "mean", "max", "last")
-HEAD_POOLINGS = ("cls", "mean", "max")  # for the heads of tasks
+HEAD_POOLINGS = ("cls", "mean", "max")  # for task heads
 # The variants of the paper's table 7 without trained weights.
 UNLEARNED_VARIANTS = ("embeddings", "second_to_last", "last", "concat_last_four")
 # All variants of table 7 with frozen features, in its order.
@@ -16,7 +16,7 @@ FEATURE_BASED = (
     *("weighted_sum_last_four", "concat_last_four", "weighted_sum_all"),
 )
 INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus
-# The first two are for pairs with scores, the last two for matching pairs.
+# The first two are for pairs with scores; the last two are for matching pairs.
 SIMILARITY_LOSSES = COSENT, COSINE, ONE_WAY, BOTH_WAYS = "cosent", "cosine", "one_way", "both_ways"
 DENSE_ACTIVATIONS = ("linear", "tanh")  # of ``sentence_dense``
 LONG_TEXTS = ("head", "head_tail", "windows")  # handling of texts longer than the maximum

@@ -1,4 +1,4 @@
-"""Hyper-parameters of a BERT: ``BertConfig``, its presets and its JSON files."""
+"""Hyperparameters of BERT models: ``BertConfig``, presets and JSON files."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ ACTIVATIONS = (
     *("relu", "silu", "swish", "tanh", "linear"),
 )
 
-# (layers, hidden size). The head size is 64; the intermediate size is 4 times the hidden size.
+# (layers, hidden size). The head size is 64. The intermediate size is 4 times the hidden size.
 _NAMED_SIZES = {
     "bert-tiny": (2, 128),
     "bert-mini": (4, 256),
@@ -33,8 +33,8 @@ _MINIATURES = {
 }
 PRESETS: dict[str, tuple[int, int]] = {**_NAMED_SIZES, **_MINIATURES}
 
-# Settings of Hugging Face's config.json that change the computation, with the value of the
-# published BERT, which is also the default.
+# Settings of Hugging Face's config.json that change the computation, with the values of the
+# published BERT models, which are also the defaults.
 ONLY_AS_PUBLISHED: dict[str, Any] = {
     "model_type": "bert",
     "position_embedding_type": "absolute",
@@ -54,9 +54,9 @@ _MAX_VALUES = {
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """Hyper-parameters of a BERT, by default those of BERT-base uncased.
+    """Hyperparameters of a BERT model, by default those of BERT-base uncased.
 
-    The names are those of ``bert_config.json``.
+    The field names are those in ``bert_config.json``.
 
     Source: Devlin et al. 2019, section 3 and appendix A.2; google-research/bert ``modeling.py``.
 
@@ -67,14 +67,13 @@ class BertConfig:
         num_attention_heads: Number of attention heads, N; the head size D is H / N.
         intermediate_size: Size of the feed-forward layer.
         hidden_act: Activation of the feed-forward layer and of the masked-LM head, one of
-            ``ACTIVATIONS``; ``gelu`` is exact (error function), ``gelu_new`` the tanh
+            ``ACTIVATIONS``; ``gelu`` is exact (error function), and ``gelu_new`` is the tanh
             approximation.
         hidden_dropout_prob: Dropout rate after the embeddings and after each sub-layer.
         attention_probs_dropout_prob: Dropout rate of the attention probabilities.
         max_position_embeddings: Maximum sequence length in tokens.
         type_vocab_size: Number of segment types. With 1, both texts of a pair have type 0. With 0,
-            the model is a DistilBERT (Sanh et al. 2019) without segment types, and the pooler of
-            its classifier uses ReLU.
+            the model is DistilBERT (Sanh et al. 2019): no segment types, and ReLU in the pooler.
         initializer_range: Standard deviation of the truncated normal initializer.
         layer_norm_eps: Epsilon of layer normalization.
         is_decoder: Whether attention is causal, so that a token attends to itself and earlier
@@ -138,15 +137,12 @@ class BertConfig:
 
     @classmethod
     def from_preset(cls, name: str, **overrides: Any) -> Self:
-        """Returns the config of a published size, by default with the uncased vocabulary's size.
+        """Returns the config of a published size, with the vocabulary size of uncased models.
 
         Args:
             name: ``bert-tiny``, ``-mini``, ``-small``, ``-medium``, ``-base``, ``-large``, or one
                 of the 24 miniatures, ``bert-L{2,4,6,8,10,12}-H{128,256,512,768}``.
-            **overrides: Fields with other values, such as ``vocab_size``.
-
-        Returns:
-            A ``BertConfig``.
+            **overrides: Values of other fields, such as ``vocab_size``.
 
         Raises:
             ValueError: If the name is not a preset.
@@ -173,17 +169,15 @@ class BertConfig:
         """Returns the config of a parsed ``bert_config.json`` or Hugging Face ``config.json``.
 
         Keys that do not concern the encoder (``architectures``, ``id2label``, ...) are ignored.
-        Keys that change its computation must have the published value.
+        Keys that change the encoder's computation must have the published value.
 
         Args:
             values: Parsed JSON object.
             source: Name of the file for error messages.
 
-        Returns:
-            A ``BertConfig``.
-
         Raises:
-            ValueError: If a size is missing, invalid or too large, or the model is not a BERT.
+            ValueError: If a size is missing, invalid or too large, or the model is not a BERT
+                model.
 
         >>> BertConfig.from_dict({"vocab_size": 100, "model_type": "roberta"}, "config.json")
         Traceback (most recent call last):
@@ -217,7 +211,7 @@ supported.
         """Reads a ``bert_config.json`` or Hugging Face ``config.json``.
 
         Raises:
-            ValueError: If the file is missing, or is not the config of a BERT.
+            ValueError: If the file is missing, or is not a BERT config.
         """
         path = os.fspath(path)
         try:
@@ -231,7 +225,7 @@ supported.
 
     @property
     def is_distilbert(self) -> bool:
-        """Whether the model is a DistilBERT, which has no segment types and a pooler with ReLU."""
+        """Whether the model is DistilBERT, without segment types and with ReLU in the pooler."""
         return self.type_vocab_size == 0
 
     @property

@@ -1,9 +1,9 @@
-r"""Converts a BERT checkpoint to another format, and verifies that both compute the same.
+r"""Converts a BERT checkpoint to another format, and verifies that both have the same outputs.
 
     python -m bert_tf.convert --model=uncased_L-12_H-768_A-12 --output=bert-base \
         --format=huggingface
 
-The format of --model is detected, and --output is created atomically after the verification.
+The format of --model is detected automatically. --output is created after the verification.
 docs/concepts/checkpoints.md lists the formats.
 """
 

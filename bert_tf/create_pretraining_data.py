@@ -32,7 +32,7 @@ _ROW_FLAGS = (
 
 @dataclasses.dataclass(frozen=True)
 class RecordSettings:
-    """Flags of the command, without those of Apache Beam."""
+    """Flags of the command, except those of Apache Beam."""
 
     # Flag names of google-research/bert.
     other_names: ClassVar = {
@@ -99,12 +99,12 @@ def _beam_pipeline(runner: str, beam_flags: Sequence[str]) -> Any:
     except ImportError as error:
         raise ImportError("--runner needs Apache Beam. Run pip install 'bert_tf[beam]'.") from error
     try:
-        # Flags of a runner are defined once its module is imported.
+        # The import of a runner's module defines the runner's flags.
         pipeline = beam.Pipeline(options=PipelineOptions(arguments))
     except (AttributeError, ImportError) as error:
         raise ValueError(
-            f"{arguments[0]}: Apache Beam has no such runner ({reason(error)}). Use a runner from "
-            "docs/guides/clusters.md, or a class with its module, and install its requirements."
+            f"{arguments[0]}: Apache Beam has no such runner ({reason(error)}). Pass a runner from "
+            "docs/guides/clusters.md or a full class path, and install the runner's packages."
         ) from error
     unknown: list[str] = []
     PipelineOptions([]).get_all_options(
@@ -122,12 +122,12 @@ def main(settings: RecordSettings, *beam_flags: str) -> None:
     """Runs the command; ``beam_flags`` are passed to Apache Beam."""
     if beam_flags and not settings.runner:
         raise ValueError(
-            f"Unknown flags {listed(beam_flags)}: pass flags of this command (--help=all), or "
-            "--runner for those of Apache Beam."
+            f"Unknown flags {listed(beam_flags)}: use flags of this command (--help=all), or also "
+            "pass --runner to use flags of Apache Beam."
         )
 
     sharded = _shard_paths(settings.output_file)
-    # Beam workers may have another working directory.
+    # Beam workers may have different working directories.
     resolve = absolute_path if settings.runner else str
     paths = [*map(resolve, sharded or settings.output_file)]
     if settings.runner and not sharded:

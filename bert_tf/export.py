@@ -2,8 +2,8 @@
 
     python -m bert_tf.export --model=runs/reviews --output=exports/reviews/1 --name=reviews
 
-The command prints the signatures and the commands that serve them; docs/guides/exports.md
-describes the signatures of each model.
+The command prints the signatures and the commands that verify and serve the export.
+docs/guides/exports.md describes the signatures of each model.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ def _is_version(name: str, values: Values, given_flags: Given) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ExportSettings:
-    """Flags of the command other than ``ExportOptions``."""
+    """Flags of the command, except those in ``ExportOptions``."""
 
     model: str = flag_fields.string(
         None, f"Model to export: {flag_fields.MODEL}.", rules=[_REQUIRED], other_name="checkpoint"
@@ -103,7 +103,7 @@ def run(
 
 
 def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "ExportOptions":
-    """Returns the user's options, with those of the checkpoint as defaults."""
+    """Returns the user's options, with the checkpoint's options as defaults."""
     from bert_tf.checkpoints.tokenizer_files import missing_tokenizer_reason
     from bert_tf.tasks.signatures import classes_with
     from bert_tf.tasks.task_file import export_options, load_task_file
@@ -120,7 +120,7 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
                 f"Remove it; it is for {' and '.join(found.__name__ for found in classes)}."
             )
     changes = dict(user_options)
-    # A directory of sentence-transformers with a head is a cross-encoder, which reads pairs.
+    # A sentence-transformers directory with a head is a cross-encoder, which reads pairs.
     reads_pairs = checkpoint.model.model_class in classes_with("pair")
     if reads_pairs and checkpoint.format == "sentence_transformers":
         changes = {"pair": True, **changes}

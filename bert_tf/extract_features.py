@@ -1,10 +1,10 @@
-r"""Writes the hidden states of a BERT for text: one vector per token, or one per line.
+r"""Writes a BERT model's hidden states for lines of text: one vector per token or one per line.
 
     python -m bert_tf.extract_features --model=all-MiniLM-L6-v2 --input='text/*.gz' \
         --pooling=mean --output=embeddings
 
-A line is one text, or a pair separated by " ||| ". Rerun the command to resume a stopped
-extraction. docs/guides/features.md describes the files.
+A line is one text, or a pair separated by " ||| ". To resume an interrupted extraction, rerun the
+command. docs/guides/features.md describes the output files.
 """
 
 from bert_tf.cli import command

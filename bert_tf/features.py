@@ -1,4 +1,4 @@
-"""The batch contract: the key, dtype and shape of each feature of a batch.
+"""The batch contract: key, dtype and shape of each feature in a batch.
 
 Other modules use these constants instead of strings. Dimension letters, in the whole library:
 B batch, S sequence, P masked-LM predictions, N heads, D head size, H hidden, V vocabulary,
@@ -21,9 +21,9 @@ C classes, K choices, W words, L hidden states of one token.
 | word_states          | (B, W, L, H)   | L hidden states of a frozen encoder at the first  |
 |                      | floating       | piece of each word                                |
 
-A causal model is trained on the same keys, with P = S - 1: no token is masked, masked_lm_positions
-are the positions of the predicting tokens, and masked_lm_ids are the tokens after them (from right
-to left: before them).
+A causal model is trained on the same keys, with P = S - 1. No token is masked; masked_lm_positions
+contains the positions of the predicting tokens, and masked_lm_ids contains the token after each of
+these positions (before it, in a right-to-left model).
 
 For multiple choice, the first three features have shape (B, K, S), with a row for each of the K
 choices. In labels of shape (B, S), positions with ``NO_LABEL`` are ignored by losses and metrics.
@@ -104,8 +104,8 @@ def check_batch(batch: Mapping[str, Any], contract: Mapping[str, Feature]) -> No
 
     Args:
         batch: Mapping from keys to objects with ``shape`` and ``dtype``: NumPy arrays, tensors,
-            ``KerasTensor`` or ``tf.TensorSpec``. A dimension of ``None`` matches every size. Other
-            keys than those of the contract are ignored.
+            ``KerasTensor`` or ``tf.TensorSpec``. A dimension of ``None`` matches every size. Keys
+            that are not in the contract are ignored.
         contract: ``ENCODER_FEATURES``, ``CHOICE_FEATURES`` or ``PRETRAINING_FEATURES``.
 
     Raises:

@@ -3,8 +3,8 @@ r"""Fine-tunes a BERT model on labeled files, evaluates it and writes prediction
     python -m bert_tf.finetune --task=classification --train_file=reviews.csv \
         --text_columns=review --label_column=stars --init_checkpoint=tiny
 
-10% of the examples are held out. --model_dir stores the weights with the best score on them, for
-``python -m bert_tf.predict`` and ``export``. docs/guides/fine_tuning.md describes all tasks.
+By default, 10% of the examples are held out. --model_dir stores the weights with the best score on
+these examples, for the commands predict and export. docs/guides/fine_tuning.md describes all tasks.
 """
 
 from bert_tf.cli import command

@@ -1,10 +1,10 @@
 """Custom gradients that are released with the graph in which they are traced.
 
-TensorFlow registers each ``tf.custom_gradient`` that is traced in a graph for the life of the
-process. A gradient refers to its graph, and so to the weights and the optimizer's variables. Here
-the graph owns its gradients, and the registry has weak references to them. Removing the entries
-after each training would not work for Keras' ``fit``, which has no hook when a model is deleted,
-and would break functions that are still in use.
+TensorFlow registers each ``tf.custom_gradient`` that is traced in a graph until the process ends. A
+gradient refers to its graph, and therefore to the weights and the optimizer's variables. With this
+module, the graph owns its gradients, and the registry has only weak references to them. Removing
+the entries after each training run would not work for Keras' ``fit``, which has no hook when a
+model is deleted, and would break functions that are still in use.
 """
 
 import functools
@@ -21,7 +21,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sum_over_replicas(values: Any) -> Any:
-    """Sums tensors over the replicas, in ``strategy.run``."""
+    """Sums tensors over the replicas within ``strategy.run``."""
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
@@ -51,8 +51,8 @@ def owned_by_graph(function: Callable[..., Any]) -> Callable[..., Any]:
 def traced_in_owner(step: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a training step so that all custom gradients in its graph are owned by the graph.
 
-    This is for steps whose backward pass adds custom gradients: those of Keras' optimizers, which
-    sum gradients over replicas, and of ``keras.remat``.
+    This is for steps whose backward pass adds custom gradients, such as steps with ``keras.remat``
+    or with Keras' optimizers, which sum gradients over replicas.
     """
     if keras.backend.backend() != "tensorflow":
         return step
@@ -71,7 +71,7 @@ def traced_in_owner(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _make_graph_owner(operation: Any) -> None:
-    """Replaces the registry's reference to an operation's custom gradient by a weak one."""
+    """Replaces the registry's reference to an operation's custom gradient with a weak one."""
     from tensorflow.python.framework import ops
 
     if operation.type != "IdentityN":

@@ -1,9 +1,9 @@
-"""Predicts on unlabeled files with a fine-tuned model.
+"""Predicts the labels of unlabeled files with a fine-tuned model.
 
     python -m bert_tf.predict --model=runs/reviews --input=new.csv --output=predicted.tsv
 
---input is a table, a CoNLL file or SQuAD's JSON, optionally with .gz. --output contains one record
-per row, in the same order. docs/guides/predicting.md describes the records.
+--input is a table, a CoNLL file or a SQuAD JSON file, optionally compressed (.gz). --output
+contains one record per row, in the same order. docs/guides/predicting.md describes the records.
 """
 
 from bert_tf.cli import command

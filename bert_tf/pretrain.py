@@ -2,8 +2,8 @@
 
     python -m bert_tf.pretrain --input='corpus/*.txt.gz' --model_dir=runs/mine
 
-Without flags, it trains a small model on a sample corpus in about five minutes. --dry_run prints
-the cost of a run. See docs/guides/pretraining.md.
+Without flags, the command trains a small model on a sample corpus in about five minutes. --dry_run
+prints the cost of a run. See docs/guides/pretraining.md.
 """
 
 import os
@@ -15,7 +15,7 @@ from bert_tf.pretraining.settings import DECLARATIONS, PretrainingSettings, sett
 
 
 def main(settings: PretrainingSettings, notes: Sequence[str]) -> None:
-    """Runs the command, and prints the notes on its flags."""
+    """Prints the notes on the flags and runs the command."""
     for note in notes:
         print(note)
     reads_text = settings.input_format != "tfrecord"
@@ -24,7 +24,7 @@ def main(settings: PretrainingSettings, notes: Sequence[str]) -> None:
         checkpoints=[settings.init_checkpoint],
         output=settings.model_dir,
     )
-    # TensorFlow loads late, so that --help and errors in flags are fast.
+    # TensorFlow is loaded late, so that --help and flag errors are fast.
     if settings.dry_run:
         command.load_tensorflow()
         from bert_tf.pretraining.cost import report_cost

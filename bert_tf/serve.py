@@ -1,9 +1,9 @@
-"""Serves a model over HTTP, with the REST API of TensorFlow Serving and a page for the browser.
+"""Serves a model over HTTP, with TensorFlow Serving's REST API and a web page.
 
     python -m bert_tf.serve --model=runs/reviews
 
-By default the server accepts requests only from this machine. Ctrl-C stops it after the pending
-requests; docs/guides/serving.md shows requests and how to move to TensorFlow Serving.
+By default, only this machine can send requests. After Ctrl-C, the server answers pending requests
+and stops. docs/guides/serving.md shows requests and how to move to TensorFlow Serving.
 """
 
 import contextlib
@@ -123,13 +123,13 @@ def main(settings: ServeSettings) -> None:
             print(message, flush=True)
             running.wait(model.return_memory)
     print("Stopped.", flush=True)
-    os._exit(0)  # a computation of TensorFlow that is still running cannot be stopped
+    os._exit(0)  # a running TensorFlow computation cannot be stopped
 
 
 def find_export(path: str) -> str | None:
     """Returns the directory of the newest version of an export or run, or ``None``.
 
-    ``path`` is the directory of a version, its parent, or the directory of a run.
+    ``path`` is a version directory of an export, its parent, or a run directory.
     """
     local = paths.local_path(path)
     for folder in () if local is None else (Path(local), Path(local, "export")):
@@ -143,7 +143,7 @@ def find_export(path: str) -> str | None:
 
 
 def _name_of(path: str) -> str:
-    """Returns the name of a model's directory, without the version and ``export`` below it."""
+    """Returns the name of a model's directory, ignoring a final ``export`` and version number."""
     parts = os.path.abspath(path).split(os.sep) if "://" not in path else path.split("/")
     while len(parts) > 1 and (parts[-1].isdecimal() or parts[-1] in ("", "export")):
         parts.pop()

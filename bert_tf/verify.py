@@ -2,8 +2,8 @@
 
     python -m bert_tf.verify exports/reviews/1
 
-The process sends the requests that are stored in the export and compares the answers; the exit
-status is 1 if an answer differs. docs/guides/exports.md describes exports.
+The process sends the requests that are stored in the export and compares the answers with the
+stored ones. The exit status is 1 if an answer differs. docs/guides/exports.md describes exports.
 """
 
 import dataclasses

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.corpora.corpus import Corpus
 
 _NUM_PRINTED = 20
-# Maximum amount of text to learn from, sampled evenly from a larger corpus.
+# Maximum number of bytes to learn from; a larger corpus is sampled evenly.
 _MAX_BYTES = 500_000_000
-# Sample for the fraction of unknown words, which tokenizes in a second.
+# Bytes of the sample in which unknown words are counted; tokenizing it takes about a second.
 _COVERAGE_BYTES = 2_000_000
 _REQUIRED = required("pass --input=FILES and --output=FILE")
 
@@ -59,7 +59,7 @@ class VocabularySettings:
 def main(settings: VocabularySettings) -> None:
     """Runs the command."""
     paths.check_inputs(texts=settings.input)
-    # TensorFlow loads late, so that errors in flags are reported immediately.
+    # TensorFlow is loaded late, so that flag errors are reported immediately.
     command.load_tensorflow()
     learn(settings)
 
@@ -82,7 +82,7 @@ def learn(settings: VocabularySettings) -> None:
         if settings.do_lower_case and (note := marks_note(corpus)):
             print(note, flush=True)
         start = time.monotonic()
-        # Open the output first, so that an unwritable path is reported before the learning.
+        # Open the output first, so that an unwritable path is reported immediately.
         with atomic_write(output) as file:
             vocab = learn_vocabulary(
                 corpus.sentences(_MAX_BYTES),

@@ -388,7 +388,7 @@ def test_callbacks_are_called_as_in_keras_fit(tuned):
 def test_missing_model_and_data_raise_errors(tmp_path):
     with pytest.raises(ValueError, match="^model is missing: export needs model and output"):
         api.export(None, tmp_path / "1")
-    message = "data=None: expected a path, or rows such as a list of texts"
+    message = "data=None: expected a path, or rows such as a list of strings"
     with pytest.raises(ValueError, match=message):
         api.predict(str(tmp_path), None)
 

@@ -66,7 +66,7 @@ class StoredTensor:
     def transform(
         self, shape: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
     ) -> "StoredTensor":
-        """Returns a tensor of a new shape that applies ``change`` when it is read."""
+        """Returns a tensor with a new shape that applies ``change`` to each value that it reads."""
         return dataclasses.replace(self, shape=shape, read=lambda: change(self.read()))
 
 
@@ -89,10 +89,7 @@ class Tokenization:
         return BertTokenizer(self.vocabulary, self.do_lower_case, self.rules)
 
     def with_special_tokens(self, found: bool | None) -> "Tokenization":
-        """Returns a copy that recognizes special tokens in texts (``found``), or splits them.
-
-        With ``found=None``, the settings do not change.
-        """
+        """Sets whether special tokens in texts are recognized or split; ``None`` has no effect."""
         rules = self.rules.with_special_tokens(self.vocabulary, found)
         return dataclasses.replace(self, rules=rules)
 
@@ -129,12 +126,12 @@ class ModelSpec:
         return config.summary_token == "last" and self.has_pooler
 
     def head_shapes(self, config: BertConfig) -> dict[str, tuple[int, ...]]:
-        """Returns the shapes of the weights outside the encoder by name."""
+        """Returns the shapes, by name, of the weights outside the encoder."""
         return self.model_class.head_shapes(config, self.arguments)
 
 
 def unused_names(stored: Iterable[str], tensors: Mapping[str, StoredTensor]) -> tuple[str, ...]:
-    """Returns the sorted names in ``stored`` that none of ``tensors`` is read from."""
+    """Returns the names in ``stored`` that do not belong to ``tensors``, sorted."""
     return tuple(sorted(set(stored) - {tensor.name for tensor in tensors.values()}))
 
 
@@ -184,8 +181,7 @@ class Checkpoint:
         sentence_embedding: Pooling and prompts of a sentence-transformers directory.
         unsupported_modules: Description of unsupported modules in a sentence-transformers
             directory, without a final period.
-        unread_head_note: Warning about a head that bert_tf never reads, such as a setfit
-            classifier.
+        unread_head_note: Warning about a setfit classifier, which bert_tf does not read.
         notes: Warnings about settings that bert_tf handles differently, and about assumptions.
     """
 
@@ -210,7 +206,7 @@ class Checkpoint:
 
     @property
     def pooling(self) -> str:
-        """Pooling for a new head, taken from the model's head or its sentence embedding."""
+        """Pooling for a new head, taken from the model's head or the sentence embedding."""
         pooling, embedding = self.model.pooling, self.sentence_embedding
         if embedding is not None and "pooling" not in self.model.model_class.argument_checks:
             pooling = embedding.pooling
@@ -303,8 +299,7 @@ def parse_description(values: Any, source: str) -> tuple[dict[str, Any], bool | 
     """Parses and validates the JSON description of a model; ``source`` is its name in errors.
 
     Returns:
-        The fields of a ``Checkpoint``; and ``do_lower_case``, which is ``None`` without a
-        tokenizer.
+        The fields of a ``Checkpoint``, and ``do_lower_case`` (``None`` without a tokenizer).
     """
     check_value(values, (IS_OBJECT[0], "a model description"), source)
     values = {**_DEFAULTS, **values}

@@ -96,7 +96,7 @@ _ARCHITECTURE = {
 _TABLES = _read_tables()
 _TRANSFORMERS, _TOKENIZERS = _TABLES.pop("transformers"), _TABLES.pop("tokenizers")
 KERAS_KEYS = _TABLES.pop("KerasHub")
-# Keys by section of config_keys.toml. They precede the keys of that section.
+# Keys by section of config_keys.toml. They precede the keys in that section.
 _MORE = {
     "config.json": {
         **_ARCHITECTURE,

@@ -1,7 +1,7 @@
 """Download of ``hf://OWNER/NAME[@REVISION]`` models from the Hugging Face Hub.
 
-Models are stored in the cache of ``huggingface_hub``, which other programs share. A cached model is
-used without a request to the hub.
+Models are stored in the cache of ``huggingface_hub``, which other programs also use. A cached model
+is used without a request to the hub.
 
 Only JSON files, the vocabulary and weights are downloaded. The weights are those in the safest
 format and those that the config names. Code is never downloaded; pickles are downloaded only with

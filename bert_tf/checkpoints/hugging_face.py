@@ -115,16 +115,14 @@ _DECODER = {
 _KERAS_HUB_HEAD_ARGUMENTS = ("mlm_activation", "mlm_layer_norm_eps")
 _WITHOUT_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering")
 
-# Patterns of HDF5 names: blocks with their index, Keras 3 variables, and variables of TensorFlow
-# classes that have numbers instead of names.
+# Patterns of HDF5 names: an indexed block, a Keras 3 variable, and an unnamed TensorFlow variable.
 _LAYER = re.compile(r"(?:bert\.encoder|distilbert\.transformer)\.layer\.(\d+)\..+")
 _KERAS_3 = re.compile(r"(?:.*/)?vars/\d+")
 _NUMBERED = re.compile(r".*/attention/(?:dense_output/dense|q_lin)/vars/\d+")
 
 # Name of a variable that every BERT model has, relative to the model's main layer.
 _TF_WORDS = "/embeddings/word_embeddings/weight"
-# Matches the last scope that is a module of the BERT model. Models that contain the BERT model add
-# outer scopes.
+# Matches the last scope that is a module of the BERT model. Surrounding models add outer scopes.
 _TF_HEADS = r"classifier|pre_classifier|qa_outputs|vocab_transform|vocab_layer_norm|vocab_projector"
 _TF_MODULE = re.compile(rf"(?:.*/)?(?:(bert|distilbert)|[^/]*___(cls)|({_TF_HEADS}))/(.+)")
 _TF_LAYER = re.compile(r"\blayer_\._(\d+)\b")
@@ -189,7 +187,7 @@ def _check_pooled_token(path: str, config: BertConfig, spec: ModelSpec) -> None:
 def read_checkpoint(
     path: str, allow_pickle: bool = False, settings: Mapping[str, Any] | None = None
 ) -> Checkpoint:
-    """Opens a directory of ``save_pretrained``, or an HDF5 file.
+    """Opens a directory that ``save_pretrained`` wrote, or an HDF5 file.
 
     Args:
         path: The directory or file.

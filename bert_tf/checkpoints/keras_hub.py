@@ -31,7 +31,7 @@ from .weights import Names, expected_shapes, merge_heads
 
 _TASK = "task.json"
 _TOKENIZER, _PREPROCESSOR = "tokenizer.json", "preprocessor.json"
-_FILE_SUFFIX = " of KerasHub"  # in the keys of ``config_keys.FILES``
+_FILE_SUFFIX = " of KerasHub"  # suffix in the keys of ``config_keys.FILES``
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 _WEIGHTS = "model.weights.h5"
 _SHARDED = "model.weights.json"

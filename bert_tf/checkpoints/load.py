@@ -181,7 +181,7 @@ def load(
 ) -> BertModel:
     """Loads a model from a checkpoint of any format.
 
-    Issues a ``bert_tf.DifferenceWarning`` for each setting of the source that is handled
+    Issues a ``bert_tf.DifferenceWarning`` for each setting of the source that bert_tf handles
     differently. Randomly initialized weights and unused tensors are logged as warnings.
 
     Args:
@@ -266,7 +266,7 @@ def load_with_report(
     has_loaded_head = spec.model_class is checkpoint.model.model_class and not report.new
     task = (checkpoint.task if has_loaded_head else None) or {}
     preprocessor, notes = make_preprocessor(checkpoint, max_seq_length, task)
-    # New weights are initialized like those of any Keras layer.
+    # New weights take their seeds from Python's generator, like those of any Keras layer.
     model = build_model(checkpoint.config, spec, dtype, random if report.new else None)
     assign(model, tensors)
     model.preprocessor = preprocessor
@@ -393,10 +393,7 @@ def _check_missing(
     expected: Iterable[str],
     may_be_new: Collection[str],
 ) -> None:
-    """Checks that all missing weights belong to a head or pooler that is missing completely.
-
-    ``may_be_new`` contains the names of the head's and the pooler's layers.
-    """
+    """Checks that only complete layers are missing, and only layers in ``may_be_new``."""
     needed = collections.Counter(name.split("/")[0] for name in expected)
     counts = collections.Counter(name.split("/")[0] for name in missing)
     new = {part for part in may_be_new if counts[part] == needed[part]}

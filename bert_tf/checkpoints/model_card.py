@@ -1,7 +1,7 @@
 """Model cards: ``README.md`` of runs, conversions and exports.
 
-The Markdown templates are in ``cards/``. Cards for a model hub start with a metadata header, as
-described in the documentation of the Hugging Face Hub, "Model Cards".
+The Markdown templates are in ``cards/``. Cards for a model hub start with a metadata header, which
+the Hugging Face Hub's documentation describes under "Model Cards".
 """
 
 import importlib.resources
@@ -152,8 +152,8 @@ def write_converted(
 ) -> None:
     """Writes the card of a conversion.
 
-    If the source has a card, it is copied with an updated library name; otherwise it is generated.
-    The warnings ``notes`` are appended.
+    Copies the source's card with an updated library name, or generates a card if there is none.
+    Appends the warnings ``notes``.
     """
     if form not in _LIBRARIES:
         return
@@ -192,12 +192,12 @@ def export_card(
     example: Any,
     notes_section: str = "",
 ) -> str:
-    """Returns the card of an export, with a request to ``serving_default``.
+    """Returns the card of an export, with an example request to ``serving_default``.
 
     Args:
         checkpoint: The exported model.
         name: Name of the model on the server.
-        limits: Further facts, such as limits on requests.
+        limits: Additional facts, such as limits on requests.
         signatures: Signatures by name.
         traced: Concrete functions of the signatures, for the shapes of the outputs.
         example: Sample whose first row becomes the example request.

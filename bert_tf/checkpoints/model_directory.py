@@ -238,8 +238,8 @@ def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
 
     The directory contains the weights, the config, the vocabulary of ``model.preprocessor``, and
     the attributes ``labels``, ``multi_label``, ``thresholds``, ``task`` and ``sentence_embedding``.
-    ``bert_tf.load`` and all commands read it like a run directory. After training a classifier with
-    ``fit``, set ``model.labels``, so that predictions contain class names.
+    ``bert_tf.load`` and all commands accept it like a run directory. After training a classifier
+    with ``fit``, set ``model.labels``, so that predictions contain class names.
 
     Args:
         model: A model of a bert_tf class. The optimizer and other arguments of ``compile`` are not

@@ -69,7 +69,7 @@ def read_variables(bundle: Bundle) -> dict[str, str]:
     }
 
 
-# Weight names by the end of a variable's name, where the last component is removed.
+# bert_tf's module names by the end of a variable's name without the last component.
 _MODULES = {
     "word_embeddings": "embeddings/word_embeddings",
     "position_embedding": "embeddings/position_embeddings",
@@ -92,7 +92,7 @@ _BLOCK_MODULES = {
     "output": "output",
     "output_layer_norm": "output_layer_norm",
 }
-# The next-sentence head's dense layer replaces the pooler, because it was trained.
+# The next-sentence head's dense layer, which was trained, replaces the pooler.
 _NEXT_SENTENCE_POOLER = re.compile(r"(?:.*/)?next_sentence/pooler_dense/(kernel|bias)")
 # The next-sentence head in older versions of BertPretrainer. Other task heads have the same name.
 _OLD_HEAD = re.compile(r"predictions/transform/logits/(kernel|bias)")

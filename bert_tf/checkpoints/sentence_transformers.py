@@ -242,7 +242,7 @@ def _check_inputs_and_outputs(source: str) -> None:
 
 
 def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Checkpoint:
-    """Returns the encoder of a checkpoint with the dense layer in a directory."""
+    """Returns a checkpoint's encoder with the dense layer that a directory contains."""
     source = os.path.join(folder, CONFIG)
     values = _read_module(source)
     activations = {name: key for key, name in _ACTIVATIONS.items()}
@@ -265,7 +265,7 @@ def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Chec
 
 
 def _without_head(checkpoint: Checkpoint, source: str, **dense: Any) -> Checkpoint:
-    """Returns the encoder of a checkpoint, without a head such as masked LM."""
+    """Returns a checkpoint's encoder without a head, such as a masked-LM head."""
     arguments = {"pooler": checkpoint.model.has_pooler, **dense}
     return dataclasses.replace(
         checkpoint,
@@ -298,7 +298,7 @@ def _read_length(values: Mapping[str, Any], source: str, checkpoint: Checkpoint)
 def _read_prompts(
     values: Mapping[str, Any], source: str, normalize: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Reads the prefixes and the dimension of the embedding, and returns warnings."""
+    """Returns the embedding's prefixes and number of dimensions, and warnings."""
     prompts = {k: text for k, text in _get_object(values, "prompts").items() if text is not None}
     default_name = values.get("default_prompt_name")
     names = [next((name for name in role if name in prompts), "") for role in _ROLES]

@@ -175,7 +175,7 @@ def open_safetensors(path: str) -> dict[str, StoredTensor]:
 
 
 def _read_safetensors(path: str, local: LocalFile, name: str) -> np.ndarray:
-    # The file is reopened for each tensor, because mapped pages use the process's memory.
+    # The file is reopened for each tensor, because mapped pages count towards process memory.
     with _safetensors(path, local) as file:
         array: np.ndarray = file.get_tensor(name)
     return array

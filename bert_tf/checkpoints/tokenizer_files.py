@@ -29,9 +29,9 @@ from .config_keys import IS_LIST, IS_OBJECT, IS_POSITIVE, check_value
 VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
-VOCABULARIES = (VOCABULARY, TOKENIZER)  # Either file contains the vocabulary.
-ADDED_TOKENS = "added_tokens.json"  # in older versions of transformers: ids by token
-SPECIAL_TOKENS_MAP = "special_tokens_map.json"  # in older versions: tokens by role
+VOCABULARIES = (VOCABULARY, TOKENIZER)  # Each of these files contains the vocabulary.
+ADDED_TOKENS = "added_tokens.json"  # from older versions of transformers: maps tokens to ids
+SPECIAL_TOKENS_MAP = "special_tokens_map.json"  # from older versions: maps roles to tokens
 FILES = (*VOCABULARIES, TOKENIZER_CONFIG, ADDED_TOKENS, SPECIAL_TOKENS_MAP)
 LENGTH = "model_max_length"
 _SPECIAL_ROLES = {f"{token[1:-1].lower()}_token": token for token in vocabulary.SPECIAL_TOKENS}
@@ -222,7 +222,7 @@ def read_length(path: str, positions: int) -> int | None:
 
 
 def is_uncased(pieces: Sequence[str]) -> bool:
-    """Whether no token except the special ones has a capital letter.
+    """Whether no token except special tokens contains a capital letter.
 
     >>> is_uncased(["[PAD]", "[unused1]", "hello", "##s"]), is_uncased(["[PAD]", "Hello"])
     (True, False)

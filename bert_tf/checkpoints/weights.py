@@ -24,7 +24,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def to_tensor(array: np.ndarray) -> tf.Tensor:
-    """Copies an array to a CPU tensor in chunks; ``tf.constant`` uses up to 3 times the memory."""
+    """Copies an array to a CPU tensor in chunks; ``tf.constant`` needs up to 3 times the memory."""
     with tf.device("CPU:0"):
         if array.ndim == 0 or array.nbytes <= _CHUNK_BYTES:
             return tf.constant(array)
@@ -44,8 +44,7 @@ class Names(NamedTuple):
     """Weight names in another library.
 
     Attributes:
-        modules: Module and weight names in the other library by bert_tf's name, with "{}" for the
-            layer index.
+        modules: Names in the other library by bert_tf's name, with "{}" for the layer index.
         leaves: Suffixes in the other library for ``kernel``, ``bias``, ``gamma`` and ``beta``.
         transposed: Whether kernels in the other library are (outputs, inputs).
     """
@@ -199,8 +198,7 @@ def read_variable(tensors: Sequence[StoredTensor], dtype: str = "float32") -> np
 def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
     """Assigns weights to the variables of a built model, one variable at a time.
 
-    ``tensors`` must contain all weights of a variable or none. A variable without weights keeps its
-    value.
+    A variable without weights in ``tensors`` does not change; others need all of their weights.
     """
     variables = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
     for path, names in group_by_variable(tensors).items():

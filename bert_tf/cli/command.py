@@ -1,7 +1,8 @@
 """Runs a command: parses its flags, prints errors as one line, and sets the exit status.
 
-The module of a command defines a dataclass of its flags and a ``main(settings)``. It imports
-nothing heavy at its top, so that ``--help`` is fast, and ends with ``command.run(main, Settings)``.
+The module of a command defines a dataclass with the flags and a function ``main(settings)``, and
+ends with ``command.run(main, Settings)``. The module does not import slow packages at the top
+level, so that ``--help`` is fast.
 """
 
 import _thread
@@ -34,8 +35,8 @@ from .foreign_flags import foreign_flag_hints
 
 _HELP_WIDTH = 80
 _HELP = re.compile("-h|--?help(?P<more>full|=(?P<which>.*))?")
-INTERRUPTED = 130  # a shell's exit status for a program that Ctrl-C ended
-# Errors of Python and absl for an invalid value of a flag, and their replacements.
+INTERRUPTED = 130  # the shell's exit status for a program that Ctrl-C ended
+# Error messages of Python and absl for an invalid flag value, and replacements.
 _EXPECTED = {
     r": invalid literal for int\(\) .*": ": expected an integer",
     r": could not convert string to float.*": ": expected a number",
@@ -45,7 +46,7 @@ _REWRITE_RECORDS = (
     "the shapes of this record differ from the first record of its file. Write all records with "
     "the same --max_seq_length and --max_predictions_per_seq"
 )
-# Remedies for errors of the operating system and of TensorFlow that do not state one.
+# Remedies for errors of the operating system and of TensorFlow that state no remedy.
 _REMEDIES = {
     "No space left on device": "free disk space, then run the command again",
     "File system scheme": "copy the file to this machine and pass its local path",
@@ -148,7 +149,7 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
 def _is_user_error(error: Exception) -> bool:
     if isinstance(error, ValueError | OSError | ImportError | MemoryError | ArithmeticError):
         return True
-    # Compare names, because importing TensorFlow takes seconds.
+    # Class names are compared, because importing TensorFlow takes seconds.
     return any(base.__name__ == "OpError" for base in type(error).__mro__)
 
 
@@ -160,7 +161,7 @@ def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
     if not issubclass(dropped.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)
         return
-    # With a delay: raised in this function, the interrupt would be ignored again.
+    # The delay is needed, because an interrupt raised in this function would be ignored again.
     timer = threading.Timer(0.01, _thread.interrupt_main)
     timer.daemon = True
     timer.start()
@@ -192,7 +193,7 @@ def run(
 
     Args:
         main: Function of the settings and of the arguments that follow the flags. It raises
-            ``ValueError`` or ``OSError`` for mistakes of the user.
+            ``ValueError`` or ``OSError`` for user errors.
         *declarations: Dataclasses with the flags as fields.
         read: Function that builds the settings from the parsed flags; by default
             ``flag_fields.settings_of``.
@@ -220,8 +221,8 @@ def run(
                 if sign in message and remedy.split()[0] not in message:
                     message = f"{message.rstrip('.')}: {remedy}."
             print(f"Error: {message}", file=sys.stderr, flush=True)
-            # After a lost worker, a regular exit would wait up to minutes for TensorFlow's
-            # connections to that worker. The class is compared by name, without an import.
+            # After a worker is lost, a regular exit could wait minutes for TensorFlow's connections
+            # to it. The class is compared by name, without an import.
             if type(error).__name__ == "LostWorkerError":
                 print(end="", flush=True)
                 os._exit(1)
@@ -230,10 +231,10 @@ def run(
     define_flags(*declarations)
     runtime.set_environment()
     parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C
     is_stopped = False
-    # Registered first, so it is called last. Without it, Python would end by SIGINT if the
-    # interrupt arrived within an exec.
+    # Registered first, so that it is called last. Otherwise SIGINT would end Python if the
+    # interrupt arrived within an ``exec``.
     atexit.register(lambda: os._exit(INTERRUPTED) if is_stopped else None)
     try:
         with runtime.exit_quietly_on_broken_pipe():

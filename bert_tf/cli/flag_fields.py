@@ -1,7 +1,7 @@
 """Flags of commands, declared as fields of a dataclass with a default, rules and help.
 
-Both the command line and calls from Python read these fields. The class variable ``other_names``
-of a dataclass maps further names of flags to names of fields.
+The command line and the Python functions use the same fields. The class variable ``other_names`` of
+a dataclass maps flag aliases to field names.
 """
 
 import copy
@@ -60,9 +60,9 @@ def rule(
 
     Args:
         is_invalid: Function of the flag's value and the values of all flags.
-        message: Error message; a format string with ``{flag}``, ``{value}`` and the names of flags.
-        only_if_named: Whether to check only a value that the user passed, and neither a default
-            nor a value saved by a run.
+        message: Error message: a format string with ``{flag}``, ``{value}`` and flag names.
+        only_if_named: Whether to check only values that the user passed, not defaults or values
+            saved by a run.
     """
 
     def problem(name: str, values: Values, given: Given) -> str:
@@ -75,7 +75,7 @@ def rule(
 
 
 def required(hint: str) -> Rule:
-    """Rejects a missing value; ``hint`` is the end of the message."""
+    """Rejects a missing value; ``hint`` ends the error message."""
     return rule(lambda value, _: not value, f"--{{flag}} is missing: {hint}.")
 
 
@@ -133,7 +133,7 @@ def conflicts_with(*others: str, message: str) -> Rule:
 
 
 def mutually_exclusive(effect: str, *others: str) -> Rule:
-    """Rejects several flags with the same ``effect``, a verb phrase."""
+    """Rejects several flags with the same effect, which the verb phrase ``effect`` describes."""
     return conflicts_with(
         *others, message=f"--{{flag}} and --{{other}} both {effect}. Pass only one of them."
     )
@@ -167,8 +167,8 @@ def _field(
         rules: Rules for the value.
         heading: Heading above this flag and the following ones in ``--help``.
         other_name: Alias that ``--help`` does not show.
-        only: Data that have the option, of a fine-tuning task: ``tables`` (a user's own),
-            ``published`` data, or ``files`` (both, except ``glue``).
+        only: Data to which a fine-tuning flag applies: ``tables`` (a user's own), ``published``
+            data, or ``files`` (both, except ``glue``).
         saved_in_task_file: Whether ``task.json`` stores the value for predictions and exports.
         advanced: Whether only ``--help=all`` shows the flag.
     """
@@ -185,7 +185,7 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 
 def string(default: str | None, help: str, **more: Any) -> Any:
-    """Returns a field for a string; ``more`` is as in ``_field``."""
+    """Returns a field for a string; for ``more``, see ``_field``."""
     return _field(flags.DEFINE_string, "a string", _is(str), default, help, **more)
 
 
@@ -195,7 +195,7 @@ def switch(default: bool | None, help: str, **more: Any) -> Any:
 
 
 def from_data() -> Any:
-    """Returns a Boolean field that the training data set and ``task.json`` stores; not a flag."""
+    """Returns a Boolean field that is not a flag: the training data or ``task.json`` set it."""
     return _field(None, "true or false", _is(bool), None, "", saved_in_task_file=True)
 
 
@@ -208,7 +208,7 @@ def words(default: Sequence[str] | None, help: str, **more: Any) -> Any:
     return _field(flags.DEFINE_list, "a list of strings", are_strings, default, help, **more)
 
 
-# absl checks the bounds of flags, except for NaN. The rules are for calls from Python.
+# For flags, absl checks the bounds, but not NaN. The rules check calls from Python.
 
 
 def choice(
@@ -258,7 +258,7 @@ def number(
     rules: Rules = (),
     **more: Any,
 ) -> Any:
-    """Returns a field for a float; use ``within`` for bounds that exclude an end."""
+    """Returns a field for a float; for exclusive bounds, use ``within``."""
     is_number = rule(
         lambda value, _: value is not None and math.isnan(value),
         "--{flag}={value}: expected a number.",
@@ -312,8 +312,8 @@ def expected_value(field: "dataclasses.Field[Any]", value: Any) -> str:
 def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
     """Returns the fields that are flags, with the defaults of the flags.
 
-    The flags of a dataclass with ``follows_model`` have no defaults: without a flag, the model's
-    directory decides. Fields that ``task.json`` stores are then not flags.
+    If a dataclass has ``follows_model``, its flags have no defaults, because the model's directory
+    sets them. Fields that ``task.json`` stores are then not flags.
     """
     fields = [copy.copy(f) for f in dataclasses.fields(settings) if f.metadata.get("define")]
     if hasattr(settings, "follows_model"):
@@ -324,7 +324,7 @@ def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
 
 
 def define_flags(values: flags.FlagValues, *declarations: type) -> None:
-    """Defines a flag for each field of dataclasses that is a flag and is not defined yet.
+    """Defines the flags of dataclasses that are not defined yet.
 
     Aliases in ``other_names`` follow the fields of their dataclass.
     """
@@ -388,7 +388,7 @@ def check(settings: type, values: Values, given: Given = ()) -> None:
     """Checks the values against the rules; ``given`` are the flags that the user passed.
 
     Raises:
-        ValueError: If a value is invalid, with the message of the first such rule.
+        ValueError: If a value is invalid, with the message of the first violated rule.
     """
     for field in dataclasses.fields(settings):
         for find_problem in field.metadata.get("rules", ()):

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable
 
-# Some are flags of another command of bert_tf.
+# Some of these are flags of other bert_tf commands.
 _REMOVE = "remove it"
 _TPU = f"only pretrain runs on a TPU; {_REMOVE}"
 _AUTOMATIC = (
@@ -39,7 +39,7 @@ _OTHERS = {
     "lr_scheduler_type": f"the schedule is linear with warm-up; {_REMOVE}",
     **dict.fromkeys(_AUTOMATIC.split(), f"this is automatic; {_REMOVE}"),
 }
-# Flags of bert_tf, and their names in scripts of transformers, Keras and others.
+# Flags of bert_tf, and equivalent names in scripts of transformers, Keras and others.
 FOREIGN_NAMES = {
     "train_batch_size": "batch_size per_device_train_batch_size per_gpu_train_batch_size bs",
     "eval_batch_size": "per_device_eval_batch_size per_gpu_eval_batch_size",

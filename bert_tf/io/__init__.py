@@ -1,1 +1,1 @@
-"""Files, paths, input that is not trusted, and text for people; the process and its machine."""
+"""Files, paths, validation of untrusted input, message formatting, and process setup."""

@@ -11,7 +11,7 @@ CONFIG, SIZES = "config.json", "bert_config.json"
 HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
 INDEX = ".index"  # the suffix of a TensorFlow checkpoint's index file
 SETFIT = ("config_setfit.json", "model_head.pkl")  # the files of a setfit classifier
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # a tensor of every TensorFlow 2 checkpoint
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # a tensor in every TensorFlow 2 checkpoint
 
 
 class Format(NamedTuple):
@@ -29,7 +29,7 @@ class Format(NamedTuple):
     library: str = ""  # the library that loads the format from a model hub, if any
 
 
-# The first match counts: sentence-transformers and KerasHub directories also contain CONFIG.
+# The first match is used: sentence-transformers and KerasHub directories also contain CONFIG.
 FORMATS = (
     Format(
         "bert_tf",
@@ -51,7 +51,7 @@ FORMATS = (
         "huggingface",
         "hugging_face",
         f"{CONFIG} and model.safetensors or tf_model.h5 (Hugging Face)",
-        # The config may name the file of the weights.
+        # The config may name the weights file.
         entries=(CONFIG, r"(.+\.safetensors|pytorch_model\.bin|tf_model\.h5)(\.index\.json)?"),
         magic=HDF5,
         options=("allow_pickle", "settings"),
@@ -89,8 +89,8 @@ FORMATS = (
 WRITTEN = {form.name: form for form in FORMATS if form.writer}
 
 _USE_ORIGINAL = "Pass the directory of the original model, with model.safetensors"
-# By the pattern of a file name or module class: a description of the file, and the remedy. The
-# first match counts.
+# Patterns of file names or module classes, each with a description and a remedy. The first matching
+# pattern is used.
 UNSUPPORTED_FILES = (
     (
         r"adapter_(config\.json|model\.(safetensors|bin))",
@@ -119,8 +119,8 @@ UNSUPPORTED_FILES = (
     ),
     (
         r".+\.weights\.h5",
-        "a Keras weights file without the model's config. Load it with load_weights where the "
-        "model was built, then save with save_to_preset (KerasHub) or bert_tf.save",
+        "a Keras weights file without the model's config. Load it with load_weights in the "
+        "code that builds the model, then call save_to_preset (KerasHub) or bert_tf.save",
     ),
     (
         r"(model\.safetensors|pytorch_model\.bin|tf_model\.h5)(\.index\.json)?",
@@ -128,7 +128,7 @@ UNSUPPORTED_FILES = (
     ),
     (
         r".+\.(pt|pth|pkl|ckpt)",
-        "a pickle. Load it where the model was built, then save with save_pretrained(DIR)",
+        "a pickle. Load it in the code that builds the model, then call save_pretrained(DIR)",
     ),
     # Module classes of sentence-transformers.
     (

@@ -1,9 +1,10 @@
 """Atomic writes of files and directories on any TensorFlow file system, JSON files and hashes.
 
-A file is written to ``NAME.TOKEN.tmp`` in the same directory and then renamed. The token contains
-random digits and a checksum of them and the name, which distinguishes it from other files. On local
-disks the writer locks the temporary file. The next write of the same name removes unlocked
-temporary files, which killed processes left. Remote file systems have no such lock.
+A file is written to ``NAME.TOKEN.tmp`` in the same directory and then renamed. The token consists
+of random digits and a checksum of the digits and the name, so that other files are not mistaken for
+temporary ones. On local disks, the writer locks the temporary file. The next write of the same name
+removes unlocked temporary files, which killed processes left behind. Remote file systems have no
+such lock.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ def atomic_write(path: str) -> Iterator[IO[bytes]]:
     Missing directories are created. If ``path`` exists, it must be a file.
     """
     with atomic_path(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
-        file.write(b"")  # Otherwise TensorFlow creates no file for a block that writes nothing.
+        file.write(b"")  # Otherwise TensorFlow creates no file if the block writes nothing.
         yield file
 
 
@@ -52,7 +53,7 @@ def atomic_path(path: str, *, is_new: bool = False) -> Iterator[str]:
         mode = None if local is None else os.stat(local).st_mode
         yield temporary
         check(path)  # The file system may have changed during the block.
-        # safetensors replaces the file by one that only its owner can read.
+        # safetensors replaces the file with one that only the owner can read.
         if local is not None and mode is not None and os.stat(local).st_mode != mode:
             os.chmod(local, stat.S_IMODE(mode))
         tf.io.gfile.rename(temporary, path, overwrite=True)
@@ -62,8 +63,8 @@ def atomic_path(path: str, *, is_new: bool = False) -> Iterator[str]:
 def atomic_directory(path: str) -> Iterator[str]:
     """Yields a temporary directory that is renamed to ``path`` if the block succeeds.
 
-    ``path`` must not exist, or be an empty directory. On object stores, which have no directories,
-    the files are renamed one by one.
+    ``path`` must not exist or must be an empty directory. On object stores, which have no
+    directories, the files are renamed one by one.
     """
     check_not_exists(path)
     with scratch_directory(path) as folder:
@@ -79,13 +80,13 @@ def scratch_directory(path: str) -> Iterator[str]:
 
 
 def rename_exclusive(source: str, path: str) -> None:
-    """Renames a file or directory to ``path``, which must not exist or be an empty directory."""
+    """Renames a file or directory to ``path``, which must be new or an empty directory."""
     path = path.rstrip("/")
     check_not_exists(path)
     try:
         tf.io.gfile.rename(source, path, overwrite=True)
     except tf.errors.OpError:
-        check_not_exists(path)  # Another process may have created it.
+        check_not_exists(path)  # Another process may have created the path.
         raise
 
 
@@ -185,7 +186,7 @@ def _walk_names(path: str) -> Iterator[str]:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether the name of a file or directory is a temporary one of bert_tf."""
+    """Whether a name is that of a temporary file or directory of bert_tf."""
     match = _TEMPORARY.fullmatch(name)
     return match is not None and match[3] == _check_sum(match[1], match[2])
 
@@ -196,7 +197,7 @@ def _check_sum(name: str, digits: str) -> str:
 
 @contextlib.contextmanager
 def _temporary(path: str, make: Callable[[str], None]) -> Iterator[str]:
-    """Yields a temporary path, created by ``make`` and locked, and removes it afterwards."""
+    """Creates a temporary path with ``make``, locks and yields it, and finally removes it."""
     folder, name = os.path.split(path)
     if folder:
         tf.io.gfile.makedirs(folder)
@@ -208,7 +209,7 @@ def _temporary(path: str, make: Callable[[str], None]) -> Iterator[str]:
         try:
             lock = _lock(temporary)
         except (BlockingIOError, FileNotFoundError):
-            continue  # Another process removed it as a leftover before it was locked.
+            continue  # Another process removed the path as a leftover before it was locked.
         except OSError:
             lock = None  # The file system does not support locks.
         break
@@ -239,7 +240,7 @@ def lock_file(descriptor: int) -> None:
 
 
 def _lock(path: str) -> int | None:
-    """Locks a local file or directory, not a link, and returns the open descriptor."""
+    """Locks a local file or directory, but not a link, and returns the open descriptor."""
     local = local_path(path)
     if local is None:
         return None
@@ -267,7 +268,7 @@ def _remove_leftovers(path: str) -> None:
         try:
             lock = _lock(leftover)
         except OSError:
-            continue  # It is being written, or the file system does not support locks.
+            continue  # The path is in use, or the file system does not support locks.
         try:
             remove(leftover)
         finally:
@@ -313,7 +314,7 @@ def read_json_object(path: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def readable(path: str) -> Iterator[None]:
-    """Converts TensorFlow's errors while a file is read to a ``ValueError`` that names it."""
+    """Converts TensorFlow's errors while a file is read to a ``ValueError`` with the path."""
     check_readable(path)
     try:
         yield
@@ -322,7 +323,7 @@ def readable(path: str) -> Iterator[None]:
 
 
 class WritableFile(io.RawIOBase):
-    """Adapter of a TensorFlow file, opened for writing, to Python's ``io`` interface."""
+    """Adapter from a writable TensorFlow file to Python's ``io`` interface."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()
@@ -339,7 +340,7 @@ class WritableFile(io.RawIOBase):
 
 
 def read_bounded(path: str, kind: str, limit: int) -> bytes:
-    """Reads a file of at most ``limit`` bytes; ``kind`` names its format in errors."""
+    """Reads a file of at most ``limit`` bytes; errors contain ``kind``, the file's format."""
     with readable(path), tf.io.gfile.GFile(path, "rb") as file:
         content: bytes = file.read(limit + 1)
     if len(content) > limit:
@@ -353,7 +354,7 @@ _CHUNK_BYTES = 16 << 20
 
 
 def hash_file(path: str) -> str:
-    """Returns the SHA-256 of a file in hexadecimal."""
+    """Returns the SHA-256 hash of a file in hexadecimal."""
     digest = hashlib.sha256()
     with tf.io.gfile.GFile(path, "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -362,7 +363,7 @@ def hash_file(path: str) -> str:
 
 
 def fingerprint(path: str) -> dict[str, Any]:
-    """Returns the size and SHA-256 of a file as a JSON object."""
+    """Returns the size and SHA-256 hash of a file as a JSON object."""
     return {"bytes": tf.io.gfile.stat(path).length, "sha256": hash_file(path)}
 
 

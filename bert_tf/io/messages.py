@@ -36,7 +36,7 @@ def quote(value: object, max_length: int = _MAX_LENGTH) -> str:
 
 def one_line(text: str, max_length: int = _MAX_LENGTH) -> str:
     """Returns text on one line, with control characters escaped, shortened to ``max_length``."""
-    if len(text) > 2 * max_length:  # Avoids escaping characters that are cut.
+    if len(text) > 2 * max_length:  # Do not escape characters that are cut.
         text = text[:max_length] + text[-max_length:]
     return _shorten(_CONTROL_CHARACTERS.sub(_escape, text), max_length)
 
@@ -48,7 +48,7 @@ def near_name(path: str) -> str:
         if glob.has_magic(name) or os.path.lexists(path):
             return ""
         siblings = sorted(os.listdir(folder or "."))
-    except (OSError, ValueError):  # a name with a null byte
+    except (OSError, ValueError):  # such as for a name with a null byte
         return ""
     return did_you_mean(name, siblings, prefix=os.path.join(folder, ""))
 
@@ -72,7 +72,7 @@ def markdown_code(text: str) -> str:
 
 
 def listed(names: Iterable[object], limit: int = _MAX_LISTED) -> str:
-    """Joins the first names, each on one short line, and adds the number of the remaining ones."""
+    """Joins the first names, each shortened to one line, and adds the number of remaining names."""
     all_names = list(names)
     first = ", ".join(one_line(str(name), _MAX_LENGTH // 2) for name in all_names[:limit]) or "none"
     return first if len(all_names) <= limit else f"{first} and {len(all_names) - limit:,} more"
@@ -81,7 +81,7 @@ def listed(names: Iterable[object], limit: int = _MAX_LISTED) -> str:
 def reason(error: BaseException, max_length: int = _MAX_REASON_LENGTH) -> str:
     """Returns an error's message on one line, without the names of graph nodes."""
     text = str(getattr(error, "message", None) or error) or type(error).__name__
-    # Compared by name, because most commands fail before TensorFlow is imported.
+    # The class is compared by name, because most commands fail before TensorFlow is imported.
     if any(base.__name__ == "OpError" for base in type(error).__mro__):
         text = re.sub(r"\{\{function_node [^}]*\}\} ?", "", text.split("[[{{node")[0])
         text = re.sub(r"\s*\[Op:\w+\][^\n]*\s*$", "", text).strip()
@@ -126,7 +126,7 @@ def _shorten(text: str, max_length: int) -> str:
 
 
 class DifferenceWarning(UserWarning):
-    """Warning about a setting of a file that bert_tf handles differently, or assumes a value for.
+    """Warning that bert_tf handles a file's setting differently, or assumes a missing value.
 
     To raise an error instead, call
     ``warnings.simplefilter("error", bert_tf.DifferenceWarning)``.

@@ -1,6 +1,6 @@
 """Local, remote and Hugging Face Hub paths, and error messages for missing files.
 
-For local paths, TensorFlow is not imported.
+These functions import TensorFlow only for remote paths.
 """
 
 import glob
@@ -19,7 +19,7 @@ _PART = "[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 #: OWNER/NAME[@REVISION], after the scheme.
 HUB_NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,199}}))?")
 _POINTER = b"version https://git-lfs.github.com/spec/v1"
-# Data in memory, and standard input.
+# Names of data in memory, and standard input.
 _NO_FILE = re.compile(r"<.*>|-", re.DOTALL)
 
 
@@ -49,7 +49,7 @@ def absolute_path(path: str) -> str:
 
 
 def resolve_model(path: str) -> str:
-    """Returns the directory of a model shipped with bert_tf, such as ``tiny``, or the path itself.
+    """Returns the directory of a model shipped with bert_tf, such as ``tiny``, or the path.
 
     An existing file or directory takes precedence.
 
@@ -114,13 +114,13 @@ def missing_text_message(pattern: str) -> str:
 
 
 def check_file(path: str, expected: str) -> None:
-    """Checks that a path is a file; ``expected`` describes it in errors."""
+    """Checks that a path is a file; ``expected`` describes the file in errors."""
     check_readable(path)
     if is_folder(path):
         if any(is_file(os.path.join(path, name)) for name in ("state.json", "dataset_dict.json")):
             raise ValueError(
-                f"{path}: expected {expected}, got a directory of datasets' save_to_disk. Pass its "
-                'only .arrow file, or export it: load_from_disk(PATH)["train"].to_parquet(FILE).'
+                f"{path}: expected {expected}, got a directory from datasets' save_to_disk. Pass "
+                'its .arrow file, or run load_from_disk(PATH)["train"].to_parquet(FILE).'
             )
         raise ValueError(f"{path}: expected {expected}, got a directory. Pass a file in it.")
     if not is_file(path):
@@ -139,9 +139,9 @@ def missing_checkpoint_message(path: str) -> str:
 
 
 def unknown_checkpoint_message(path: str, names: Collection[str] | None) -> str:
-    """Returns the error message for a path in no known format; ``names`` are a directory's."""
+    """Returns the error message for a path in an unknown format; for ``names``, see ``hint``."""
     if names and "flags.json" in names:
-        return f"{path} contains a run without a saved model. Rerun its command to resume it."
+        return f"{path} contains a run without a saved model. Rerun the command to resume it."
     if remedy := hint(path, names):
         return f"{path} is not a supported checkpoint{remedy}."
     found = "a file. Pass its directory"
@@ -163,7 +163,7 @@ def hint(path: str, names: Collection[str] | None) -> str:
     candidates = [file] if names is None else [name.rstrip("/") for name in names]
     for pattern, description in UNSUPPORTED_FILES:
         if found := [name for name in candidates if re.fullmatch(pattern, name)]:
-            name = max(found, key=lambda name: (len(name), name))  # The highest number.
+            name = max(found, key=lambda name: (len(name), name))  # the highest number
             subject = "it" if names is None else f"its {one_line(name)}"
             return f": {subject} is {description.format(path=folder or '.', name=one_line(name))}"
     return ""
@@ -184,7 +184,7 @@ def check_checkpoint(path: str) -> None:
 
 
 def matches(form: Format, path: str, names: Collection[str] | None) -> bool:
-    """Whether a path has a format's files; ``names`` are the names in a directory."""
+    """Whether a path has a format's files; for ``names``, see ``hint``."""
     if form.tensor and is_file(path + INDEX):
         return True
     if names is None:
@@ -217,14 +217,14 @@ def check_inputs(
     checkpoints: Iterable[str | None] = (),
     output: str | None = None,
 ) -> None:
-    """Checks the input paths of a command before it imports TensorFlow.
+    """Checks the input paths of a command before TensorFlow is imported.
 
     Args:
         texts: Paths and glob patterns of a corpus.
         files: Paths of text files.
         checkpoints: Paths of checkpoints.
-        output: The output directory. If it exists, nothing is checked, because a resumed run may
-            not need its inputs.
+        output: The output directory. If this directory exists, nothing is checked, because a
+            resumed run may not need its inputs.
 
     Raises:
         ValueError: If a path does not exist or is not a checkpoint.

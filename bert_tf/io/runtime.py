@@ -17,15 +17,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-# ``bert_tf.load``, which ``modeling`` cannot import; set on import of ``bert_tf``.
+# ``bert_tf.load``, which ``modeling`` cannot import; importing ``bert_tf`` sets this variable.
 load_hook: Callable[..., Any]
 
 # === Packages ===
 
-# Distributions that install the ``tensorflow`` package, with the same files.
+# Distributions that all install the files of the package ``tensorflow``.
 _TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu")
 SUPPORTED_MINORS = ("2.20", "2.21")
-# The tokenizer of 2.20.0 does not find [UNK]; 2.21.0 has an undefined symbol.
+# In 2.20.0, the tokenizer does not find [UNK]. Version 2.21.0 has an undefined symbol.
 _BROKEN_TEXTS = ("2.20.0", "2.21.0")
 
 
@@ -40,8 +40,8 @@ def check_versions() -> None:
     """Checks the installed versions of TensorFlow and tensorflow-text.
 
     Raises:
-        ImportError: If TensorFlow is missing, installed twice or not supported, or if
-            tensorflow-text does not match it.
+        ImportError: If TensorFlow is missing, installed twice or not supported, or if the version
+            of tensorflow-text does not match.
     """
     versions = {name: _installed(name) for name in _TENSORFLOW_DISTRIBUTIONS}
     installed = {name: version for name, version in versions.items() if version is not None}
@@ -73,7 +73,7 @@ def check_versions() -> None:
         )
 
 
-# === Environment and screen ===
+# === Environment and output ===
 
 _BACKEND = "KERAS_BACKEND"
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -104,7 +104,7 @@ def check_backend() -> None:
 
 @contextlib.contextmanager
 def compiler_flags() -> Iterator[None]:
-    """Sets ``XLA_FLAGS`` within the context; XLA reads them once per process."""
+    """Sets ``XLA_FLAGS`` within the context; XLA reads this variable once per process."""
     before = os.environ.get(_XLA_FLAGS)
     set_compiler_flags()
     is_changed = os.environ.get(_XLA_FLAGS) != before
@@ -130,7 +130,7 @@ def set_compiler_flags() -> None:
 
 
 COMPILER_FLAGS = "--xla_gpu_enable_triton_gemm=false"
-_SIGPIPE_STATUS = 141  # the shell's exit status of a program that SIGPIPE ended
+_SIGPIPE_STATUS = 141  # the shell's exit status for a program that SIGPIPE ended
 
 
 def is_stdout_open() -> bool:
@@ -157,8 +157,8 @@ def exit_quietly_on_broken_pipe() -> Iterator[None]:
 def load_quietly() -> None:
     """Imports TensorFlow, and prints the notices of its libraries only if the import fails.
 
-    Without a GPU the log level is also raised: the libraries would report missing hardware, and
-    every error that they log is also raised in Python.
+    Without a GPU, the log level is also raised, because the libraries would report missing
+    hardware; every error that they log is also raised in Python.
     """
     # Any other level was set by the user.
     if os.environ.get(_LOG_LEVEL) == "1" and not glob.glob("/dev/nvidia[0-9]*"):
@@ -179,7 +179,7 @@ def load_quietly() -> None:
 
 
 def initialize_worker(scratch: str | None = None) -> None:
-    """Initializes a process of a pool: ignores signals, hides GPUs and imports TensorFlow.
+    """Initializes a worker process: ignores signals, hides GPUs and imports TensorFlow.
 
     If the parent process ends, this process removes the directory ``scratch`` and exits.
     """
@@ -204,10 +204,10 @@ def initialize_worker(scratch: str | None = None) -> None:
 
 
 def usable_cores(root: str = "/") -> int:
-    """Returns the number of CPU cores of the process' affinity or cgroup quota, if lower.
+    """Returns the number of CPU cores in the process's affinity, or the cgroup quota if lower.
 
-    A container that is limited to two cores of 64 sees all 64, but its quota is two. ``root`` is
-    the root of the file system that contains ``/proc`` and ``/sys``.
+    In a container that is limited to 2 of 64 cores, the affinity contains 64 and the quota is 2.
+    ``root`` is the root of the file system that contains ``/proc`` and ``/sys``.
 
     >>> 1 <= usable_cores() <= os.cpu_count()
     True
@@ -220,7 +220,7 @@ def usable_cores(root: str = "/") -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yields the quotas, in cores, of the process' cgroup and its parents (versions 1 and 2)."""
+    """Yields the quotas, in cores, of the process's cgroup and its parents (versions 1 and 2)."""
     mounted = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
@@ -230,7 +230,7 @@ def _quotas(root: Path) -> Iterator[float]:
             top = mounted / "cpu"
         else:
             continue
-        # A container may see its own cgroup as the root, but the cgroup's name on the host.
+        # In a container, the root may be the container's cgroup, but the path is that on the host.
         inner = top / path.lstrip("/")
         for folder in (inner, *inner.parents):
             if folder.is_relative_to(top):
@@ -263,8 +263,8 @@ def check_fork() -> None:
     """
     if _has_lost_threads:
         raise RuntimeError(
-            "TensorFlow ran in the parent process before the fork, so it cannot run here. Load the "
-            "model in the child process only, or start processes with spawn."
+            "TensorFlow ran in the parent process before the fork, so it cannot run in this "
+            "process. Load the model only in the child process, or start processes with spawn."
         )
 
 
@@ -275,7 +275,7 @@ def record_fork() -> None:
 
 
 def _has_run() -> bool:
-    """Whether TensorFlow has started its threads, whose number then cannot change."""
+    """Whether TensorFlow has started its threads; their number cannot change afterwards."""
     try:
         threads = sys.modules["tensorflow"].config.threading
         number = threads.get_intra_op_parallelism_threads()

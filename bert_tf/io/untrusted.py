@@ -8,10 +8,10 @@ from typing import Any
 
 from .messages import one_line, quote
 
-# LaBSE's tokenizer.json, with 501,153 tokens, has 10 MB. Parsed JSON takes up to 30 times the
-# memory of its text.
+# LaBSE's tokenizer.json, with 501,153 tokens, has 10 MB. Parsed JSON uses up to 30 times as much
+# memory as the text.
 MAX_JSON_BYTES = 32 << 20
-# Default of the environment variable below.
+# Default value of the environment variable LINE_VARIABLE.
 _LINE_MB = 64
 LINE_VARIABLE = "BERT_TF_MAX_LINE_MB"
 
@@ -19,7 +19,7 @@ LINE_VARIABLE = "BERT_TF_MAX_LINE_MB"
 def parse_json(text: str | bytes, where: str, *, unique_keys: bool = False) -> Any:
     """Parses JSON from a string, or from bytes in UTF-8, UTF-16 or UTF-32.
 
-    ``where`` names the source in errors. ``NaN`` and ``Infinity`` are valid, as in ``json``.
+    ``where`` describes the source in errors. ``NaN`` and ``Infinity`` are valid, as in ``json``.
 
     Raises:
         ValueError: If the text is not JSON, is nested too deeply, contains an integer of thousands
@@ -62,7 +62,7 @@ def max_line_bytes() -> int:
 
 
 def check_line_length(length: int, path: str, line: int) -> None:
-    """Checks the number of bytes read of a line, which may not have ended yet."""
+    """Checks the number of bytes that have been read so far from a line."""
     if length > max_line_bytes():
         limit = max_line_bytes() >> 20
         raise ValueError(

@@ -30,7 +30,7 @@ def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.Ke
 
 
 def _flatten_outputs(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces each list of outputs by one output per item, named ``KEY_INDEX``."""
+    """Replaces each list of outputs with one output per item, named ``KEY_INDEX``."""
     lists = {key: value for key, value in outputs.items() if isinstance(value, list)}
     items = {f"{key}_{i}": item for key, values in lists.items() for i, item in enumerate(values)}
     return {**{key: value for key, value in outputs.items() if key not in lists}, **items}
@@ -50,7 +50,7 @@ class SentenceEmbedding:
         query_prefix: Prefix of queries, or of the first text of a pair.
         document_prefix: Prefix of documents, or of the second text of a pair.
         dims: Number of leading dimensions to keep; ``None`` keeps all.
-        rescale: Whether ``normalize`` applies after the vector is shortened to ``dims``.
+        rescale: Whether ``normalize`` is applied after truncation to ``dims``, instead of before.
 
     >>> embedding = SentenceEmbedding("max", normalize=True, max_seq_length=128)
     >>> states = ops.array([[[3.0, 1.0], [1.0, 4.0], [9.0, 9.0]]])
@@ -245,9 +245,6 @@ class BertModel(keras.Model):
             **arguments: Arguments of the constructor, such as ``num_classes=3``, and of
                 ``bert_tf.load``.
 
-        Returns:
-            The model.
-
         Raises:
             ValueError: If the checkpoint cannot be loaded; see ``bert_tf.load``.
         """
@@ -255,7 +252,7 @@ class BertModel(keras.Model):
         return model
 
     def embed(self, batch: Mapping[str, Any], training: bool = False) -> Any:
-        """Computes the vectors of texts with ``sentence_embedding``.
+        """Computes sentence embeddings of texts with ``sentence_embedding``.
 
         Args:
             batch: Outputs of the preprocessor for texts that include their prefixes.

@@ -35,7 +35,7 @@ def embedding_lookup(table: Any, ids: Any) -> Any:
     def take_rows(table: Any) -> tuple[Any, Callable[..., Any]]:
         def gradient(upstream: Any) -> Any:
             flat = ops.reshape(upstream, (-1, table.shape[-1]))
-            # The reshape follows the maximum, because TensorFlow would move it to the int32 ids.
+            # The reshape follows the maximum; otherwise TensorFlow would apply it to the int32 ids.
             segments = ops.reshape(ops.maximum(ids, -1), (-1,))
             return ops.segment_sum(flat, segments, num_segments=table.shape[0])
 

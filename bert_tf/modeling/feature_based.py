@@ -170,7 +170,7 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
     padding are undefined.
 
     Args:
-        encoder: ``BertEncoder``. The layer freezes it, also for other models that use it.
+        encoder: ``BertEncoder``, which is frozen also in other models that use it.
         variant: Mixture of the encoder's layers; see ``LayerMixture``.
         **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
 
@@ -210,12 +210,9 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
             dtype: Keras dtype policy of the layer and its encoder; by default the global policy.
             **kwargs: ``name`` and ``trainable``.
 
-        Returns:
-            The layer.
-
         Raises:
-            ValueError: If the checkpoint cannot be loaded (see ``bert_tf.load``), or if the
-                constructor raises this error.
+            ValueError: If the checkpoint cannot be loaded (see ``bert_tf.load``), the variant is
+                unknown, or the encoder has too few blocks for it.
         """
         encoder = BertEncoder.from_checkpoint(path, pooler=False, dtype=dtype)
         return cls(encoder, variant, dtype=dtype, **kwargs)
@@ -292,8 +289,8 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         reader: Model of all trained layers, with ``word_states`` as input.
 
     Raises:
-        ValueError: If an argument is out of range, the variant is unknown, or the encoder has
-            fewer blocks than the variant uses.
+        ValueError: If an argument is out of range, the variant is unknown, or the encoder has too
+            few blocks for it.
 
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
     >>> model = BertFeatureTagger(config, num_classes=9, variant="last", lstm_units=8)
@@ -397,7 +394,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
 
 
 def _word_order(word_index: Any, limit: int) -> Any:
-    """Returns indices that move each sequence's words to the front; ``limit`` is the maximum S."""
+    """Returns indices that move each sequence's words to the front; S is at most ``limit``."""
     position = ops.cumsum(ops.ones_like(word_index), axis=1)
     return ops.argsort(ops.where(word_index >= 0, position, position + limit), axis=1)
 

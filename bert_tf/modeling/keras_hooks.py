@@ -1,7 +1,6 @@
 """Access to private names of Keras, with checks that the installed version has them.
 
-With an incompatible version of Keras, these functions raise an error instead of computing wrong
-values.
+With an incompatible Keras version, these functions raise an error instead of miscomputing.
 """
 
 import contextlib
@@ -169,7 +168,7 @@ class _PythonRandom:
 
     @staticmethod
     def randint(low: int, high: int) -> int:
-        """Draws an integer from the generator of ``seeds_from``."""
+        """Draws an integer from the generator that ``seeds_from`` sets."""
         drawn: int = (_seeds.get() or random).randint(low, high)
         return drawn
 
@@ -211,7 +210,7 @@ def register_dict_like(mapping_class: Any) -> None:
 
 def register_slice_operation() -> None:
     """Registers the slice operation, which Keras' HDF5 files store only by name."""
-    try:  # import the class: creating a slice here would change the names of the user's layers
+    try:  # the class is imported, because creating a slice would change the names of later layers
         from keras.src.ops.numpy import GetItem
     except ImportError as error:
         raise incompatible_keras("has no keras.src.ops.numpy.GetItem") from error

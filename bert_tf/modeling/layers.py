@@ -62,8 +62,8 @@ def _add(x: Any, y: Any) -> tuple[Any, Any]:
 def add_residual(x: Any, dropout: Callable[..., Any], residual: Any, training: bool) -> Any:
     """Adds a residual of the same shape to a tensor after dropout.
 
-    The custom gradient is faster: if the number of rows is unknown at tracing, TensorFlow's
-    gradient compares shapes on the host and runs sums over no axis.
+    TensorFlow's own gradient is slower: with an unknown number of rows, it compares shapes on the
+    host.
     """
     x = dropout(x, training=training)
     return custom_gradient(_add)(x, residual) if training else x + residual
@@ -182,8 +182,7 @@ def _normalize_with_gradient(epsilon: float) -> Callable[[Any, Any, Any], tuple[
         if barrier is None:
             return ops.mean(x, axis=-1, keepdims=True)
         # The barrier makes the gradient reuse the mean. Otherwise XLA would store a float32 product
-        # as large as the inputs. The division precedes the barrier, because after it the division
-        # would be a separate kernel.
+        # as large as the inputs. The division precedes the barrier to be part of the same kernel.
         return barrier(ops.sum(x * (1.0 / x.shape[-1]), axis=-1, keepdims=True))
 
     def normalize_rows(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
@@ -250,7 +249,7 @@ def _tanh_gelu(x: Any) -> tuple[Any, Any]:
     return x * phi, gradient
 
 
-# By name: the function for training, which also returns the gradient, and for inference.
+# The function for training, which also returns the gradient, and the one for inference.
 _TANH = (_tanh_gelu, lambda x: _tanh_gelu(x)[0])
 _GELUS = {
     "gelu": (_exact_gelu, _fusable_exact_gelu),
@@ -431,8 +430,7 @@ class StepPlan(NamedTuple):
         take_rows: Takes rows of a matrix by nonnegative indices.
         barrier: Returns a tensor unchanged and makes XLA store it; ``None`` unless XLA compiles the
             step for a GPU or TPU.
-        blocks: ``transformer.ComputePlan`` that replaces the plan of blocks that it supports, or
-            ``None``.
+        blocks: ``ComputePlan`` that replaces the plan of blocks that it supports, or ``None``.
     """
 
     draw: Draw = draw_in_pairs
@@ -501,8 +499,7 @@ def normalize(vectors: Any) -> Any:
 class Pooling(keras.layers.Layer):
     """Mean or maximum of a text's token states, for heads without a pooler.
 
-    The layer computes in float32 or float64, because a sum of many states is inaccurate in
-    bfloat16.
+    The layer uses float32 or float64, because a sum of many states is inaccurate in bfloat16.
     """
 
     def __init__(self, pooling: str, **kwargs: Any) -> None:

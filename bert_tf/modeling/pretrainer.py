@@ -26,7 +26,7 @@ from .layers import INDEX_DTYPE, BertLayer, cast_to_logits_dtype, get_activation
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class NextSentenceHead(BertLayer):
-    """Next-sentence logits: index 0 if the second text follows the first, index 1 if not."""
+    """Head for next-sentence logits: index 0 if the second text follows the first, else index 1."""
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -42,7 +42,7 @@ class NextSentenceHead(BertLayer):
 
 
 class MaskedLMHead(BertLayer):
-    """Masked-LM logits at given positions, with the encoder's word embeddings as output weights.
+    """Head for masked-LM logits at given positions; its kernel is the encoder's word embeddings.
 
     Source: Devlin et al. 2019, section 3.1, task 1; google-research/bert ``run_pretraining.py``,
     ``get_masked_lm_output`` and ``gather_indexes``.

@@ -37,9 +37,9 @@ class TaskModel(BertModel):
 
     Source: Devlin et al. 2019, section 4; google-research/bert ``run_classifier.py``.
 
-    The dense layer has BERT's initializer and computes in float32 or float64. Paths of its
-    variables are ``MODEL/HEAD/kernel`` and ``MODEL/HEAD/bias``. All dropout layers share the
-    encoder's seed generator.
+    The dense layer has BERT's initializer and computes in float32 or float64. The variable paths
+    are ``MODEL/HEAD/kernel`` and ``MODEL/HEAD/bias``. All dropout layers share the encoder's seed
+    generator.
 
     Class attributes, in addition to those of ``BertModel``:
         head: Name of the dense layer and of the attribute that contains it.

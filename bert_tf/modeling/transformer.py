@@ -21,8 +21,8 @@ from .layers import INDEX_DTYPE, BertLayer, Dropout, add_residual, current_plan,
 class TokenRows:
     """Mapping from the tokens of a batch to the rows of a matrix, with or without padding.
 
-    All operations of a Transformer except attention apply to each token separately, so the rows of
-    padding can be skipped. XLA requires a static number of rows, so compiled steps include padding.
+    All operations of a Transformer except attention apply to each token separately, so padding rows
+    can be skipped. XLA requires a static number of rows, so compiled steps include padding.
 
     Args:
         real_tokens: Mask (B, S), 1 for tokens and 0 for padding. The first token of each text is
@@ -90,9 +90,8 @@ class TokenRows:
         return current_plan().take_rows(ops.concatenate([matrix, padding], axis=0), self._rows)
 
 
-# Added to the scores of padded keys, so that their weights are exactly 0 if another key exists. In
-# float16, whose maximum is 65,504, -1e9 would be -inf, and the weights would be NaN if all keys are
-# padding.
+# Added to the scores of padded keys, whose weights are then exactly 0 if another key exists. -1e9
+# would be -inf in float16, and all weights would be NaN if all keys are padding.
 MASKED_SCORE = -30000.0
 
 

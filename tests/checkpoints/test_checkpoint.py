@@ -68,8 +68,8 @@ def _tagger(**arguments):
         (_values(arguments={"num_classes": 2, "dropout": 1}), "dropout=1 is not a valid argument"),
         (_values(arguments={"x" * 10**5: 1}), r": x{58}\.{3}x{59}=1 is not a valid argument of"),
         (_values(labels=["a"]), r"labels: expected a list of 2 names, got \['a'\]"),
-        (_values(thresholds={"null": float("nan")}), "thresholds: expected an object of numbers "
-         "by name, got {'null': nan}"),
+        (_values(thresholds={"null": float("nan")}), "thresholds: expected an object that maps "
+         "names to numbers, got {'null': nan}"),
         (_values(multi_label="false"), r"multi_label: expected true or false, got 'false'\.$"),
         (_values(do_lower_case="false"), "do_lower_case: expected true, false or null, got 'fal"),
         (_values(labels=["a", ["b"]]), r"labels: expected strings, got \['b'\]\.$"),

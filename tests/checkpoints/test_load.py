@@ -124,11 +124,11 @@ CONVERTED = r"Pass the directory of the original model, with model\.safetensors\
          f"a.gguf is not a supported checkpoint: it is a llama.cpp model. {CONVERTED}"),
         (["a.tflite"], "a.tflite",
          f"a.tflite is not .*: it is a LiteRT model. {CONVERTED}"),
-        (["a.pt"], "a.pt", r"a\.pt is not a supported checkpoint: it is a pickle\. Load it where "
-         r"the model was built, then save with save_pretrained\(DIR\)"),
+        (["a.pt"], "a.pt", r"a\.pt is not a supported checkpoint: it is a pickle\. Load it in "
+         r"the code that builds the model, then call save_pretrained\(DIR\)"),
         (["model.weights.h5"], ".", INVALID + "model.weights.h5 is a Keras weights file without "
-         "the model's config. Load it with load_weights where the model was built, then save "
-         r"with save_to_preset \(KerasHub\) or bert_tf\.save\.$"),
+         "the model's config. Load it with load_weights in the code that builds the "
+         r"model, then call save_to_preset \(KerasHub\) or bert_tf\.save\.$"),
         (["model.safetensors"], ".", INVALID + "model.safetensors is a Hugging Face weights file. "
          r"Add config\.json and pass the directory\.$"),
         (["0_Transformer/a", "1_Pooling/a"], ".", INVALID + "0_Transformer is a "
@@ -330,7 +330,7 @@ ERRORS = [
     *(
         ("pretrainer", {"without": [prefix]}, {"model_class": model_class, "new_head": is_new},
          rf"m lacks weights of the model: {names} \(unused: .*\)\. Use a complete checkpoint, or a "
-         r"model without them\.$")
+         r"model without these weights\.$")
         for prefix, names, model_class, is_new in (
             ("masked_lm/layer_norm/beta", "masked_lm/layer_norm/beta", None, False),
             ("masked_lm/layer_norm/beta", "masked_lm/layer_norm/beta", BertPretrainer, False),

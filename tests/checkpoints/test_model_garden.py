@@ -39,7 +39,7 @@ def test_weights_are_found_by_variable_name():
     others = [f"encoder/_pooler_layer/{leaf}" for leaf in ("kernel", "bias")]
     others += ["global_step", "optimizer/_iterations", "optimizer/_learning_rate", "save_counter"]
     assert checkpoint.unused == tuple(sorted(keys([*slots, *others])))
-    assert "the activation (tanh GELU) and dropout are Model Garden's def" in checkpoint.notes[0]
+    assert "and activation (tanh GELU) and dropout are Model Garden's def" in checkpoint.notes[0]
     old = model_garden.read_checkpoint(str(CHECKPOINTS / "old_pretrainer")).unused
     assert sum("/.OPTIMIZER_SLOT/optimizer/" in key for key in old) == 2 * 46
 

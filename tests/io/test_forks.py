@@ -79,7 +79,7 @@ CALLS = {
 def test_tensorflow_calls_raise_error(objects, call):
     message = (
         "RuntimeError: TensorFlow ran in the parent process before the fork, so it cannot run "
-        "here. Load the model in the child process only, or start processes with spawn."
+        "in this process. Load the model only in the child process, or start processes with spawn."
     )
     assert call_in_child(lambda: CALLS[call](objects)) == message
 

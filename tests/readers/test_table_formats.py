@@ -119,8 +119,8 @@ def test_quoted_field_has_the_line_limit(tmp_path, monkeypatch):
         ("a.zip", r"a\.zip is an archive\. Extract it, and pass the path of a file in it\.$"),
         (
             "saved",
-            "saved: expected a text file, got a directory of datasets' save_to_disk. Pass its only "
-            r'\.arrow file, or export it: load_from_disk\(PATH\)\["train"\]\.to_parquet\(FILE\)\.$',
+            "saved: expected a text file, got a directory from datasets' save_to_disk. Pass its "
+            r'\.arrow file, or run load_from_disk\(PATH\)\["train"\]\.to_parquet\(FILE\)\.$',
         ),
         ("none.csv", r"^No such file: {}\. Expected a text file"),
         ("reviwes.csv", r"reviwes.csv \(did you mean .*/reviews.csv\?\)\. Expected a text file\.$"),

@@ -262,8 +262,8 @@ def test_signal_leaves_no_processes_or_files(data_folder, tmp_path, monkeypatch,
         ("out", ["--runner=DirectRunner"],
          "--runner needs one output file per worker. Pass --output_file=NAME@N."),
         ("out", ["--max_seq_lenght=5"],
-         "Unknown flags --max_seq_lenght=5: pass flags of this command [(]--help=all[)], or "
-         "--runner for those of Apache Beam."),
+         "Unknown flags --max_seq_lenght=5: use flags of this command [(]--help=all[)], or "
+         "also pass --runner to use flags of Apache Beam."),
         *(
             pytest.param("out@2", flags.split(), message, marks=needs_beam)
             for flags, message in (
