@@ -131,7 +131,7 @@ def differences(notes: Iterable[str], path: str) -> str:
 
 
 def use(checkpoint: Checkpoint) -> str:
-    """Returns the card's section on loading the model."""
+    """Returns the section of a model card on loading the model."""
     spec, config, elsewhere = checkpoint.model, checkpoint.config, ""
     if spec.has_portable_format and not spec.pools_last_token(config):
         name = spec.model_class.hugging_face_class(config, spec.arguments)

@@ -3,8 +3,8 @@
 A file is written to ``NAME.TOKEN.tmp`` in the same directory and then renamed. The token consists
 of random digits and a checksum of the digits and the name, so that other files are not mistaken for
 temporary ones. On local disks, the writer locks the temporary file. The next write of the same name
-removes unlocked temporary files, which killed processes left behind. Remote file systems have no
-such lock.
+removes unlocked temporary files, which killed processes left. Remote file systems have no such
+lock.
 """
 
 import contextlib
