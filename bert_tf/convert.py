@@ -38,8 +38,8 @@ class ConvertSettings:
     )
     allow_pickle: bool = switch(
         False,
-        "Read pytorch_model.bin, a pickle file that can execute code, so pass this only for files "
-        "from people you trust.",
+        "Read pytorch_model.bin, a pickle file, which can execute code; pass this flag only for "
+        "files that you trust.",
     )
 
 

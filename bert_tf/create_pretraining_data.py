@@ -40,12 +40,14 @@ class RecordSettings:
     }
 
     input: Sequence[str] = words(
-        (), "Text files to read, with commas and globs, plain or gzip.", rules=[required(_A_FILE)]
+        (),
+        "Text files to read, plain or gzip: paths and globs, separated by commas.",
+        rules=[required(_A_FILE)],
     )
     input_format: str | None = choice(
         None,
         INPUT_FORMATS,
-        "Format that separates documents; by default detected from file name and first lines.",
+        "Format of the input; by default detected from the file name and the first lines.",
     )
     vocab_file: str = string(
         None,
@@ -54,14 +56,15 @@ class RecordSettings:
     )
     output_file: Sequence[str] = words(
         (),
-        "TFRecord files to write in turn, with commas; or NAME@N for N files NAME-00000-of-N and "
-        "so on, each with a part of the text.",
+        "TFRecord files, separated by commas, to which records are written in turn; or NAME@N for "
+        "N files NAME-00000-of-N and so on, each with a part of the text.",
         rules=[required(_A_FILE)],
     )
     runner: str | None = string(
         None,
-        "Apache Beam runner to write NAME@N with, such as DirectRunner, or a class with its "
-        "module; all workers need access to the input, --vocab_file and --output_file.",
+        "Apache Beam runner that writes NAME@N, such as DirectRunner, or the full path of a runner "
+        "class (module.Class); all workers need access to the input, --vocab_file and "
+        "--output_file.",
     )
     do_lower_case: bool = switch(True, "Lower-case the text and strip accents.")
     max_seq_length: int = integer(128, "Number of tokens per row.")

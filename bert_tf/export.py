@@ -45,13 +45,13 @@ class ExportSettings:
     )
     output: str = flag_fields.string(
         None,
-        "New directory for the export, named by a version number, such as exports/mine/1.",
+        "New directory for the export; its name is a version number, as in exports/mine/1.",
         rules=[_REQUIRED, _is_version],
     )
-    special_tokens_in_texts: bool | None = flag_fields.special_tokens("the model was trained")
+    special_tokens_in_texts: bool | None = flag_fields.special_tokens("in the model's training")
     name: str = flag_fields.string(
         "bert",
-        "Name of the model in a server, which is part of its URL.",
+        "Name of the model in the URLs of a server.",
         rules=[names_a_model],
     )
 

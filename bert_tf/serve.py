@@ -39,14 +39,14 @@ class ServeSettings:
     )
     name: str | None = flag_fields.string(
         None,
-        "Name of the model, which is part of its URL; by default the name of its directory.",
+        "Name of the model in URLs; by default the name of its directory.",
         rules=[names_a_model],
     )
-    special_tokens_in_texts: bool | None = flag_fields.special_tokens("the model was trained")
+    special_tokens_in_texts: bool | None = flag_fields.special_tokens("in the model's training")
     host: str = flag_fields.string(
         "127.0.0.1",
-        "Address to listen on: 127.0.0.1 accepts requests only from this machine, 0.0.0.0 from "
-        "all machines.",
+        "Address to listen on: 127.0.0.1 accepts requests only from this machine, and 0.0.0.0 "
+        "accepts requests from all machines.",
     )
     port: int = flag_fields.integer(
         8501,
@@ -62,13 +62,13 @@ class ServeSettings:
     )
     max_waiting: int = flag_fields.integer(
         64,
-        "Maximum number of pending requests; further ones get status 503.",
+        "Maximum number of pending requests; further requests get status 503.",
         min_value=1,
         advanced=True,
     )
     max_wait_seconds: int = flag_fields.integer(
         30,
-        "Maximum number of seconds a request may wait before it gets status 503.",
+        "Maximum number of seconds that a request waits before it gets status 503.",
         min_value=1,
         advanced=True,
     )

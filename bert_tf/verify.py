@@ -20,8 +20,8 @@ class VerifySettings:
 
     python: str | None = string(
         None,
-        "Python interpreter of another environment with tensorflow and tensorflow_text, in which "
-        "to run the verification.",
+        "Python interpreter of another environment with tensorflow and tensorflow_text, which runs "
+        "the verification.",
     )
     tolerance: float | None = number(
         None,

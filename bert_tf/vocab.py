@@ -35,8 +35,8 @@ class VocabularySettings:
 
     input: Sequence[str] = words(
         (),
-        "Text files to learn from, with commas and globs, plain or gzip, on any file system that "
-        "TensorFlow supports.",
+        "Text files to learn from, plain or gzip: paths and globs, separated by commas, on any "
+        "file system that TensorFlow supports.",
         rules=[_REQUIRED],
     )
     output: str = string("", "New file for the vocabulary, one piece per line.", rules=[_REQUIRED])
@@ -45,7 +45,7 @@ class VocabularySettings:
         INPUT_FORMATS,
         "Format of the input: google (one sentence per line), wikiextractor (<doc> elements), "
         "prose (paragraphs) or jsonl (one document per line, under 'text'); by default detected "
-        "from file name and first lines.",
+        "from the file name and the first lines.",
     )
     vocab_size: int = integer(30522, "Number of pieces to learn.")
     do_lower_case: bool = switch(True, "Lower-case the text and strip accents (uncased).")

@@ -79,12 +79,12 @@ class ExportOptions(QuestionOptions):
     max_seq_length: int | None = flag_fields.integer(
         None,
         "Maximum number of tokens per row, including [CLS] and [SEP]; by default as in training, "
-        "else the maximum of the model.",
+        "else the model's maximum.",
     )
     pair: bool = flag_fields.switch(
         False,
-        "Classification and regression: make serving_default take text and text_pair; by default "
-        "as in fine-tuning.",
+        "Classification and regression: accept text pairs (text and text_pair) in "
+        "serving_default; by default as in fine-tuning.",
         advanced=True,
     )
     long_text: str = flag_fields.choice(
@@ -97,11 +97,11 @@ class ExportOptions(QuestionOptions):
     normalize: bool = flag_fields.switch(False, "Embeddings: scale vectors to length 1.")
     transformers_signature: bool = flag_fields.switch(
         False,
-        "Give serving_default the inputs and outputs of the SavedModels of transformers' TFBert "
-        "classes, for existing clients; the signature strings then takes texts.",
+        "Use the inputs and outputs of transformers' TFBert SavedModels in serving_default, for "
+        "existing clients; the signature strings then takes texts.",
     )
     precision: str = flag_fields.precision(
-        "bfloat16 computes in bfloat16, faster on a machine that has it."
+        "Precision of the computation; bfloat16 is faster on machines that support it."
     )
     max_rows: int | None = flag_fields.integer(
         None,

@@ -41,7 +41,7 @@ REMAT = (
     "Recompute the activations of each block in the backward pass, which takes less than half the "
     "memory and about a third more time."
 )
-JIT_COMPILE = "Compile the training step with XLA; by default on a GPU and not on a CPU"
+JIT_COMPILE = "Compile the training step with XLA, by default only on a GPU"
 
 # === Rules ===
 
@@ -275,8 +275,8 @@ def special_tokens(default: str) -> Any:
     """Returns the field that controls special tokens in texts; ``default`` ends its help."""
     return switch(
         None,
-        "Read special tokens in a text, such as [SEP], as one token each instead of splitting them "
-        f"like other text; by default as {default}.",
+        "Recognize special tokens in texts, such as [SEP], instead of splitting them like other "
+        f"text; by default as {default}.",
         advanced=True,
     )
 
@@ -288,7 +288,7 @@ def precision(help: str = _PRECISION, **more: Any) -> Any:
 
 def delimiter(files: str, **more: Any) -> Any:
     """Returns the field for the column separator of a table."""
-    help = f"Character that separates the columns of {files} .csv or .tsv, such as ';', or tab."
+    help = f"Column separator of {files} .csv or .tsv file: one character, such as ';', or tab."
     return string(None, help, **more)
 
 

@@ -34,8 +34,8 @@ class ExtractionSettings:
     )
     input: tuple[str, ...] = flag.words(
         (),
-        "Text files to read, optionally gzip-compressed: paths and globs separated by commas, on "
-        "any file system that TensorFlow supports.",
+        "Text files to read, plain or gzip: paths and globs, separated by commas, on any file "
+        "system that TensorFlow supports.",
         rules=[_REQUIRED],
     )
     output: str = flag.string(
@@ -56,17 +56,17 @@ class ExtractionSettings:
     pooling: str | None = flag.choice(
         None,
         POOLINGS,
-        "Pooling to one vector per line: [CLS] (cls), the last token (last), or the mean or "
-        "maximum over all tokens; with none, each token has a vector; by default none, or for "
-        "sentence-transformers models their own pooling.",
+        "Pooling to one vector per line: the [CLS] token (cls), the last token (last), or the mean "
+        "or maximum over all tokens; with none, one vector per token is written; by default none, "
+        "or the pooling of a sentence-transformers model.",
     )
     normalize: bool = flag.switch(
         False, "Scale the pooled vectors to length 1.", rules=[_REQUIRES_POOLING]
     )
     max_seq_length: int | None = flag.integer(
         None,
-        "Maximum number of tokens per line; further tokens are cut; by default the value of a "
-        "sentence-transformers model, else 128 or the model's maximum if that is lower.",
+        "Maximum number of tokens per line, to which longer lines are truncated; by default the "
+        "value of a sentence-transformers model, else 128 or, if lower, the model's maximum.",
     )
     batch_size: int = flag.integer(
         32, "Number of lines per batch, over all devices.", min_value=1, advanced=True

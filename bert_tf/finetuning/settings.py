@@ -88,9 +88,9 @@ class FineTuningSettings:
 
     task: str = flag.string(
         None,
-        "Task: classification, multilabel, regression, tagging, multiple_choice, similarity "
-        "(embeddings) or squad on your own table, or cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, "
-        "wnli (GLUE), squad, swag or ner on published files.",
+        "Task; for your own table, one of classification, multilabel, regression, tagging, "
+        "multiple_choice, similarity (embeddings) and squad; for published files, one of cola, "
+        "sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli (GLUE), squad, swag and ner.",
         heading="Required flags",
     )
     train_file: str | None = flag.string(
@@ -102,15 +102,16 @@ class FineTuningSettings:
     )
     text_columns: Sequence[str] = flag.words(
         None,
-        "Columns of the texts: one or two texts; tagging: the words; multiple_choice: the context "
-        "and the choices; similarity: two texts, or anchor,positive,negative; squad: "
-        "question,context.",
+        "Columns that contain the texts: one or two columns of texts; for tagging, the words; for "
+        "multiple_choice, the context and the choices; for similarity, two texts or "
+        "anchor,positive,negative; for squad, question,context.",
         only="tables",
     )
     label_column: str | None = flag.string(
         None,
-        "Column of the label: the class, the classes, the number, the tags, the index of the "
-        "correct choice, or the answers; similarity: the score (optional).",
+        "Column that contains the label; depending on the task, this is one class, several "
+        "classes, a number, a list of tags, the index of the correct choice, answers, or (for "
+        "similarity, optional) a score.",
         only="tables",
     )
     init_checkpoint: str = flag.string(
@@ -119,11 +120,12 @@ class FineTuningSettings:
         rules=[flag.required(f"pass the weights to start from, {flag.WEIGHTS}")],
     )
     model_dir: str = flag.string(
-        None, "Directory of the run, by default runs/TASK; the same command resumes the run."
+        None, "Run directory, by default runs/TASK; the same command resumes the run."
     )
     dev_file: str | None = flag.string(
         None,
-        "Path to the evaluation file, in the same format; by default, a part of --train_file.",
+        "Path to the evaluation file, in the format of --train_file; by default, a part of "
+        "--train_file is held out.",
         rules=[
             flag.conflicts_with(
                 "dev_fraction",
@@ -135,15 +137,15 @@ class FineTuningSettings:
     )
     dev_fraction: float = flag.number(
         0.1,
-        "Fraction of the training examples to hold out for evaluation without --dev_file; 0 keeps "
-        "the weights of the last epoch.",
+        "Fraction of the training examples to hold out for evaluation without --dev_file; with 0, "
+        "the run keeps the weights of the last epoch.",
         min_value=0.0,
         max_value=0.9,
         only="files",
     )
     test_file: str | None = flag.string(
         None,
-        "Path to a file to predict after the training; it is evaluated if it has labels.",
+        "Path to a file to predict after training; if it has labels, it is also evaluated.",
         only="files",
     )
     skip_bad_rows: bool = flag.switch(
@@ -151,7 +153,8 @@ class FineTuningSettings:
     )
     data_dir: str | None = flag.string(
         None,
-        "Folder of GLUE's files: that of the task, or one that contains a folder per task.",
+        "Folder with GLUE's files: the task's folder, or a folder that contains one folder per "
+        "task.",
         rules=[_ONE_SOURCE],
         only="glue",
     )
@@ -160,7 +163,7 @@ class FineTuningSettings:
     )
     id_column: str | None = flag.string(
         None,
-        "Column of the ids; by default, ids are row indices.",
+        "Column that contains the ids; by default, ids are row indices.",
         only="tables",
         heading="Your own tables",
         advanced=True,
@@ -172,11 +175,11 @@ class FineTuningSettings:
     )
     max_seq_length: int = flag.integer(
         None,
-        "Maximum number of tokens per sequence, with [CLS] and [SEP]; by default 128, for squad "
-        "384.",
+        "Maximum number of tokens per sequence, including [CLS] and [SEP] (default: 128; 384 for "
+        "squad).",
         min_value=5,
     )
-    special_tokens_in_texts: bool | None = flag.special_tokens("--init_checkpoint does")
+    special_tokens_in_texts: bool | None = flag.special_tokens("in --init_checkpoint")
     train_batch_size: int = flag.integer(
         32,
         "Number of examples per step, over all devices.",
@@ -186,7 +189,8 @@ class FineTuningSettings:
     )
     gradient_accumulation_steps: int = flag.integer(
         1,
-        "Number of micro-batches per step; more of them require less memory for the same update.",
+        "Number of micro-batches per step; a larger number requires less memory for the same "
+        "update.",
         min_value=1,
     )
     remat: bool = flag.switch(False, flag.REMAT)
@@ -211,7 +215,8 @@ class FineTuningSettings:
     )
     warmup_proportion: float = flag.number(
         0.1,
-        "Fraction of the steps with a linearly increasing learning rate, which then decays to 0.",
+        "Fraction of the steps in which the learning rate increases linearly, before it decays to "
+        "0.",
         min_value=0.0,
         max_value=1.0,
         advanced=True,
@@ -219,8 +224,8 @@ class FineTuningSettings:
     optimizer: str = flag.choice(
         "adamw",
         ["adamw", "adam"],
-        "Optimizer: adamw is Adam with bias correction; adam, from Google's code, has none and "
-        "sometimes fails on small data sets.",
+        "Optimizer: adamw (with bias correction), or adam (as in Google's code, without bias "
+        "correction, which sometimes fails on small data sets).",
         advanced=True,
     )
     weight_decay: float = flag.number(
@@ -231,8 +236,8 @@ class FineTuningSettings:
     )
     hidden_dropout_prob: float | None = flag.number(
         None,
-        "Dropout rate of hidden states, attention weights and inputs of the head; by default that "
-        "of the checkpoint.",
+        "Dropout rate of hidden states, attention weights and inputs of the head; by default the "
+        "rate in the checkpoint.",
         rules=[FRACTION],
         advanced=True,
     )
@@ -246,8 +251,8 @@ class FineTuningSettings:
     pooling: str | None = flag.choice(
         None,
         HEAD_POOLINGS,
-        "Input of the head: [CLS] through the pooler (cls), or the mean or maximum over all "
-        "tokens; by default that of --init_checkpoint.",
+        "Input of the head: the pooled [CLS] token (cls), or the mean or maximum over all tokens; "
+        "by default as in --init_checkpoint.",
         advanced=True,
     )
     metric: str | None = flag.string(
@@ -259,7 +264,7 @@ class FineTuningSettings:
     )
     early_stopping_epochs: int = flag.integer(
         0,
-        "Number of epochs without improvement after which the training stops; 0 disables early "
+        "Number of epochs without improvement after which training stops; 0 disables early "
         "stopping.",
         min_value=0,
         rules=[NEEDS_DEV_SET],
@@ -274,8 +279,8 @@ class FineTuningSettings:
     sweep: str | None = flag.choice(
         None,
         ["paper"],
-        "Grid search; paper trains all combinations of batch sizes (16, 32), learning rates (5e-5, "
-        "3e-5, 2e-5) and epochs (2, 3, 4), and keeps the best run.",
+        "Grid search; with paper, finetune trains with each combination of batch size (16, 32), "
+        "learning rate (5e-5, 3e-5, 2e-5) and number of epochs (2, 3, 4), and keeps the best run.",
         rules=[
             NEEDS_DEV_SET,
             flag.conflicts_with(
@@ -295,7 +300,7 @@ class FineTuningSettings:
     jit_compile: str = flag.choice(
         "auto",
         XLA_CHOICES,
-        f"{flag.JIT_COMPILE}; sequences are padded to one of four lengths.",
+        f"{flag.JIT_COMPILE}; with XLA, sequences are padded to one of four lengths.",
         rules=[_NEEDS_STATIC_SHAPES],
         advanced=True,
     )
@@ -304,7 +309,8 @@ class FineTuningSettings:
     )
     save_checkpoints_minutes: float = flag.number(
         10.0,
-        "Number of minutes between checkpoints within an epoch; one is also saved after each.",
+        "Number of minutes between checkpoints within an epoch; a checkpoint is also saved after "
+        "each epoch.",
         min_value=0.0,
         heading="Output",
         advanced=True,

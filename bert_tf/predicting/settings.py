@@ -34,25 +34,26 @@ class PredictionSettings:
     )
     text_columns: Sequence[str] | None = flag.words(
         None,
-        "Columns of the texts, by default those of the training data: one or two texts; tagging: "
-        "the words; multiple_choice: the context and the choices; squad: question,context.",
+        "Columns that contain the texts, by default as in training: one or two columns of texts; "
+        "for tagging, the words; for multiple_choice, the context and the choices; for squad, "
+        "question,context.",
     )
     id_column: str | None = flag.string(
         None,
-        "Column of the ids, by default that of the training data if the file has it; otherwise, "
-        "ids are row indices.",
+        "Column that contains the ids; by default the training data's id column if the file "
+        "contains it, else ids are row indices.",
         advanced=True,
     )
     input_format: str | None = flag.choice(
         None,
         TABLE_FORMATS,
-        "Format of --input, by default that of its suffix; lines means one text per line without "
-        "a header.",
+        "Format of --input, by default detected from its suffix; lines means one text per line "
+        "without a header.",
     )
     delimiter: str | None = flag.delimiter("a")
     encoding: str = flag.encoding("a .csv, .tsv, .jsonl or CoNLL file")
     keep_columns: bool = flag.switch(
-        False, "Write the columns of the input instead of the ids, before the predictions."
+        False, "Write the input columns, instead of the ids, to the left of the predictions."
     )
     skip_bad_rows: bool = flag.switch(
         False,
@@ -60,19 +61,21 @@ class PredictionSettings:
     )
     threshold: float | None = flag.number(
         None,
-        "Threshold that replaces that of the model; multilabel: minimum probability of a predicted "
-        'class; squad: margin by which the score of "" must exceed that of the best answer.',
+        "Threshold that replaces the model's threshold; for multilabel, the minimum probability of "
+        'a predicted class; for squad, the margin by which the score of no answer ("") must exceed '
+        "that of the best answer.",
         advanced=True,
     )
     top_k: int | None = flag.integer(
         None,
-        "Number of most probable classes to write, with their probabilities, instead of all.",
+        "Number of most probable classes to write, with their probabilities, instead of all "
+        "classes.",
         min_value=1,
     )
     max_seq_length: int | None = flag.integer(
         None,
-        "Maximum number of tokens per sequence, by default that of the training, else the number "
-        "of positions.",
+        "Maximum number of tokens per sequence; by default as in training, else the model's "
+        "maximum.",
     )
     batch_size: int = flag.integer(
         64, "Number of examples per batch, over all devices.", min_value=1, advanced=True

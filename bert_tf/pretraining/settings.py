@@ -113,17 +113,17 @@ class PretrainingSettings:
 
     input: Sequence[str] = words(
         (),
-        "Text files to train on, with commas and globs, plain or gzip, on any file system that "
-        "TensorFlow supports; without --input and --tfds, the documentation of this Python "
-        "installation.",
+        "Text files to train on, plain or gzip: paths and globs, separated by commas, on any file "
+        "system that TensorFlow supports; without --input and --tfds, the documentation of this "
+        "Python installation is used.",
         heading="Basic options",
     )
     recipe: str = choice(
         "default",
         list(RECIPES),
-        "Set of flags to use unless they are passed: default (the defaults listed here), "
-        "bert_base or bert_large (the paper), five_minutes (the default without data and weights) "
-        "or hour.",
+        "Values for flags that you do not pass: default (the defaults listed here), bert_base or "
+        "bert_large (the paper's values), five_minutes (used if you pass neither data nor weights) "
+        "or hour (trains for about an hour on one core).",
     )
     bert_config: str = string(
         "bert-tiny",
@@ -141,15 +141,15 @@ class PretrainingSettings:
             )
         ],
     )
-    model_dir: str = string("runs/pretrain", "Directory of the run; the same command resumes it.")
-    dry_run: bool = switch(False, "Print the cost of the run, and write nothing.")
+    model_dir: str = string("runs/pretrain", "Run directory; the same command resumes the run.")
+    dry_run: bool = switch(False, "Print the cost of the run without training or writing files.")
     input_format: str | None = choice(
         None,
         (*choices.INPUT_FORMATS, "tfrecord"),
         "Format of the input: google (one sentence per line, blank lines between documents), "
         "wikiextractor (<doc> elements), prose (one document per file), jsonl (one document per "
-        "line, under 'text') or tfrecord (Google's examples); by default detected from file name "
-        "and first lines.",
+        "line, under 'text') or tfrecord (Google's examples); by default detected from the file "
+        "name and the first lines.",
         heading="Data",
     )
     tfds: str | None = string(
@@ -159,7 +159,7 @@ class PretrainingSettings:
         advanced=True,
     )
     eval_input: Sequence[str] = words(
-        (), "Files to evaluate on, instead of held-out documents of the input."
+        (), "Files to evaluate on, instead of documents held out from the input."
     )
     held_out_fraction: float = number(
         0.01,
@@ -187,7 +187,7 @@ class PretrainingSettings:
         "Lower-case the text and strip accents (uncased); by default true, or as in "
         "--init_checkpoint.",
     )
-    special_tokens_in_texts: bool | None = flag.special_tokens("in --init_checkpoint, else split")
+    special_tokens_in_texts: bool | None = flag.special_tokens("in --init_checkpoint, else false")
     max_predictions_per_seq: int | None = integer(
         None,
         "Maximum number of predictions per row; by default --masked_lm_prob of a full row.",
@@ -220,7 +220,7 @@ class PretrainingSettings:
         advanced=True,
     )
     nsp: bool = switch(
-        True, "Train next-sentence prediction; --nsp=false keeps the pairs without this loss."
+        True, "Train next-sentence prediction; --nsp=false keeps the pairs but drops this loss."
     )
     pairs: bool = switch(
         True,
@@ -232,8 +232,8 @@ class PretrainingSettings:
     objective: choices.Objective = choice(  # noqa: RUF009
         "mlm",
         get_args(choices.Objective),
-        "Predict masked tokens from both sides (mlm), or each token from the preceding ones, "
-        "without masks and next-sentence prediction (ltr).",
+        "Training objective: mlm predicts masked tokens from both sides; ltr predicts each token "
+        "from the preceding tokens, without masks or next-sentence prediction.",
         rules=[_needs_text(lambda objective: objective != "mlm"), _conflicts_with_left_to_right],
         advanced=True,
     )
@@ -244,8 +244,8 @@ class PretrainingSettings:
         advanced=True,
     )
     precision: str = flag.precision(
-        "Precision; bfloat16 computes matrix products in bfloat16, which is faster on hardware "
-        "that supports it, and keeps weights and sums in float32."
+        "Precision of matrix products; bfloat16 is faster on hardware that supports it; weights "
+        "and sums stay in float32."
     )
     num_train_steps: int = integer(
         3600, "Total number of training steps.", min_value=1, heading="Training"
@@ -292,7 +292,7 @@ class PretrainingSettings:
     )
     phases: str = string(
         None,
-        "Row lengths and their fractions of the steps, such as the paper's 128:0.9,512:0.1; "
+        "Row lengths, each with its fraction of the steps, such as the paper's 128:0.9,512:0.1; "
         "128:0.9:20,512:0.1:76 also sets the maximum number of predictions per row.",
         rules=[flag.mutually_exclusive("set the length", "max_seq_length"), _HAS_ONE_LENGTH],
     )
@@ -308,16 +308,16 @@ class PretrainingSettings:
     strategy: str = choice(
         "auto",
         (*choices.STRATEGIES, "multi_worker"),
-        "Devices: all GPUs of this machine (mirrored), one device (one_device), the GPUs of the "
-        "workers in --worker_hosts or TF_CONFIG (multi_worker), or multi_worker, mirrored or "
-        "one_device, whichever fits (auto).",
+        "Devices: all GPUs of this machine (mirrored), one device (one_device), or the GPUs of the "
+        "workers in --worker_hosts or TF_CONFIG (multi_worker); auto selects multi_worker if there "
+        "are workers, mirrored if there are several GPUs, and else one_device.",
         heading="Machines",
     )
     worker_hosts: Sequence[str] = words(
         (),
-        "HOST:PORT of each machine, with commas, the chief first; or slurm (slurm:PORT, by default "
-        "2222) for the hosts of srun's tasks; anyone who can reach these ports can read and write "
-        "files as this user.",
+        "HOST:PORT of each worker, separated by commas, the chief first; or slurm (slurm:PORT, by "
+        "default 2222) for the hosts of srun's tasks; anyone who can reach these ports can read "
+        "and write files as this user.",
     )
     task_index: int | None = integer(
         None, "Index of this process in --worker_hosts, from 0.", min_value=0
@@ -343,7 +343,7 @@ class PretrainingSettings:
     remat: bool = switch(False, flag.REMAT)
     save_checkpoints_steps: int = integer(
         1000,
-        "Number of steps between checkpoints; one is also saved every 10 minutes.",
+        "Number of steps between checkpoints; a checkpoint is also saved every 10 minutes.",
         min_value=1,
         heading="Saving and evaluation",
         advanced=True,
@@ -360,7 +360,7 @@ class PretrainingSettings:
     export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")
     cache_dir: str | None = string(
         None,
-        "Directory for the index of the input and for blocks of JSON lines and large gzip files, "
+        "Directory for the index of the input and for copies of JSON lines and large gzip files, "
         "instead of MODEL_DIR/corpus.",
         advanced=True,
     )

@@ -83,8 +83,8 @@ class ClassWeights(Smoothing):
 
     class_weights: str | None = flag_fields.string(
         None,
-        "Weights of classes in the loss: balanced (all classes have the same total weight), or "
-        'NAME:WEIGHT,NAME:WEIGHT or {"NAME": WEIGHT}, where other classes have weight 1.',
+        "Class weights in the loss: balanced (all classes have the same total weight), or "
+        'NAME:WEIGHT,NAME:WEIGHT or {"NAME": WEIGHT}, where classes not named have weight 1.',
     )
 
 

@@ -60,21 +60,21 @@ _NEEDS_ANSWER_START = rule(
 class _Options(QuestionOptions):
     answer_start_column: str | None = flag_fields.string(
         None,
-        "squad: column with the index of the first character of the answer in the context, from 0.",
+        "squad: column with the index of the answer's first character in the context, from 0.",
         only="tables",
         rules=[_NEEDS_ANSWER_START],
         advanced=True,
     )
     title_column: str | None = flag_fields.string(
         None,
-        "squad: column with the title of the article; whole articles are held out.",
+        "squad: column with the article's title; the held-out data then consist of whole articles.",
         only="tables",
         advanced=True,
     )
     null_score_diff_threshold: float | None = flag_fields.number(
         None,
-        'squad: answer "" if its score exceeds that of the best answer by more than this value; '
-        "by default tuned on the evaluated set.",
+        'squad: predict no answer ("") if its score exceeds that of the best answer by more than '
+        "this value; by default tuned on the evaluated data.",
         advanced=True,
     )
     # Whether questions can have no answer; by default whether a labeled question has none.

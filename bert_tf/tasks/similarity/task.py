@@ -109,9 +109,9 @@ class _Options:
     similarity_loss: str | None = flag_fields.choice(
         None,
         SIMILARITY_LOSSES,
-        "similarity: loss; with scores, cosent (the default) learns their order, cosine their "
-        "values; without scores, one_way (the default) predicts the text of each anchor, "
-        "both_ways also the anchor of each text.",
+        "similarity: loss; with scores, cosent (the default) learns the order of the scores, and "
+        "cosine learns their values; without scores, one_way (the default) predicts the text of "
+        "each anchor, and both_ways also predicts the anchor of each text.",
         rules=[_check_batch_size],
         advanced=True,
     )

@@ -106,7 +106,7 @@ class _Options(ClassWeights):
     )
     lstm_units: int | None = flag_fields.integer(
         None,
-        "--feature_based: units per direction of the BiLSTM; by default "
+        "--feature_based: number of BiLSTM units per direction; by default "
         f"{_FEATURES_DEFAULTS['lstm_units']}, as in the paper.",
         min_value=1,
         rules=[

@@ -41,8 +41,8 @@ _FEW_SHOT_DEFAULTS = {"learning_rate": 2e-5, "num_train_epochs": 1, "train_batch
 class _Options(ClassWeights, LongTexts):
     few_shot: bool = flag_fields.switch(
         False,
-        "classification: train on few single texts, such as 8 per class, using pairs of the same "
-        "or different classes (defaults: "
+        "classification: train on few single texts, such as 8 per class, using pairs of texts "
+        "from the same or different classes (defaults: "
         + ", ".join(f"--{name}={value:g}" for name, value in _FEW_SHOT_DEFAULTS.items())
         + ").",
         rules=[
@@ -65,8 +65,8 @@ class _Options(ClassWeights, LongTexts):
     )
     few_shot_pairs: int = flag_fields.integer(
         20,
-        "--few_shot: number of pairs to form per text with texts of the same class, and as many "
-        "with other classes.",
+        "--few_shot: number of pairs that each text forms with texts of the same class, and also "
+        "with texts of other classes.",
         min_value=1,
         rules=[requires_flag("few_shot")],
         advanced=True,

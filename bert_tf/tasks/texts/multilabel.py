@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class _Options(ClassWeights, LongTexts):
     label_separator: str = flag_fields.string(
         ",",
-        "multilabel: separator between the classes of a row.",
+        "multilabel: separator between the class names of a text.",
         only="tables",
         heading="Multi-label classification",
         advanced=True,
