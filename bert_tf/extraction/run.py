@@ -299,7 +299,7 @@ class _Display:
         self._start_time = time.monotonic()
 
     def add(self, shard: _Shard, tokens: int) -> None:
-        """Adds a number of tokens of a shard to the progress."""
+        """Adds a number of finished tokens of a shard to the progress."""
         self._in_shard += tokens
         self._tokens += tokens
         fraction = self._in_shard / len(shard.rows.ids)

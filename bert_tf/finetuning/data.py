@@ -163,8 +163,7 @@ def _reader(
 ) -> Callable[..., ExampleSet[Any]]:
     """Returns a function that reads a table or a file in the task type's native format.
 
-    The function's argument ``labels`` contains the possible classes; with ``None``, they are those
-    that occur in the file. ``form`` reads the native format; with ``None``, files are tables.
+    The function's ``labels`` are the possible classes, by default those in the file.
     """
     kind, encoding = settings.kind, settings.encoding
     options = {**columns, "skip_bad_rows": settings.skip_bad_rows}
@@ -196,8 +195,8 @@ def hold_out(
         groups: Description of the groups.
 
     Returns:
-        The training examples and the held-out examples, each at least one group in the order of
-        ``items``; and ``groups``, extended if a group is too large.
+        The training examples and the held-out examples, at least one group each, in the order of
+        ``items``; and ``groups``, with a remark if a group is too large.
     """
     sizes = collections.Counter(key(item) for item in items)
     if len(sizes) < 2:
@@ -294,8 +293,8 @@ def _contradiction_notes(kind: type[Task], splits: DataSplits) -> Iterator[str]:
             names = sorted(quoted(sorted(x) if isinstance(x, frozenset) else x) for x in labels)
             example += f" ({listed(names, 2)})"
         yield (
-            f"Texts with different labels: {len(conflicts):,}, such as {example}. Correct the "
-            "labels."
+            f"Identical texts with different labels: {len(conflicts):,}, such as {example}. "
+            "Correct the labels."
         )
 
 

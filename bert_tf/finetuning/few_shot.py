@@ -24,7 +24,7 @@ _MAX_ROUNDS = 5000  # iterations of the logistic regression
 def few_shot_training(
     task: Task, inference: Inference, pairs_each: int, seed: int
 ) -> FewShotTraining:
-    """Prepares training the encoder on pairs of texts, and then fitting the head.
+    """Prepares few-shot training: training the encoder on pairs, then fitting the head.
 
     The target cosine similarity is 1 for two texts of the same class and 0 for other pairs. The
     result is a standard classifier.
@@ -63,8 +63,7 @@ def draw_pairs(ids: np.ndarray, each: int, seed: int) -> list[tuple[int, int, fl
         seed: Random seed.
 
     Returns:
-        For each pair, the indices of both examples, and the target: 1.0 for equal classes, else
-        0.0.
+        Indices of both examples of each pair, and the target: 1.0 for equal classes, else 0.0.
     """
     random, pairs = np.random.default_rng(seed), []
     for one, class_id in enumerate(ids):

@@ -29,7 +29,7 @@ _HEAD = {"pooling": "cls", "dense_size": None, "dense_activation": DENSE_ACTIVAT
 
 
 class InitialModel(NamedTuple):
-    """Model that a run starts from; ``checkpoint`` is None if the run resumes.
+    """Model that a run starts from, with ``checkpoint=None`` if the run resumes.
 
     ``head`` contains constructor arguments: ``pooling``, for heads with one input vector per text,
     and the dense layer of an embedding model. ``embedding`` defines how texts are embedded.
@@ -64,7 +64,7 @@ class RunSource:
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
-        """The run's description, without weights, if it has progress; else the initial weights."""
+        """The run's description, without weights, if there is one; else the initial checkpoint."""
         if self.is_run:
             return model_directory.read_description(self._directory.path)
         return self._initial
@@ -259,7 +259,7 @@ def build_model(
 def _pooling_notes(
     settings: FineTuningSettings, spec: ModelSpec, checkpoint: Checkpoint
 ) -> list[str]:
-    """Returns a list with a note on the pooling, empty for the default pooling, [CLS]."""
+    """Returns a list with a note on the pooling; it is empty for the default pooling, [CLS]."""
     pooling, pools = spec.pooling, "pooling" in spec.model_class.argument_checks
     if not pools or (pooling, checkpoint.pooling) == ("cls", "cls"):
         return []

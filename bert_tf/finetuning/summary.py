@@ -98,8 +98,8 @@ def _constant_label_notes(task: Task) -> list[str]:
     """Returns notes on dev sets whose labels are all equal, so correlations are undefined."""
     numbers = {name: {label_of(item) for item in task.sets[name].items} for name in task.dev_sets}
     return [
-        f"Every label of {name} is {labels.pop():.6g}, so its correlations and r2 are undefined. "
-        "Use a set with different labels."
+        f"Every label of {name} is {labels.pop():.6g}, so correlations and r2 are undefined. "
+        "Use data with different labels."
         for name, labels in numbers.items()
         if len(labels) == 1 and all(isinstance(label, float) for label in labels)
     ]

@@ -97,7 +97,7 @@ def run_sweep(inputs: FineTuningInputs) -> TrainingOutcome:
             saved_states.delete_all(beaten.directory.best_weights)
     if best is None or best_inputs is None:
         raise ValueError(
-            f"Every run diverged. The last: {ended[-1]['collapsed']}. Lower --learning_rate, and "
+            f"Every run diverged. Last error: {ended[-1]['collapsed']}. Lower --learning_rate, and "
             "use another --model_dir."
         )
     results = {
@@ -187,10 +187,9 @@ def _move_best(
 def summarize(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:
     """Returns the configurations, sorted by decreasing mean of the main metric.
 
-    Each configuration contains the numbers of ``runs``, of ``scored`` runs (those with scores) and
-    of ``collapsed`` runs; the ``mean``, ``std`` (sample standard deviation; ``None`` for one run)
-    and ``best`` value of the main metric; the ``best_seed``; and the ``means`` and ``deviations``
-    of all scores.
+    Each configuration contains the numbers of ``runs``, ``scored`` runs and ``collapsed`` runs; the
+    ``mean``, ``std`` (sample standard deviation; ``None`` for one run) and ``best`` value of the
+    main metric; the ``best_seed``; and the ``means`` and ``deviations`` of all scores.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for run in runs:

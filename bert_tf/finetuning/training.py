@@ -189,7 +189,7 @@ class FineTuningTrainer(Trainer):
         return iter(batches)
 
     def has_ended(self) -> bool:
-        """Returns whether training has ended: all steps, early stopping or a callback."""
+        """Returns whether all steps are done, or early stopping or a callback ended training."""
         state = self.state
         patience = self.settings.early_stopping_epochs * self.steps_per_epoch
         stopped = False
@@ -412,7 +412,7 @@ class TrainingState:
     stopped: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the state for JSON."""
+        """Returns the state as a JSON value."""
         return dataclasses.asdict(self)
 
     @classmethod

@@ -1,1 +1,1 @@
-"""Predictions on files and on data in memory."""
+"""Predictions for files and for data in memory."""

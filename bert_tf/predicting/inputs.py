@@ -60,7 +60,7 @@ class Inputs:
             )
         if suffix not in TABLES:
             raise ValueError(
-                f"--keep_columns writes tables, got {suffix}. Use an --output with the suffix "
+                f"--keep_columns requires a table as --output, got {suffix}. Use the suffix "
                 f"{' or '.join(TABLES)}."
             )
 

@@ -36,7 +36,7 @@ _loading = threading.Lock()
 class Predictor:
     """Predicts data in memory with a fine-tuned model, like ``python -m bert_tf.predict``.
 
-    The weights are loaded in the first call. For each example, a call returns a record, a ``dict``
+    The weights are loaded on the first call. For each example, a call returns a record, a ``dict``
     with ``id`` (the index of the example or its ``id_column``) and these keys:
 
     | task type       | keys                                                                     |
@@ -49,8 +49,8 @@ class Predictor:
     |                 | ``entities`` with ``start``, ``end``, ``label``, ``text`` and ``score``, |
     |                 | for models trained with character spans                                  |
     | multiple_choice | ``prediction``: index of the choice; ``probabilities``                   |
-    | similarity      | ``prediction``: cosine similarity of the first two texts; ``third``: of  |
-    |                 | the first and the third text                                             |
+    | similarity      | ``prediction``: cosine similarity of texts 1 and 2; ``third``: cosine    |
+    |                 | similarity of texts 1 and 3                                              |
     | squad           | ``prediction``: answer, or ""; ``score``: its probability; ``start``,    |
     |                 | ``end``: its character offsets in the context                            |
 
@@ -297,7 +297,7 @@ def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
         task = TaskFile(kind.kind, path, default_max_length(checkpoint))
     elif KINDS[task.kind] not in kinds:
         raise ValueError(
-            f"{path} was trained for {task.kind} but contains a {class_name}: it is damaged. "
+            f"{path} is damaged: it was trained for {task.kind} but contains a {class_name}. "
             "Fine-tune again."
         )
     if max_seq_length is not None:

@@ -52,7 +52,7 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
 
     The records of bad rows and of rows without text contain an error message. The file is checked
     before the model is loaded. Without ``output``, the records are written to standard output, and
-    progress to standard error.
+    progress is printed to standard error.
     """
     output, suffix = settings.output, _suffix(predictor, settings)
     progress_stream = contextlib.nullcontext() if output else progress_to(sys.stderr)

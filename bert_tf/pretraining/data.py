@@ -69,9 +69,8 @@ def check_hosts_can_read(devices: Distribution, input_format: str | None) -> Non
     """Rejects text input if the TPU has several hosts, because these cannot tokenize text."""
     if devices.device_type == "TPU" and devices.hosts > 1 and input_format != "tfrecord":
         raise ValueError(
-            f"The TPU has {devices.hosts} hosts, which cannot read text. Convert the text with "
-            "python -m bert_tf.create_pretraining_data, and pass the new files with "
-            "--input_format=tfrecord."
+            f"The TPU has {devices.hosts} hosts, which cannot read text. Convert it with python -m "
+            "bert_tf.create_pretraining_data, and pass the new files with --input_format=tfrecord."
         )
 
 
@@ -105,16 +104,16 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             fingerprints[_HELD_OUT] = held_out.fingerprint
     if settings.pairs and train.num_documents < 2:
         raise ValueError(
-            f"The corpus has {train.num_documents} training documents: next-sentence pairs need at "
-            "least 2. Add documents, pass --input_format=google if blank lines separate them, or "
-            "pass --pairs=false."
+            f"The corpus has {train.num_documents} training documents, but next-sentence pairs "
+            "need at least 2. Add documents, pass --input_format=google if blank lines separate "
+            "them, or pass --pairs=false."
         )
     return PretrainingData(train, held_out, fingerprints)
 
 
 def _open_records(settings: PretrainingSettings, cache: str) -> PretrainingData:
     if not settings.input:
-        raise ValueError("--input_format=tfrecord needs --input. Pass the files to read.")
+        raise ValueError("--input_format=tfrecord requires --input. Pass the files to read.")
     records = open_records(settings.input, cache)
     print_progress(f"Corpus: TFRecords, {len(records.files)} files.")
     fingerprints = {"--input": tfrecords.fingerprint(records)}

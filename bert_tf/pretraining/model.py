@@ -29,10 +29,9 @@ _LEARNED_VOCABULARY = 8000
 def open_start(
     settings: PretrainingSettings, directory: RunDirectory | None = None
 ) -> tuple[PretrainingSettings, Checkpoint | None]:
-    """Opens the initial checkpoint, if any, and takes the casing from it.
+    """Returns the settings, with the initial checkpoint's casing, and the checkpoint, if any.
 
-    A resumed run reads its own checkpoint, because the initial one may have been deleted. Returns
-    the settings and the checkpoint.
+    A resumed run reads its own checkpoint, because the initial one may have been deleted.
     """
     if not settings.init_checkpoint:
         return settings, None

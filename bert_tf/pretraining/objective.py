@@ -291,8 +291,7 @@ class PretrainingLoop(TrainingLoop):
             batches: Batches of static shape, with `features.PRETRAINING_FEATURES` and
                 `features.CURSOR`. Every input pipeline reads all of a dataset, and keeps the rows
                 for its replicas. A function instead returns the rows of one input pipeline.
-            evaluates: Whether the batches are for evaluation; a function then returns complete
-                batches.
+            evaluates: Whether a function returns complete batches, as for evaluation.
         """
         micro_batches = 1 if evaluates else self._micro_batches
 

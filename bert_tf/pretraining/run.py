@@ -99,7 +99,7 @@ def _open(
     callbacks: Sequence[Any],
     stack: contextlib.ExitStack,
 ) -> PretrainingInputs | None:
-    """Opens a run's inputs and outputs; if it is finished, prints its results, returns ``None``."""
+    """Opens the run; if it has finished, prints the results and returns ``None``."""
     directory.check_location(settings.files)
     recorded = {}
     if directory.has_progress():

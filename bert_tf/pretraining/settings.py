@@ -48,7 +48,7 @@ def _conflicts_with_left_to_right(name: str, values: flag.Values, given: flag.Gi
         return ""
     if values["nsp"] and "nsp" in given:
         return (
-            f"--objective={objective} has no next-sentence prediction, as in the paper (section "
+            f"--objective={objective} excludes next-sentence prediction, as in the paper (section "
             "5.1, LTR & No NSP). Remove --nsp."
         )
     masks = " and ".join(f"--{mask}" for mask in _MASKING_FLAGS if mask in given)
@@ -61,7 +61,7 @@ def _conflicts_with_left_to_right(name: str, values: flag.Values, given: flag.Gi
 def _predicts_without_pairs(name: str, values: flag.Values, given: flag.Given) -> str:
     if values[name] or not (values["nsp"] and "nsp" in given):
         return ""
-    return "--pairs=false has no next-sentence prediction. Remove --nsp."
+    return "--pairs=false excludes next-sentence prediction. Remove --nsp."
 
 
 def _needs_text(reads: Callable[[Any], bool], named: str = "--{flag}={value}") -> flag.Rule:

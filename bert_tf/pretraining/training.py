@@ -212,7 +212,7 @@ class PretrainingTrainer(Trainer):
                 self.callbacks.end_epoch(_scores(result))
 
     def restore(self) -> bool:
-        """Restores the newest checkpoint and the best result; returns whether one exists."""
+        """Restores the newest checkpoint and the best result; returns whether there was one."""
         restored = super().restore()
         self.restore_best()
         return restored
@@ -269,8 +269,8 @@ class PretrainingTrainer(Trainer):
             newest = None
         if newest is not None and newest.extra.keys() != {"step", "phase", "loss"}:
             raise ValueError(
-                f"{self.directory.best_weights} contains a checkpoint that is not the best of a "
-                "run. Move it to another directory."
+                f"{self.directory.best_weights} contains a checkpoint that was not saved as the "
+                "best of a run. Move it to another directory."
             )
         if newest is not None and newest.step > self.step:
             saved_states.delete_all(self.directory.best_weights)
@@ -291,7 +291,7 @@ class PretrainingTrainer(Trainer):
         recorded = self._recorded()
         current = {name: step for name, step in recorded.items() if step == self.step}
         if self.workers.is_chief and current != recorded:
-            write_json(self.directory.progress, current)  # drops deleted checkpoints
+            write_json(self.directory.progress, current)  # drops entries of deleted checkpoints
         names = ("evaluated", "ended")
         # Only the chief writes the file; other workers may read it before or after.
         chief_done = self.workers.gather([name in current for name in names])[0]

@@ -62,8 +62,7 @@ def attend_in_groups(
 def choose_attention(lengths: np.ndarray, texts: int, heads: int) -> Attend | None:
     """Chooses the attention for batches of ``texts`` texts; None means standard attention.
 
-    The loop over groups is slower if there are few scores. ``lengths`` (N,) are the lengths of all
-    texts.
+    The loop over groups is slower if there are few scores. ``lengths`` (N,) is of all texts.
     """
     # Approximate length of the longest text of a batch.
     longest = float(np.quantile(lengths, 1 - 1 / (texts + 1)))
@@ -121,7 +120,7 @@ class _GroupedAttention:
     def backward(
         self, projected: tf.Tensor, contexts: tf.Tensor, masks: tf.TensorArray, upstream: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the gradient (R, 3 * H) for the gradient (R, H) of the contexts."""
+        """Returns the gradient (R, 3 * H) of ``projected``, given that of the contexts (R, H)."""
 
         def gradients(group: _Group, masks: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             query, key, value = split_heads(group.take(projected), self._heads)
@@ -201,7 +200,7 @@ class _GroupedAttention:
             computed, masks = compute(group, masks)
             return index + 1, done.write(index, group.rows(computed, num_rows)), masks
 
-        # Sequential iterations reuse the memory.
+        # Sequential iterations can reuse memory.
         _, done, masks = tf.while_loop(
             lambda index, *_: index < self._num_groups,
             turn,

@@ -30,8 +30,8 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
         worker_hosts, task_index = slurm_workers(slurm[1] or "2222")
     if bool(worker_hosts) != (task_index is not None):
         raise ValueError(
-            "--worker_hosts and --task_index require each other. Pass HOST:PORT of each worker, "
-            "separated by commas, and the index of this process, from 0."
+            "--worker_hosts and --task_index require each other. Pass the HOST:PORT of each "
+            "worker, separated by commas, and the index of this process, starting at 0."
         )
     jobs: Mapping[str, Sequence[str]] = {"worker": worker_hosts}
     task: Any = {"type": "worker", "index": task_index}
@@ -57,12 +57,12 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
 
 
 def check_one_worker() -> None:
-    """Checks that ``TF_CONFIG`` contains at most one task; most commands need a single process."""
+    """Checks that ``TF_CONFIG`` contains at most one task, as most commands require."""
     count = sum(map(len, read_tf_config()[0].values()))
     if count > 1:
         raise ValueError(
             f"TF_CONFIG contains {count} tasks, but only pretrain supports several workers. Unset "
-            "TF_CONFIG; the command uses all GPUs of its machine."
+            "TF_CONFIG; the command then uses all GPUs of this machine."
         )
 
 

@@ -73,7 +73,7 @@ def draw_by_counter(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.
 
 
 def hashed_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
-    """Returns seeds in the format of ``dropout_seeds``, hashed in fewer operations."""
+    """Returns seeds in the format of ``dropout_seeds``, with a hash that needs fewer operations."""
     key = tf.range(2 * count, dtype=tf.int32)
     key = _hash_words(tf.cast(key, tf.uint32))
     for number in (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, step, replica, micro_batch):
@@ -130,7 +130,7 @@ HASHED = Masks("a hash", hashed_seeds, draw_by_hash)
 
 
 def should_use_xla(jit_compile: str, device_type: str, changes_shapes: bool = False) -> bool:
-    """Returns whether XLA compiles the step; "auto" means on GPUs, if batch shapes do not change.
+    """Returns whether to compile the step with XLA: "auto" on GPUs only; never if shapes change.
 
     >>> should_use_xla("auto", "GPU"), should_use_xla("auto", "GPU", changes_shapes=True)
     (True, False)
@@ -165,7 +165,7 @@ class Compilation(NamedTuple):
 
     @property
     def length_multiple(self) -> int:
-        """Factor of padded batch lengths; it limits how many lengths GPUs and TPUs compile."""
+        """Multiple to which batch lengths are padded, to compile fewer lengths on GPUs and TPUs."""
         return 1 if self.device_type == "CPU" else 16
 
     @property
@@ -320,7 +320,7 @@ def _project_by_parts(hidden: Any, kernel: Any, bias: Any) -> tuple[list[Any], C
     def gradient(hidden_grad: Any, *part_grads: Any) -> tuple[Any, Any, Any]:
         kernel_grads = [tf.matmul(tf.transpose(hidden), part_grad) for part_grad in part_grads]
         bias_grads = [bias_gradient(part_grad, bias.dtype) for part_grad in part_grads]
-        # XLA fuses the addition of a sum into a product if the sum is on the right.
+        # XLA fuses an addition into a matrix product if the other addend is on the right.
         for part_grad, part in zip(part_grads, kernels, strict=True):
             hidden_grad = tf.matmul(part_grad, tf.transpose(part)) + hidden_grad
         kernel_grad = _barrier(tf.concat(kernel_grads, axis=1))

@@ -1,4 +1,4 @@
-"""Weighted sums of softmax cross-entropy, in the fastest form for each device.
+"""Weighted sums of softmax cross-entropy, computed in the fastest way for each device.
 
 Dimensions: B batch, P masked-LM predictions, V vocabulary, N positions, H hidden.
 """
@@ -22,7 +22,7 @@ class LossSums(NamedTuple):
 def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Returns the softmax cross-entropy (N,) of float32 logits (N, V) and int64 labels (N,).
 
-    ``tf.nn.sparse_softmax_cross_entropy_with_logits`` uses one core of a CPU; softmax uses all.
+    ``tf.nn.sparse_softmax_cross_entropy_with_logits`` uses one CPU core; ``softmax`` uses all.
     """
 
     @custom_gradient

@@ -135,7 +135,7 @@ def open_distribution(strategy: str, precision: str, *, jit_compile: bool = Fals
             "--jit_compile=true, or pass --strategy=one_device."
         )
     if strategy == "mirrored" or replicas > 1:
-        # Standard output may contain predictions.
+        # Print to standard error, because standard output may contain predictions.
         print(f"Devices: {devices.description}.", file=sys.stderr, flush=True)
     return devices
 

@@ -109,7 +109,7 @@ class TrainingLoop:
         gradient_accumulation_steps: Number of micro-batches per replica.
         clip_norm: Maximum global norm of the summed gradients.
         device_type: Type of the strategy's devices: "CPU", "GPU" or "TPU".
-        jit_compile: Whether to compile the step with XLA; TPUs always do.
+        jit_compile: Whether to compile the step with XLA; on TPUs, XLA always compiles it.
         measures_waits: Whether to measure the time spent waiting for batches; not supported with
             ``enable_op_determinism``.
 
@@ -164,7 +164,7 @@ class TrainingLoop:
 
     @property
     def step(self) -> int:
-        """Number of updates, including those before a resumption."""
+        """Number of updates, including those before the run was resumed."""
         return int(self.optimizer.iterations.numpy())
 
     def state(self) -> dict[str, keras.Variable]:
@@ -188,8 +188,8 @@ class TrainingLoop:
             )
         except tf.errors.OutOfRangeError as error:
             raise ValueError(
-                f"The data ended before the {num_steps} updates from step {first_step}. Pass a "
-                "dataset that repeats."
+                f"The data ended before {num_steps} updates from step {first_step} were made. Pass "
+                "a dataset that repeats."
             ) from error
         measured = measures.numpy().tolist()
         for step, ((loss, norm), replica_cursors) in enumerate(
@@ -291,7 +291,7 @@ def last_cursors(replica_cursors: Iterable[Sequence[int]]) -> tuple[tuple[int, i
 
 
 def model_state(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the variables by ``model/PATH``, except seeds, which the loop does not use."""
+    """Returns variables by name, ``model/PATH``, except seeds, which the loop does not use."""
     generators = {id(variable) for variable in modeling.seed_variables(model)}
     return _named("model", [v for v in model.variables if id(v) not in generators])
 

@@ -120,8 +120,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         narrow = dtypes - {"float32", "float64"}
         if narrow:
             raise ValueError(
-                f"{self.name}: expected float32 or float64 variables, got {min(narrow)}, which "
-                "rounds beta_2 to 1. Use dtype='mixed_bfloat16' for the model."
+                f"{self.name}: expected float32 or float64 variables, got {min(narrow)}, in which "
+                "beta_2 is rounded to 1. Use dtype='mixed_bfloat16' for the model."
             )
         excluded = [
             v for v in var_list if variable_path(v) in self._undecayed or not is_decayed(self, v)

@@ -19,7 +19,7 @@ _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
 
 def is_rewritten(precision: str, device_type: str, jit_compile: bool = False) -> bool:
-    """Returns whether TensorFlow rewrites graphs to bfloat16: on CPUs without XLA."""
+    """Returns whether TensorFlow rewrites graphs to bfloat16, which it does on CPUs without XLA."""
     return precision == "bfloat16" and device_type == "CPU" and not jit_compile
 
 
@@ -131,8 +131,8 @@ def training_in_process(
         if _trainings and (is_exclusive or any(_trainings)):
             raise ValueError(
                 "Another training run is in progress in this process, and one of the two runs uses "
-                "several devices, bfloat16 on a CPU or deterministic. Wait until the other run "
-                "ends, or use another process."
+                "several devices, bfloat16 on a CPU or deterministic operations. Wait until the "
+                "other run ends, or use another process."
             )
         _trainings.append(is_exclusive)
     try:
@@ -152,8 +152,7 @@ def training_in_process(
 def _biases_in_float32() -> Iterator[None]:
     """Excludes operations that sum many values from the bfloat16 rewrite.
 
-    In bfloat16, BiasAddGrad sums 4,096 ones to 256, and AddN loses contributions of time steps in
-    a recurrent layer.
+    In bfloat16, BiasAddGrad sums 4,096 ones to 256, and AddN loses time steps of recurrent layers.
     """
     previous = os.environ.get(NOT_REWRITTEN)
     excluded = {*(previous or "AddN").split(","), "AddN", "BiasAddGrad"}

@@ -41,7 +41,7 @@ INDEX = ".index"
 BUNDLE = "variables"
 _MANIFEST = "manifest.json"
 _DIRECTORY = re.compile(r"step-\d{8,}")
-# Files of a checkpoint, including temporary files of an interrupted write.
+# Pattern of a checkpoint's file names, including temporary files of an interrupted write.
 _WRITTEN = re.compile(
     r"(variables\.(index|data-\d{5}-of-\d{5})|manifest\.json)"
     r"(\.tempstate\d+|(\.[0-9a-f]{32})?\.tmp)?"
@@ -58,11 +58,11 @@ class Restored(NamedTuple):
 
 
 class _UnusableError(Exception):
-    """A checkpoint cannot be restored; the message contains the reason."""
+    """Raised if a checkpoint cannot be restored; the message contains the reason."""
 
 
 class _UnfinishedError(_UnusableError):
-    """A checkpoint has no manifest."""
+    """Raised if a checkpoint has no manifest."""
 
 
 # === Saving ===
@@ -245,7 +245,7 @@ def find_latest(directory: str) -> Restored | None:
         return Restored(manifest["step"], manifest["extra"], path, warnings)
     if damaged:
         raise ValueError(
-            f"No checkpoint in {directory} is intact. Restore one from a copy, or delete them to "
+            f"No checkpoint in {directory} is intact. Restore one from a copy, or delete all to "
             f"start again. {' '.join(warnings)}"
         )
     return None
@@ -328,7 +328,7 @@ def _read_manifest(path: str) -> dict[str, Any]:
     listing = set(tf.io.gfile.listdir(path))
     unnamed = {name for name in listing if name.startswith(f"{BUNDLE}.")} - set(manifest["files"])
     if unnamed:
-        raise _UnusableError(f"its {_MANIFEST} does not name {listed(sorted(unnamed))}")
+        raise _UnusableError(f"its {_MANIFEST} does not list {listed(sorted(unnamed))}")
     for name, entry in manifest["files"].items():
         _check_file(path, name, entry, listing)
     return manifest
@@ -370,7 +370,7 @@ def _delete(path: str) -> None:
 
 
 def _delete_old(newest: str, keep: int) -> None:
-    """Deletes incomplete checkpoints before ``newest``, and all but ``keep`` complete ones."""
+    """Deletes incomplete checkpoints before ``newest``, and all but the last complete ones."""
     paths = _checkpoint_paths(os.path.dirname(newest))
     paths = [path for path in paths if _step_of(path) <= _step_of(newest)]
     finished = [path for path in paths if _is_finished(path)]

@@ -1,9 +1,8 @@
 """Training step of one replica, which runs inside ``strategy.run``.
 
 Each replica splits its part of a batch into micro-batches. The gradients of each micro-batch's
-contribution to the batch's mean loss are summed over micro-batches and replicas, clipped by their
-global norm and applied. The numbers of replicas and micro-batches affect only rounding and dropout
-masks.
+contribution to the batch's mean loss are summed over micro-batches and replicas, clipped and
+applied. The numbers of replicas and micro-batches affect only rounding and dropout masks.
 
 Dimensions: B batch, K micro-batches.
 """
@@ -129,13 +128,13 @@ class ReplicaStep:
         return gradients, (flat[: tf.size(sums)], norm, cursors)
 
     def weights_norm(self) -> tf.Tensor:
-        """Returns the global norm of the trainable variables; not finite if one is not."""
+        """Returns the trainable variables' global norm; it is not finite if any value is not."""
         return tf.linalg.global_norm([v.value for v in self._model.trainable_variables])
 
     def sum_gradients(
         self, rows: Batch, step: tf.Tensor, replica: tf.Tensor, totals: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Returns dense gradients and sums, summed over the micro-batches of this replica."""
+        """Returns dense gradients and the objective's sums, over this replica's micro-batches."""
         if self._micro_batches == 1:
             return self.part_gradients(rows, step, replica, tf.constant(0), totals)
         variables, count = self._model.trainable_variables, self._micro_batches
@@ -187,7 +186,7 @@ class ReplicaStep:
         index: tf.Tensor,
         totals: Sequence[tf.Tensor],
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Returns dense gradients and sums of a micro-batch."""
+        """Returns dense gradients and the objective's sums for one micro-batch."""
         variables = [variable.value for variable in self._model.trainable_variables]
         with self._compilation.seed_device():
             count = len(self._seed_variables)

@@ -147,9 +147,9 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
 
 
 def _set_modes(callbacks: Sequence[Any], modes: Mapping[str, str]) -> None:
-    """Sets the mode of callbacks that monitor a value of the epoch logs with the mode "auto".
+    """Replaces the mode "auto" of callbacks that monitor a value in the epoch logs.
 
-    Keras infers such modes from compiled metrics, but this library does not compile models.
+    Keras would infer the mode from metrics, but these models are compiled without metrics.
 
     Raises:
         ValueError: If the logs will not contain a monitored value, or its mode is unknown.
@@ -268,7 +268,7 @@ class Trainer(abc.ABC):
     @property
     @abc.abstractmethod
     def last_step(self) -> int:
-        """Last step of ``train``."""
+        """Step at which ``train`` ends."""
 
     def is_epochs_end(self) -> bool:
         """Returns whether the last step ended an epoch or the training."""
@@ -288,17 +288,14 @@ class Trainer(abc.ABC):
     def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
         """Saves and evaluates if due.
 
-        Args:
-            progress: Progress bar.
-            stops: Whether a signal stops the run.
-            ends: Whether a callback ends training.
+        ``stops`` is true if a signal stops the run; ``ends`` is true if a callback ends training.
         """
 
     @abc.abstractmethod
     def take(
         self, results: StepResults, seconds: float | None
     ) -> tuple[dict[str, float], int, int]:
-        """Records results; returns values by name, including ``loss``, and tokens and examples."""
+        """Records results; returns figures with the ``loss``, number of tokens and of examples."""
 
     @abc.abstractmethod
     def labels(self, figures: Mapping[str, float]) -> dict[str, str]:
@@ -307,8 +304,7 @@ class Trainer(abc.ABC):
     def note(self, progress: Progress, results: StepResults, seconds: float | None) -> None:
         """Displays the results of some steps, and writes them for TensorBoard.
 
-        ``seconds`` is the duration of the steps; it is ``None`` for the first call, which is mostly
-        tracing.
+        ``seconds`` is the steps' duration, or ``None`` for the first call, which is mostly tracing.
         """
         figures, tokens, examples = self.take(results, seconds)
         figures |= {"gradient_norm": results.gradient_norm, "learning_rate": results.learning_rate}
@@ -372,7 +368,7 @@ class Trainer(abc.ABC):
             stops, ends = bool(requests.any()), bool(stopping.any())
             if stops or ends or pauses[0]:
                 self.pause(progress, stops, ends)
-                # After the evaluation, a callback may have ended training or a signal arrived.
+                # Meanwhile, a callback may have ended training, or a signal may have arrived.
                 requests, stopping = self.workers.gather(
                     [self.interruption.requested, self.callbacks.stops]
                 ).T

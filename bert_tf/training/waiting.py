@@ -50,8 +50,8 @@ class Partners:
         """Waits until all workers are connected; the block then joins them through TensorFlow.
 
         If a worker exits before it has joined, this process exits with an error message and status
-        1. A signal interrupts immediately before the block, but within the block only when all
-        workers have joined, so that no worker waits for a missing one.
+        1. A signal before the block interrupts immediately; a signal within the block interrupts
+        when all workers have joined, so that no worker waits for a missing one.
 
         Raises:
             TimeoutError: If a worker is missing after ``minutes``.
@@ -185,7 +185,7 @@ class Partners:
         return False
 
     def _withdraw(self) -> None:
-        """Raises KeyboardInterrupt, unless the chief has started joining, which needs all."""
+        """Raises KeyboardInterrupt unless joining has started, which requires all workers."""
         self._send(_STOPPED)
         if self._is_chief or not any(
             _receive(each, _ANSWER_SECONDS) == _START for each in self._connections.values()
@@ -237,9 +237,8 @@ _ENDED = (
     "{} exited before TensorFlow had joined the workers. Check the output of that worker, and "
     "restart all workers."
 )
-# Arguments: ID of the process to end; maximum number of seconds; for each connection, the file
-# descriptor and the message to print if the connection ends. Standard input closes when the process
-# has joined or has exited.
+# Arguments: process ID to end; maximum number of seconds; for each connection, file descriptor and
+# message to print if the connection ends. Standard input closes when the process joins or exits.
 _WATCHER = """
 import os, select, signal, sys
 process, seconds, *words = sys.argv[1:]
@@ -258,7 +257,7 @@ if all(number for number, _ in came):
 
 @contextlib.contextmanager
 def _watched(names: Mapping[int, str], minutes: float) -> Iterator[None]:
-    """Watches for workers that exit, in a subprocess: no Python thread can run in the block."""
+    """Watches for workers that exit, in a subprocess, because no thread can run in the block."""
     command = [sys.executable, "-ISc", _WATCHER, str(os.getpid()), f"{60 * minutes:g}"]
     command += [f"{number}={_ENDED.format(name)}" for number, name in names.items()]
     libc = ctypes.CDLL(None)

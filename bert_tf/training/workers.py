@@ -103,7 +103,7 @@ class Workers:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Raises LostWorkerError if another worker is lost, KeyboardInterrupt if it was stopped."""
+        """Raises LostWorkerError if a worker exits, or KeyboardInterrupt if it was interrupted."""
         with self._partners.reporting():
             try:
                 yield
@@ -134,7 +134,7 @@ class Workers:
             self.wait()
 
     def check_same(self, number: float, name: str) -> None:
-        """Checks that all workers have the same number; ``name`` names it in the error message."""
+        """Checks that all workers have the same number; error messages call it ``name``."""
         numbers = self.gather([number])[:, 0]
         if (numbers != numbers[0]).any():
             self._linger()

@@ -112,7 +112,7 @@ CASES = [
      "most 1,000"),
     ("bert_tf", "checkpoints", None, "has no checkpoint, because the run was interrupted early"),
     ("bert_tf", "checkpoints/step-00000000/variables.index", b"",
-     "^No checkpoint in .* is intact. Restore one from a copy, or delete them to start again"),
+     "^No checkpoint in .* is intact. Restore one from a copy, or delete all to start again"),
     ("bert_tf", MODEL, {EMBEDS: 1},
      "sentence_embedding: expected an object with pooling, normalize, max_seq_length, "
      "query_prefix, document_prefix, dims, rescale, got 1"),

@@ -126,7 +126,7 @@ def test_equal_labels_have_undefined_correlations(
     assert scores[headline] is scores["pearson"] is None and np.isnan(tuned.scores["dev"][headline])
     printed = capsys.readouterr().out
     assert (
-        "Every label of dev is 2.5, so its correlations and r2 are undefined. Use a set with "
+        "Every label of dev is 2.5, so correlations and r2 are undefined. Use data with "
         "different labels.\n"
     ) in printed
     assert f": dev {headline} undefined, pearson undefined" in printed

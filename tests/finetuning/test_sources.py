@@ -153,14 +153,16 @@ REMEDY = ". Correct the labels."
 )  # fmt: skip
 def test_texts_with_different_labels_are_counted(task, rows, example, tmp_path):
     make, *columns = (answered,) if task == "squad" else (labeled, "text", "label")
-    expected = [f"Texts with different labels: 1, such as {example}{REMEDY}"] if example else []
+    expected = (
+        [f"Identical texts with different labels: 1, such as {example}{REMEDY}"] if example else []
+    )
     assert notes_of(tmp_path, task, [make(*row) for row in rows], [], *columns) == expected
 
 
 def test_labels_that_differ_between_sets_are_counted(tmp_path):
     sets = ([labeled("a", label, b=["x", "y"])] for label in (0, 1))
     assert notes_of(tmp_path, "multiple_choice", *sets, "text,b", "label") == [
-        f"Texts with different labels: 1, such as 'a' (0, 1){REMEDY}",
+        f"Identical texts with different labels: 1, such as 'a' (0, 1){REMEDY}",
         shared(1, 1, "dev"),
     ]
 

@@ -174,7 +174,7 @@ def test_all_runs_diverged_raises_error(inputs, tmp_path, monkeypatch):
         raise sweep.DivergedError("The loss of step 3 is nan. Rerun with something else.")
 
     monkeypatch.setattr(sweep, "train", diverged)
-    with pytest.raises(ValueError, match="Every run diverged. The last: The loss of step 3 is nan"):
+    with pytest.raises(ValueError, match="Every run diverged. Last error: The loss of step 3 is"):
         run(settings(inputs, tmp_path / "sweep", restarts=2))
     flags = json.loads((tmp_path / "sweep" / "flags.json").read_text())
     assert flags["restarts"] == 2

@@ -193,7 +193,7 @@ def test_unsupported_models_are_rejected(table, tmp_path):
     for name, class_name, task, message in (
         ("encoder", "BertEncoder", None, "encoder contains a BertEncoder, which has no task head"),
         ("odd", "BertRegressor", TaskFile("squad", "own", 16),
-         "odd was trained for squad but contains a BertRegressor"),
+         "odd is damaged: it was trained for squad but contains a BertRegressor"),
         ("pairs", "BertRegressor", pairs,
          "expected two columns, because the model was trained on first, second."),
         ("bare", "BertRegressor", text_task("regression"),
@@ -299,7 +299,7 @@ def test_keep_columns_requires_tables(tmp_path):
     with pytest.raises(ValueError, match=message):
         predict(tmp_path, tmp_path / "a.conll", tmp_path / "out.tsv", keep_columns=True)
     (tmp_path / "a.jsonl").write_text('{"words": ["good"]}\n')
-    with pytest.raises(ValueError, match="--keep_columns writes tables, got .conll"):
+    with pytest.raises(ValueError, match="--keep_columns requires a table as --output, got .conll"):
         predict(tmp_path, tmp_path / "a.jsonl", tmp_path / "out.conll", keep_columns=True,
                 text_columns=["words"])  # fmt: skip
 

@@ -109,11 +109,11 @@ def test_tfrecord_format_is_inferred_from_file_names(arguments, input_format):
          "TFRecord files .* have one"),
         (["--input=a.tfrecord", "--recipe=bert_base"], "512:0.1:76 has several lengths, but "
          "TFRecord files .* have one"),
-        (["--pairs=false", "--nsp"], "^--pairs=false has no next-sentence prediction. Remove "
+        (["--pairs=false", "--nsp"], "^--pairs=false excludes next-sentence prediction. Remove "
          "--nsp"),
         (["--input=a.tfrecord", "--pairs=false"], "^--pairs=false needs text, but TFRecord files "),
         (["--objective=ltr", "--nsp"],
-         r"^--objective=ltr has no next-sentence prediction, as in the paper \(section "
+         r"^--objective=ltr excludes next-sentence prediction, as in the paper \(section "
          r"5.1, LTR & No NSP\)"),
         (["--objective=ltr", "--masked_lm_prob=0.15"],
          "masks no tokens; each token predicts the next one. Remove --masked_lm_prob"),

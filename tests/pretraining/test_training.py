@@ -71,7 +71,7 @@ def test_best_weights_of_phase_are_saved_and_restored(training, tmp_path, capsys
     # A copy by the user is not deleted.
     saved_states.save(str(folder), 12, {"model/w": np.zeros(1)}, {}, keep=9)
     with pytest.raises(
-        ValueError, match="best/checkpoints contains a checkpoint that is not the best of a"
+        ValueError, match="best/checkpoints contains a checkpoint that was not saved as the best"
     ):
         training.restore_best()
     assert (folder / "step-00000012").is_dir()

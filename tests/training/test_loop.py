@@ -280,7 +280,7 @@ def test_short_data_and_zero_steps_raise_error():
     with pytest.raises(ValueError, match="num_steps must be at least 1, got 0"):
         loop.make(iterator, 0)
     loop.make(iterator, 1)
-    message = "The data ended before the 3 updates from step 1. Pass a dataset that repeats"
+    message = "The data ended before 3 updates from step 1 were made. Pass a dataset that repeats"
     with pytest.raises(ValueError, match=message):
         loop.make(iterator, 3)
 

@@ -151,7 +151,7 @@ def test_serialization_keeps_decay_exclusions(name):
 def test_low_precision_variables_raise_error(dtype):
     weights = [keras.Variable([1.0], name=name, dtype=dtype) for name in ("kernel", "other")]
     message = (
-        f"^adamw: expected float32 or float64 variables, got {dtype}, which rounds beta_2 to 1"
+        f"^adamw: expected float32 or float64 variables, got {dtype}, in which beta_2 is rounded"
     )
     with pytest.raises(ValueError, match=message):
         optimizers.create_optimizer("adamw", 1e-2, weights)

@@ -152,7 +152,7 @@ ZERO = {"bytes": 0, "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca
         (lambda m, files: m.update(files=[]),
          r"expected variables\.index among its files, got \[\]"),
         (lambda m, files: files.pop("variables.data-00000-of-00001"),
-         "does not name variables.data-00000-of-00001"),
+         "does not list variables.data-00000-of-00001"),
         (lambda m, files: files.update({"variables.index": {}}), "expected bytes and sha256 of "
          r"variables.index, got \{\}"),
         (lambda m, files: files["variables.index"].update(bytes=True),
@@ -188,9 +188,7 @@ def test_links_to_files_are_read(tmp_path):
 
 def test_no_intact_checkpoint_raises_error(tmp_path):
     _truncate(pathlib.Path(_save(tmp_path, 1)) / "variables.index")
-    message = (
-        "No checkpoint in .* is intact. Restore one from a copy, or delete them to start again"
-    )
+    message = "No checkpoint in .* is intact. Restore one from a copy, or delete all to start again"
     with pytest.raises(ValueError, match=message):
         saved_states.restore_latest(str(tmp_path), _variables(0))
 
