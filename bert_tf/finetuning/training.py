@@ -139,7 +139,7 @@ class FineTuningTrainer(Trainer):
 
         Raises:
             DivergedError: If the loss is not finite.
-            KeyboardInterrupt: If a signal stopped the training; the state is saved.
+            KeyboardInterrupt: If a signal stopped training; the state is saved.
         """
         self.restore()
         resumes = not self.has_ended()

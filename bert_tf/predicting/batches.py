@@ -111,7 +111,7 @@ class BatchPredictor:
 
 
 def _texts(row: Sequence[Any], are_lists: Mapping[str, bool]) -> list[Any]:
-    """Returns the strings and lists of strings of a row; checks them like ``predict``."""
+    """Returns a row's strings and lists of strings, after the same checks as ``predict`` makes."""
     values, singles = [plain_value(value) for value in row], {}
     for value, (name, is_list) in zip(values, are_lists.items(), strict=True):
         field = f"column {name!r}"

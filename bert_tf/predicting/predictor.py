@@ -165,7 +165,7 @@ class Predictor:
     def table_records(
         self, table: TableFile, inputs: Inputs, keep_columns: bool
     ) -> list[dict[str, Any]]:
-        """Returns the records of a table, given its examples."""
+        """Returns the records of a table whose examples are ``inputs``."""
         records = self.records(inputs)
         if keep_columns:
             inputs.check_keeps_columns(table.path)

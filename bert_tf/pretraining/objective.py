@@ -159,7 +159,7 @@ class PretrainingObjective(Objective):
         return reduced
 
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns this replica's part of the loss, and its sums."""
+        """Returns the contribution of a part of the batch to the mean loss, and the loss sums."""
         sums = self._sums(batch)
         return mean_loss(sums, *totals), tf.stack(sums)
 

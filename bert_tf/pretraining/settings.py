@@ -414,7 +414,7 @@ class PretrainingSettings:
         freely, paths = MAY_CHANGE[choices.FREELY], MAY_CHANGE[choices.PATH]
         if self.input_format == "tfrecord":  # contents are not compared
             paths = paths - {"input", "eval_input"}
-        if is_finished:  # a schedule has no effect after the training
+        if is_finished:  # a schedule has no effect on a finished run
             return {choices.FREELY: freely | {"gradient_accumulation_steps"}, choices.PATH: paths}
         return {**MAY_CHANGE, choices.PATH: paths}
 

@@ -141,7 +141,7 @@ class PretrainingTrainer(Trainer):
                 self.state = Position(number)
             label = f"Training at length {phase.max_seq_length}"
             if self.train(label):
-                print_progress(f"A callback ended the training at step {self.step:,}.")
+                print_progress(f"A callback ended training at step {self.step:,}.")
                 return
 
     # --- Steps ---------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def attend_in_groups(
 def choose_attention(lengths: np.ndarray, texts: int, heads: int) -> Attend | None:
     """Chooses the attention for batches of ``texts`` texts; None means standard attention.
 
-    The loop over groups is slower if there are few scores. ``lengths`` (N,) is of all texts.
+    The loop over groups is slower for few scores. ``lengths`` (N,) contains all text lengths.
     """
     # Approximate length of the longest text of a batch.
     longest = float(np.quantile(lengths, 1 - 1 / (texts + 1)))
@@ -120,7 +120,7 @@ class _GroupedAttention:
     def backward(
         self, projected: tf.Tensor, contexts: tf.Tensor, masks: tf.TensorArray, upstream: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the gradient (R, 3 * H) of ``projected``, given that of the contexts (R, H)."""
+        """Returns the gradient (R, 3 * H) of ``projected`` from the contexts' gradient (R, H)."""
 
         def gradients(group: _Group, masks: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             query, key, value = split_heads(group.take(projected), self._heads)

@@ -252,7 +252,7 @@ def find_latest(directory: str) -> Restored | None:
 
 
 def has_finished(directory: str) -> bool:
-    """Returns whether there is a complete checkpoint; does not verify its files."""
+    """Returns whether a complete checkpoint exists, without verifying any files."""
     return any(_is_finished(path) for path in _checkpoint_paths(directory))
 
 

@@ -271,7 +271,7 @@ class Trainer(abc.ABC):
         """Step at which ``train`` ends."""
 
     def is_epochs_end(self) -> bool:
-        """Returns whether the last step ended an epoch or the training."""
+        """Returns whether an epoch or training as a whole ends at the current step."""
         return self.step % self.steps_per_epoch == 0 or self.step == self.last_step
 
     def is_evaluation_due(self) -> bool:
@@ -328,14 +328,14 @@ class Trainer(abc.ABC):
         return False
 
     def note_end(self) -> None:
-        """Records that a callback ended the training."""
+        """Records that a callback ended training."""
         return
 
     def train(self, label: str) -> bool:
-        """Trains up to the last step; returns whether a callback ended the training.
+        """Trains up to the last step; returns whether a callback ended training early.
 
         Raises:
-            KeyboardInterrupt: If a signal stopped the training; the state is saved.
+            KeyboardInterrupt: If a signal stopped training; the state is saved.
         """
         iterator, last_step = self.batches(), self.last_step
         progress = Progress(label, last_step, "steps", self.step)
