@@ -1,9 +1,9 @@
 """Extracts the best answer spans from the logits of context windows, in the graph.
 
-Per window, the ``n_best`` start and the ``n_best`` end positions with the highest logits are
-paired. The spans of all windows of a question are sorted by the sum of their logits, and spans
-with a duplicate text are dropped. The cost is linear in the number of windows and in the length of
-the contexts.
+In each window, the ``n_best`` start positions with the highest logits are paired with the
+``n_best`` end positions. The spans of all windows of a question are sorted by the sum of their
+logits, and spans with a duplicate text are dropped. The cost is linear in the number of windows and
+in the length of the contexts.
 
 Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert, ``write_predictions``, with
 three differences. Padding is excluded from the ``n_best`` positions. Texts are slices of the
@@ -72,7 +72,7 @@ class BestColumns(NamedTuple):
     start_logits: tf.Tensor  # (W, K) float32; -inf for columns of padding
     ends: tf.Tensor
     end_logits: tf.Tensor
-    null_start_logits: tf.Tensor  # (W,) float32, of [CLS]
+    null_start_logits: tf.Tensor  # (W,) float32, logit of [CLS]
     null_end_logits: tf.Tensor
 
 
@@ -144,7 +144,7 @@ def answers_from_columns(
 
 
 class _Spans(NamedTuple):
-    """Spans of several questions, (P,) each, sorted by question; fields as in ``Answers``."""
+    """Spans of several questions, (P,) each, sorted by question, with the fields of ``Answers``."""
 
     questions: tf.Tensor
     texts: tf.Tensor

@@ -1,7 +1,7 @@
 """Operations on ragged tensors whose memory is linear in the number of values.
 
-TensorFlow's ``value_rowids``, ``tf.repeat`` and ``tf.ragged.boolean_mask`` create a table of all
-rows with the length of the longest row, which fills the memory if one of many texts is long.
+TensorFlow's ``value_rowids``, ``tf.repeat`` and ``tf.ragged.boolean_mask`` create a matrix that is
+as wide as the longest row, which fills the memory if one of many texts is long.
 """
 
 from collections.abc import Callable

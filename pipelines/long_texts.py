@@ -55,8 +55,8 @@ def max_window_tokens(room: int) -> int:
 def cut_windows(lengths: tf.Tensor, room: int) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Returns the starts and lengths, [B, (W)] each, of windows over texts of (B,) tokens.
 
-    Windows start every three quarters of ``room``, so that tokens at the end of one window are
-    inside the next. The last window has the same length and ends with the text.
+    Windows start every ``room * 3 / 4`` tokens, so that tokens at the end of one window are inside
+    the next. The last window has the same length and ends with the text.
     """
     stride = _stride(room)
     left = tf.maximum(lengths - room, 0)

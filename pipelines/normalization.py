@@ -96,8 +96,7 @@ class CodePoints:
     combining_class: np.ndarray  # uint8; key of canonical ordering, 0 if it does not move
     cased: np.ndarray  # bool; determines the lower case of an adjacent capital sigma
     case_ignorable: np.ndarray  # bool; skipped when looking for adjacent cased characters
-    # Lower case (U+03A3 becomes U+03C3) and canonical decomposition of the code points that have
-    # one.
+    # Lower case (U+03A3 becomes U+03C3) and canonical decomposition of code points that change.
     lowered: dict[int, str]
     decomposed: dict[int, str]
 
@@ -220,8 +219,8 @@ def _members(ranges: tuple[tuple[int, int], ...]) -> np.ndarray:
 AMBIGUOUS = "\x01"
 CAPITAL_SIGMA = 0x03A3
 
-# Values in the trie: bit 30 "is replaced", bits 6-29 offset in the pool of strings, bits 0-5 number
-# of bytes.
+# Values in the trie: bit 30 means "is replaced", bits 6-29 are the offset in the pool of strings,
+# and bits 0-5 are the number of bytes.
 _IS_REPLACED = 1 << 30
 _POOL_SHIFT = 6
 # Units of the trie; see _double_array.
@@ -265,7 +264,7 @@ def build_normalizer_model(normalization: Normalization) -> np.ndarray:
 def replacements(normalization: Normalization) -> dict[int, str]:
     """Returns the replacement of each code point that the model changes."""
     table = code_points(normalization.characters)
-    # Non-ASCII punctuation between spaces; the next operation splits at ASCII punctuation.
+    # Only non-ASCII punctuation needs spaces; the next operation splits at ASCII punctuation.
     spaced = {code: f" {chr(code)} " for code in _where(table.punctuation) if code >= 0x80}
     changed = dict(spaced)
     stripped = dict.fromkeys(_where(table.nonspacing), "") if normalization.strip else {}
@@ -327,12 +326,12 @@ def _ill_formed_sequences() -> Iterator[bytes]:
 def _double_array(entries: dict[bytes, int]) -> np.ndarray:
     """Builds a trie from UTF-8 bytes to values below 2**31, as a uint32 vector.
 
-    Units are those of darts-clone: bits 0-7 the label (the byte that leads here), bit 8 "has a
-    value", bits 10-30 the offset. The child for byte b of the node at n is at n ^ offset ^ b. The
-    value is at n ^ offset, marked by bit 31. Continuation bytes are 0x80-0xBF, so free indices need
-    no search: after the root's children, each block of 256 units stores the children of two nodes
-    in its upper half, and values in its lower half. Equal values of leaves share an index, as do
-    the children of equal nodes.
+    Units have the format of darts-clone: bits 0-7 are the label (the byte that leads here), bit 8
+    means "has a value", and bits 10-30 are the offset. The child for byte b of the node at n is at
+    n ^ offset ^ b. The value is at n ^ offset, marked by bit 31. Continuation bytes are 0x80-0xBF,
+    so free indices need no search: after the root's children, each block of 256 units stores the
+    children of two nodes in its upper half, and values in its lower half. Equal values of leaves
+    share an index, as do the children of equal nodes.
     """
     children: dict[bytes, list[bytes]] = {}
     for node in {key[:length] for key in entries for length in range(1, len(key) + 1)}:

@@ -188,7 +188,7 @@ class Examples:
         return self._packed(dataset, padded_lengths(self.max_seq_length)).prefetch(tf.data.AUTOTUNE)
 
     def single_batch(self) -> tuple[Any, int]:
-        """Returns all examples as one batch, longest first, and S.
+        """Returns all examples as one batch, longest first, and the batch's width S.
 
         For a few rows, this is faster than building a ``tf.data`` pipeline.
         """

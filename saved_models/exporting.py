@@ -180,7 +180,7 @@ def remove_export(path: str) -> None:
 
 
 def trace(signatures: Mapping[str, Signature]) -> dict[str, Any]:
-    """Returns the concrete functions of signatures; names for the same signature share one."""
+    """Traces signatures to concrete functions; a signature with several names is traced once."""
     traced: dict[int, Any] = {}
     for signature in signatures.values():
         if id(signature) not in traced:

@@ -26,8 +26,8 @@ class Signature:
     """Signature of an export.
 
     Attributes:
-        function: Function of the served model and the inputs by name. Its outputs are dense, with
-            the batch as the first dimension.
+        function: Function that takes the served model and the inputs by name. Its outputs are
+            dense, with the batch as the first dimension.
         inputs: Specs of the inputs by name.
         samples: Sample requests: a regular request and a request with edge cases.
         summary: One-sentence description.
@@ -117,7 +117,7 @@ NOT_UTF8 = b"The caf\xe9 in \xffOslo is \xc3 open."
 
 
 def long_text(served: Served) -> str:
-    """Returns a text with more tokens than a row can hold."""
+    """Returns a text with more tokens than fit into a row."""
     return " ".join(["The boat came in ."] * (served.max_seq_length // 5 + 1))
 
 
@@ -148,8 +148,8 @@ def bind_all(
     Args:
         by_name: Signatures by name.
         served: Served model.
-        transformers: Function of the served model and the features that returns the outputs of the
-            corresponding transformers class; ``None`` if there is no such class.
+        transformers: Function that takes the served model and the features, and returns the outputs
+            of the corresponding transformers class; ``None`` if there is no such class.
 
     Returns:
         Signatures by name, ``serving_default`` first.

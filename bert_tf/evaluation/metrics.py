@@ -49,7 +49,7 @@ class ClassScore:
 
     @property
     def recall(self) -> float:
-        """Fraction of the labels of the class that are predicted."""
+        """Fraction of the labels of the class that are predicted correctly."""
         return self.num_correct / self.num_true if self.num_true else 0.0
 
     @property
@@ -75,7 +75,7 @@ def total(classes: Iterable[ClassScore]) -> ClassScore:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Comparison of the predictions for a data set with the labels.
+    """Comparison of predictions with the labels of a data set.
 
     Attributes:
         count: Number of rows.
@@ -392,7 +392,7 @@ def json_scores(scores: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def rank(name: str, scores: Mapping[str, float | None]) -> tuple[float, float]:
-    """Returns a key to sort evaluations by a score and then by the loss, the best last.
+    """Returns a key that sorts evaluations by a score, then by the loss, with the best last.
 
     Undefined scores are ``None``, and two undefined scores compare equal.
 

@@ -13,7 +13,7 @@ from .examples import Location, TextExample, format_location, name
 
 YES_AND_NO = frozenset({"0", "1", "false", "true"})
 _MAX_LABELS = 5
-# Texts that programs write for a missing value.
+# Texts that programs write for missing values.
 _MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil", "-100", "-"})
 # Invisible characters, except joiners, which some languages require.
 _HIDDEN = re.compile("[\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
@@ -63,7 +63,7 @@ class LabelCounts:
 def class_notes(
     path: str, column: str, found: LabelCounts, items: Sequence[TextExample]
 ) -> list[str]:
-    """Returns notes on a dominant class and on names that do not look like classes."""
+    """Returns notes if a class is very frequent, or if names do not look like classes."""
     counts, total = found.counts, len(items)
     notes = alike_notes(path, found) + found.type_notes(path)
     # Numbers of classes per example, for multilabel.
@@ -132,7 +132,7 @@ def class_notes(
 
 
 def alike_notes(path: str, found: LabelCounts) -> list[str]:
-    """Returns notes on names with invisible characters and on names that look alike."""
+    """Returns a note if class names look alike or contain invisible characters."""
     seen = {name: _HIDDEN.sub("", unicodedata.normalize("NFKC", name)) for name in found.counts}
     looks = {name: " ".join(text.casefold().split()) for name, text in seen.items()}
     alike = collections.Counter(looks.values())
@@ -197,7 +197,7 @@ _TRACES: Mapping[str, tuple[Callable[[str], object], str]] = {
 
 
 def text_notes(sets: Mapping[str, Iterable[Mapping[str, str]]]) -> list[str]:
-    """Returns notes on artifacts in texts and on columns with nearly constant texts.
+    """Returns notes if texts contain artifacts, or if almost all texts of a column are equal.
 
     Each note names the first data set and column to which it applies.
 

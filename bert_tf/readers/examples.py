@@ -140,7 +140,7 @@ class NoTextError(BadRowError):
 
 
 class BadRow(NamedTuple):
-    """A bad row, which predictions need because they contain one record per row."""
+    """A bad row; the output of predict contains a record for every row, even if it is bad."""
 
     before: int  # number of valid rows before it
     id: str  # from the file, or the index of the row; "" if unknown
@@ -193,7 +193,7 @@ class BadRows:
         self._words = words
 
     def report(self, location: Location, reason: object) -> None:
-        """Raises a ``ValueError`` for a bad row, or skips it."""
+        """Raises a ``ValueError`` for a bad row, or skips the row."""
         can_have_record = isinstance(reason, NoTextError) and self._known_id()
         if not (self._skip or (self.bad_rows_get_a_record and can_have_record)):
             flag = ", or skip bad rows with --skip_bad_rows (in Python skip_bad_rows=True)"

@@ -86,7 +86,7 @@ def read_regression(
     id_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> ExampleSet[TextExample]:
-    """Reads texts or pairs with a finite number each; labels are floats."""
+    """Reads texts or pairs that are labeled with finite numbers; labels are floats."""
     return _read(path, text_columns, label_column, id_column, read.number, (), skip_bad_rows)
 
 

@@ -268,7 +268,7 @@ def _row_sizes(values: np.ndarray) -> np.ndarray:
 
 
 def _make_parts(sizes: np.ndarray, max_rows: int) -> list[Any]:
-    """Groups rows of similar size into parts; returns row indices, longest rows last."""
+    """Groups rows of similar size into parts; returns the row indices, longest rows last."""
     parts: list[Any] = [[]]
     size = 0
     for row in np.argsort(sizes, kind="stable").tolist():

@@ -52,7 +52,7 @@ _JSON_TYPES: dict[type, str] = {
 
 
 class RestError(Exception):
-    """Error reply.
+    """Error that is returned to the client.
 
     Args:
         status: HTTP status code.
@@ -67,7 +67,7 @@ class RestError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Parsed request.
+    """Parsed predict, classify or regress request.
 
     Attributes:
         signature: Name of the signature.
@@ -126,7 +126,7 @@ def metadata_reply(name: str, version: int, signatures: Mapping[str, Any]) -> di
 def parse_predict(body: bytes, signatures: Mapping[str, Any], limit: int) -> Request:
     """Parses the body of ``:predict``, with at most ``limit`` rows.
 
-    The field ``output_filter``, a list of output names, exists in TensorFlow Serving's gRPC API.
+    As in TensorFlow Serving's gRPC API, ``output_filter`` is a list of output names.
     """
     document = _parse_document(body)
     name = _get_signature_name(document, signatures)

@@ -47,7 +47,7 @@ _HEAD_BYTES = 1 << 16
 _UNAMBIGUOUS = (corpus_formats.JSONL, corpus_formats.WIKIEXTRACTOR)
 # Estimated maximum compression ratio of text.
 _GZIP_RATIO = 4
-# Number of counted blocks per file that may wait for an earlier block.
+# Maximum number of processed blocks per file that may wait for an earlier block.
 _MAX_WAITING = 64
 # Compression level. Files are a sixth larger than by default, but take a quarter of the time.
 _GZIP_LEVEL = 1

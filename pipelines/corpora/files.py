@@ -166,7 +166,7 @@ def check_space(cache_dir: str, needed: int, purpose: str) -> None:
         )
 
 
-#: Errors that reading damaged or foreign arrays may raise.
+#: Errors that may occur when reading files that are damaged or from another program.
 ERRORS = (
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, EOFError),
     *(zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError, tf.errors.OpError),
@@ -180,7 +180,7 @@ def save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def load_arrays(path: str) -> dict[str, np.ndarray] | None:
-    """Reads arrays that ``save_arrays`` wrote; returns ``None`` if there are none."""
+    """Reads arrays that ``save_arrays`` wrote; returns ``None`` for missing or invalid files."""
     if not tf.io.gfile.exists(path):
         return None
     try:

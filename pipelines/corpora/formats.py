@@ -220,8 +220,8 @@ def detect_format(path: str, head: str) -> str:
 
     The first rule that applies determines the format. The suffixes ``.jsonl``, ``.ndjson`` and
     ``.json``, or a JSON object in the first line, indicate JSON lines. A first line ``<doc ...>``
-    indicates WikiExtractor. The suffixes ``.md`` and ``.markdown`` indicate prose. Text with one
-    sentence on most lines, and with paragraphs of several lines or without blank lines, is google.
+    indicates WikiExtractor. The suffixes ``.md`` and ``.markdown`` indicate prose. Text is google
+    if most lines are one sentence, and if paragraphs have several lines or blank lines are missing.
     All other text is prose.
 
     Args:

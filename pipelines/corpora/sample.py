@@ -165,7 +165,7 @@ _MIN_DOCSTRING_FRACTION = 0.2
 _MAX_BYTES = 6_000_000
 _SENTENCES_PER_DOCUMENT = 4  # minimum for a pair of segments
 _MAX_PROCESSES = 4
-# Function like ``map``, possibly with several processes.
+# Function with the interface of ``map``, which may use several processes.
 _Mapped = Callable[[Callable[[str], list[list[str]]], Iterable[str]], Iterable[list[list[str]]]]
 
 # Process started by `collect_in_background`.
@@ -199,7 +199,7 @@ def _send() -> None:
 
 
 def _collected_text() -> bytes:
-    """Returns the text of the other process; empty if there is none or it failed."""
+    """Returns the other process' text, or nothing if none was started or it failed."""
     global _collector
     if _collector is None:
         return b""

@@ -52,7 +52,7 @@ class PoolPlan:
         return permutation(self.num_blocks, fold(seed, Operation.BLOCK_ORDER, epoch))
 
     def pool_blocks(self, order: tf.Tensor, pool: tf.Tensor | int) -> tf.Tensor:
-        """Returns the blocks of a pool, an int64 vector; some pools have one more than others."""
+        """Returns the blocks of a pool, an int64 vector; some pools have one block more."""
         pool = tf.cast(pool, tf.int64)
         begin = pool * self.num_blocks // self.num_pools
         end = (pool + 1) * self.num_blocks // self.num_pools

@@ -62,12 +62,12 @@ def examples(source: Source, rows: RowOptions) -> tf.data.Dataset:
 
 @functools.lru_cache(maxsize=1)
 def _traced_pools(source: Source, rows: RowOptions) -> tuple[int, Callable[..., Any]]:
-    """Traces the function that creates pools once for all shards that a process writes."""
+    """Traces the function that creates pools, only once for all shards that a process writes."""
     return trace_pools(*open_source(source), rows)
 
 
 def write_shard(source: Source, rows: RowOptions, paths: Sequence[str], shard: int) -> int:
-    """Writes one shard in a separate process; returns the number of its rows."""
+    """Writes one shard, possibly in a separate process; returns the number of rows."""
     num_pools, make_pool = _traced_pools(source, rows)
     numbers = range(shard, source.num_epochs * num_pools, len(paths))
     pools = (
