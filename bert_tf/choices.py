@@ -25,8 +25,8 @@ STRATEGIES = ("auto", "one_device", "mirrored")
 XLA_CHOICES = ("auto", "true", "false")  # for the compilation of training steps
 OPTIMIZERS = ("adam", "adamw", "lamb")
 Masking = Literal["token", "whole_word"]
-# Percentages of predicted tokens that become [MASK], a random token, or stay unchanged (paper,
-# appendix A.1).
+# Percentages of predicted tokens that become [MASK], become a random token, or stay unchanged
+# (paper, appendix A.1).
 MASK_SPLIT = (80, 10, 10)
 Objective = Literal["mlm", "ltr"]  # of pre-training
 # How a flag may change when a run resumes; the row labels of docs/guides/resuming.md.

@@ -77,7 +77,7 @@ class BertConfig:
         initializer_range: Standard deviation of the truncated normal initializer.
         layer_norm_eps: Epsilon of layer normalization.
         is_decoder: Whether attention is causal, so that a token attends to itself and earlier
-            tokens. JSON files contain the key only if it is true.
+            tokens. JSON files contain the key only if the value is true.
 
     Raises:
         ValueError: If a size is not a positive integer, a rate is outside [0, 1),

@@ -117,7 +117,8 @@ def options_of(checkpoint: "Checkpoint", user_options: Mapping[str, Any]) -> "Ex
         if classes and checkpoint.model.model_class not in classes:
             raise ValueError(
                 f"--{name} does not apply to {checkpoint.path}, a {checkpoint.model.class_name}. "
-                f"Remove it; it is for {' and '.join(found.__name__ for found in classes)}."
+                "Remove this flag, which is for "
+                f"{' and '.join(found.__name__ for found in classes)}."
             )
     changes = dict(user_options)
     # A sentence-transformers directory with a head is a cross-encoder, which reads pairs.

@@ -1,6 +1,6 @@
 """The batch contract: key, dtype and shape of each feature in a batch.
 
-Other modules use these constants instead of strings. Dimension letters, in the whole library:
+Other modules use these constants instead of strings. Dimension letters in the whole library:
 B batch, S sequence, P masked-LM predictions, N heads, D head size, H hidden, V vocabulary,
 C classes, K choices, W words, L hidden states of one token.
 
@@ -69,7 +69,7 @@ TEMPERATURE = "temperature"
 
 
 class Feature(NamedTuple):
-    """The name of a feature's dtype and the dimension letters of its shape."""
+    """Name of a feature's dtype, and dimension letters of the feature's shape."""
 
     dtype: str
     dimensions: str

@@ -95,7 +95,7 @@ def learn(settings: VocabularySettings) -> None:
         if len(vocab) < settings.vocab_size:
             print(
                 f"These are fewer than --vocab_size={settings.vocab_size}: no other pair of pieces "
-                f"occurs {settings.min_frequency} times. Use more text for more pieces."
+                f"occurs {settings.min_frequency} times. To learn more pieces, use more text."
             )
         step = max(1, len(vocab) // _NUM_PRINTED)
         print("Examples:", " ".join(vocab[step // 2 :: step][:_NUM_PRINTED]))

@@ -185,7 +185,9 @@ def test_missing_or_too_large_vocabulary_is_rejected(tmp_path, pieces, message):
 def test_flags_for_other_models_are_rejected(request, tmp_path, model, flag, supported):
     checkpoint = request.getfixturevalue(model)
     name = flag.split("=")[0].replace("--no", "--", flag == "--nopair")
-    message = rf"^{name} does not apply to .*, a Bert\w+\. Remove it; it is for {supported}\.$"
+    message = (
+        rf"^{name} does not apply to .*, a Bert\w+\. Remove this flag, which is for {supported}\.$"
+    )
     with pytest.raises(ValueError, match=message):
         run(f"--model={checkpoint}", f"--output={tmp_path}/1", flag)
 

@@ -47,8 +47,8 @@ def test_vocabulary_is_written_and_reported(text, tmp_path, capsys):
     expected = rf"Learned {len(learned)} pieces in {seconds} s: {output}"
     assert re.fullmatch(expected, size)
     assert fewer == (
-        "These are fewer than --vocab_size=80: no other pair of pieces occurs 2 times. Use more "
-        "text for more pieces."
+        "These are fewer than --vocab_size=80: no other pair of pieces occurs 2 times. To learn "
+        "more pieces, use more text."
     )
     examples = sample.removeprefix("Examples: ").split(" ")
     assert len(examples) == 20 and set(examples) <= set(learned)

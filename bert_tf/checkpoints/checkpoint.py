@@ -66,7 +66,7 @@ class StoredTensor:
     def transform(
         self, shape: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
     ) -> "StoredTensor":
-        """Returns a tensor with a new shape that applies ``change`` to each value that it reads."""
+        """Returns a tensor with a new shape; ``read`` then also applies ``change``."""
         return dataclasses.replace(self, shape=shape, read=lambda: change(self.read()))
 
 

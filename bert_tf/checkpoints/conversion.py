@@ -156,7 +156,7 @@ def _to_portable(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def write(checkpoint: Checkpoint, path: str, form: str) -> tuple[str, ...]:
-    """Writes a checkpoint into a directory and returns warnings about using it."""
+    """Writes a checkpoint into a directory, and returns warnings about the result."""
     writer = importlib.import_module(f"{__package__}.{WRITTEN[form].writer}")
     notes: tuple[str, ...] = writer.write(checkpoint, path)
     return notes

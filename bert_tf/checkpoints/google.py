@@ -142,7 +142,7 @@ def _casing(folder: str) -> bool | None:
 
 
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
-    """Writes a directory in the format of Google's releases; returns warnings about using it."""
+    """Writes a directory in the format of Google's releases, and returns warnings."""
     config = checkpoint.config
     if config.is_distilbert or config.is_decoder:
         kind = "DistilBERT" if config.is_distilbert else "causal"

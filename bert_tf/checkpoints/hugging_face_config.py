@@ -154,7 +154,7 @@ def read_labels(
         note = f"{source}: label2id differs from id2label; id2label is used. Check the labels."
     labels_by_id = by_id or inverse
     if not by_id:
-        note = f"{source}: no id2label; label2id is used (transformers uses LABEL_0, ...)."
+        note = f"{source}: id2label is missing; label2id is used (transformers uses LABEL_0, ...)."
     if labels_by_id.keys() != defaults.keys():
         note = (
             f"{source}: {_LABELS[not by_id]}: expected the ids 0 to {classes - 1}, got "

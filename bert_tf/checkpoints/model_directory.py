@@ -104,8 +104,8 @@ def read_checkpoint(path: str) -> Checkpoint:
     state = saved_states.find_latest(os.path.join(path, CHECKPOINTS))
     if state is None:
         raise ValueError(
-            f"{path} has no checkpoint, because the run was interrupted early. Rerun the run's "
-            "command to resume it."
+            f"{path} has no checkpoint, because the run was interrupted early. Rerun the "
+            "command to resume the run."
         )
     bundle = Bundle(os.path.join(state.path, saved_states.BUNDLE))
     # A run's checkpoint also contains the optimizer's variables, which are not reported as unused.
@@ -127,7 +127,7 @@ def _open_export(path: str) -> Checkpoint:
     if not is_file(os.path.join(description_path, DESCRIPTION)):
         raise ValueError(
             f"{folder}: expected an export of bert_tf, with {_GRAPH} and "
-            f"{_EXTRA_ASSETS}/{DESCRIPTION}. Use the model that it was exported from."
+            f"{_EXTRA_ASSETS}/{DESCRIPTION}. Use the original model."
         )
     described = read_description(description_path)
     bundle = Bundle(os.path.join(folder, "variables", "variables"))
@@ -140,7 +140,7 @@ def _open_export(path: str) -> Checkpoint:
     if not stored:
         raise ValueError(
             f"{folder} has no variables, because its weights are constants in the graph. Use the "
-            "model that it was exported from."
+            "original model."
         )
     tensors = split_variables(described.config, described.model, stored, bundle.prefix)
     return dataclasses.replace(
@@ -268,7 +268,7 @@ def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
 
 
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
-    """Writes a bert_tf directory; returns ``()``, because using it causes no warnings."""
+    """Writes a bert_tf directory; there are no warnings about the result."""
     # The default name of the Keras model.
     parameters = inspect.signature(checkpoint.model.model_class.__init__).parameters
     head = parameters["name"].default
@@ -284,7 +284,7 @@ def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
 
 
 def write_description(checkpoint: Checkpoint, path: str) -> None:
-    """Writes everything except the weights."""
+    """Writes everything in a bert_tf directory except the weights."""
     contents = {
         DESCRIPTION: encode_json(describe(checkpoint)),
         SIZES: checkpoint.config.to_json().encode(),

@@ -64,7 +64,7 @@ _POOLING_ALIASES = {"lasttoken": "last"}  # in version 6
 
 
 def read_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
-    """Opens the transformer and reads the settings of the modules after it.
+    """Opens the transformer and reads the settings of the subsequent modules.
 
     If these modules are not supported, the checkpoint contains only the transformer, and
     ``unsupported_modules`` describes the problem.
@@ -324,7 +324,7 @@ def _read_prompts(
         notes.append(f"{source}: similarity_fn_name={quote(similarity)}: bert_tf uses cosine.")
     if others:
         notes.append(
-            f"{source}: further prompts are not applied: {listed(others)}. Prepend them to your "
+            f"{source}: other prompts are not applied: {listed(others)}. Prepend them to your "
             "texts."
         )
     fields = dict(zip(_PREFIXES, prefixes, strict=True)) | {"dims": values.get("truncate_dim")}

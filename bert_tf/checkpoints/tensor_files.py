@@ -51,7 +51,7 @@ _UNREADABLE = (
 
 @contextlib.contextmanager
 def _open(path: str, kind: str, open_file: Callable[[], Any]) -> Iterator[Any]:
-    """Opens a file with a library and converts its errors to ``ValueError``."""
+    """Opens a file with a library and converts the library's errors to ``ValueError``."""
     try:
         with open_file() as file:
             yield file
@@ -399,7 +399,7 @@ def bundle_contains_tensor(path: str, tensor: str) -> bool:
 
 
 def _last_saved(path: str) -> str:
-    """Returns the newest checkpoint in the directory's file ``checkpoint``, or an empty string."""
+    """Returns the newest checkpoint that the directory's file ``checkpoint`` names, or ``""``."""
     try:
         if tf.io.gfile.stat(os.path.join(path, "checkpoint")).length > _MAX_STATE_BYTES:
             return ""

@@ -272,7 +272,7 @@ def number(
 
 
 def special_tokens(default: str) -> Any:
-    """Returns the field that controls special tokens in texts; ``default`` ends its help."""
+    """Returns the field that controls special tokens in texts; ``default`` ends the help text."""
     return switch(
         None,
         "Recognize special tokens in texts, such as [SEP], instead of splitting them like other "
@@ -298,7 +298,7 @@ def encoding(files: str, **more: Any) -> Any:
 
 
 def expected_value(field: "dataclasses.Field[Any]", value: Any) -> str:
-    """Describes the values that a field accepts if it does not accept ``value``; else ""."""
+    """Describes the values that a field accepts, or returns "" if the field accepts ``value``."""
     expected, is_valid = field.metadata["check"]
     if field.default is None:
         expected += " or null"
@@ -324,7 +324,7 @@ def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
 
 
 def define_flags(values: flags.FlagValues, *declarations: type) -> None:
-    """Defines the flags of dataclasses that are not defined yet.
+    """Defines those flags of dataclasses that are not defined yet.
 
     Aliases in ``other_names`` follow the fields of their dataclass.
     """

@@ -96,7 +96,7 @@ def starts_with(path: str, content: bytes) -> bool:
 
 
 def _file_system(path: str) -> tuple[str, Any]:
-    """Returns the path and the module for its file system: ``os.path`` or ``tf.io.gfile``."""
+    """Returns the path and the file system's module: ``os.path`` or ``tf.io.gfile``."""
     local = local_path(path)
     if local is not None:
         return local, os.path

@@ -54,7 +54,7 @@ def check_versions() -> None:
         both = " and ".join(f"{name} {version}" for name, version in installed.items())
         raise ImportError(
             f"{both} are both installed and overwrite each other's files. Run "
-            f"pip uninstall -y {' '.join(installed)}, then reinstall one of them: docs/install.md."
+            f"pip uninstall -y {' '.join(installed)}, then reinstall one (see docs/install.md)."
         )
     ((name, version),) = installed.items()
     minor = ".".join(version.split(".")[:2])
@@ -118,7 +118,7 @@ def compiler_flags() -> Iterator[None]:
 
 
 def set_compiler_flags() -> None:
-    """Disables Triton matrix products in ``XLA_FLAGS`` on NVIDIA GPUs, unless the user set them.
+    """Disables Triton matrix products in ``XLA_FLAGS`` on NVIDIA GPUs, if the user did not set it.
 
     For BERT, XLA would compile about 1,700 Triton kernels to select 30, which takes a minute or
     more. The kernels of cuBLASLt need no compilation.

@@ -311,7 +311,7 @@ class BertEncoder(BertModel):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """Returns the shapes of ``sentence_dense``, if there is such a layer."""
+        """Returns the shapes of the weights of ``sentence_dense``, if this layer exists."""
         size = arguments.get("dense_size")
         return {} if size is None else dense_shapes("sentence_dense", config.hidden_size, size)
 

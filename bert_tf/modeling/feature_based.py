@@ -20,7 +20,7 @@ from .keras_hooks import remove_seed_generators
 from .layers import Dropout, new_logits
 from .task_models import check_num_classes
 
-# The blocks that each variant reads and the minimum number of blocks, in table 7's order.
+# The blocks that each variant uses and the minimum number of blocks, in table 7's order.
 _VARIANT_BLOCKS = {
     "embeddings": (slice(0), 0),
     "second_to_last": (slice(-2, -1), 2),
@@ -45,7 +45,7 @@ def check_variant(variant: str, num_blocks: int | None = None) -> None:
 
 
 def read_states(variant: str, outputs: Mapping[str, Any]) -> list[Any]:
-    """Returns the hidden states that a variant reads, the lowest block first."""
+    """Returns the hidden states that a variant uses, from the lowest block up."""
     blocks = outputs[features.ENCODER_OUTPUTS]
     check_variant(variant, len(blocks))
     if variant == "embeddings":
@@ -55,7 +55,7 @@ def read_states(variant: str, outputs: Mapping[str, Any]) -> list[Any]:
 
 
 def frozen_states(variant: str, encoder: BertEncoder, inputs: Mapping[str, Any]) -> list[Any]:
-    """Computes the hidden states of a frozen encoder that a variant reads."""
+    """Computes those hidden states of a frozen encoder that a variant uses."""
     return [ops.stop_gradient(state) for state in read_states(variant, encoder(inputs))]
 
 

@@ -358,7 +358,7 @@ class Dropout(keras.layers.Layer):
 
     @property
     def dropped(self) -> int:
-        """Number of levels that drop an element."""
+        """Number of levels at which an element is dropped."""
         return min(round(self.rate * LEVELS), LEVELS - 1)
 
     @property
@@ -399,7 +399,8 @@ def _representable_scales(dropped: int, dtype: str) -> tuple[float, float, int]:
 def seed_variables(model: keras.Model) -> list[Any]:
     """Returns the state variables of the model's seed generators.
 
-    Each bert_tf model has exactly one, of shape (2,) and dtype int64 (uint32 with JAX). Dropout is
+    Each bert_tf model has one such variable, of shape (2,) and dtype int64 (uint32 with JAX).
+    Dropout is
     a pure function of this value, so a custom training loop needs no other random state::
 
         seeds = [(variable, seed) for variable in seed_variables(model)]

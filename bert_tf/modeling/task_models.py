@@ -117,7 +117,7 @@ class TaskModel(BertModel):
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """Returns the shapes of the dense layer."""
+        """Returns the shapes of the dense layer's weights."""
         units = arguments["num_classes"] if cls.units is None else cls.units
         return dense_shapes(cls.head, config.hidden_size, units)
 

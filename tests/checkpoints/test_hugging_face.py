@@ -223,7 +223,7 @@ TWO = ModelSpec(BertClassifier, {"num_classes": 2})
         ({"id2label": {"0": "no", "1": "yes"}}, ("no", "yes"), ""),
         ({"id2label": {"0": 5, "1": "yes"}}, ("5", "yes"), ""),
         ({"id2label": ["no", "yes"]}, ("no", "yes"), ""),
-        ({"label2id": {"yes": 1, "no": 0}}, ("no", "yes"), "no id2label; label2id is used"),
+        ({"label2id": {"yes": 1, "no": 0}}, ("no", "yes"), "id2label is missing; label2id is used"),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, (), ""),
         ({"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}, (), ""),
         ({"id2label": None}, (), ""),

@@ -15,7 +15,7 @@ from tests.anew import run_python
         ({}, "TensorFlow is not installed. Run pip install 'tensorflow==2.21"),
         ({"tensorflow": "2.21.0", "tensorflow-tpu": "2.20.0"},
          "overwrite each other's files. Run pip uninstall -y tensorflow tensorflow-tpu, then "
-         r"reinstall one of them: docs/install\.md"),
+         r"reinstall one \(see docs/install\.md\)"),
         ({"tensorflow": "2.19.1", "tensorflow-text": "2.19.0"},
          r"expected tensorflow 2.20 or 2.21, got 2.19.1. Run "),
         ({"tensorflow-tpu": "2.19.1", "tensorflow-text": "2.19.0"},
