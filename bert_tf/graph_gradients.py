@@ -16,7 +16,7 @@ import keras
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates like ``keras.ops.custom_gradient``, with gradients owned by their graph."""
+    """Decorates like ``keras.ops.custom_gradient``, but the graph owns the gradients."""
     return owned_by_graph(keras.ops.custom_gradient(function))
 
 
@@ -29,7 +29,7 @@ def sum_over_replicas(values: Any) -> Any:
 
 
 def owned_by_graph(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function so that the custom gradients of its outputs are owned by their graph.
+    """Wraps a function so that the graph of the outputs owns the outputs' custom gradients.
 
     This is for functions of Keras and TensorFlow that apply a custom gradient last, such as
     ``keras.activations.silu``.
@@ -49,7 +49,7 @@ def owned_by_graph(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def traced_in_owner(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a training step so that all custom gradients in its graph are owned by the graph.
+    """Wraps a training step so that the step's graph owns all custom gradients in the graph.
 
     This is for steps whose backward pass adds custom gradients, such as steps with ``keras.remat``
     or with Keras' optimizers, which sum gradients over replicas.

@@ -146,7 +146,7 @@ def make_pretrained_spec(
     names: Collection[str],
     prefixes: tuple[str, str, str] = ("masked_lm/", "next_sentence/", "pooler/"),
 ) -> ModelSpec:
-    """Returns the spec of a pretrainer with the heads in ``names``, else of an encoder.
+    """Returns the spec for the heads in ``names``: a pretrainer, or an encoder if there are none.
 
     ``prefixes`` are the name prefixes of the masked-LM head, the next-sentence head and the pooler.
     """

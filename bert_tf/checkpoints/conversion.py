@@ -136,7 +136,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
 
 
 def _to_portable(checkpoint: Checkpoint) -> Checkpoint:
-    """Divides the head's weights by the temperature; sets ``max_seq_length`` from ``task.json``."""
+    """Divides the head by the temperature, and takes ``max_seq_length`` from ``task.json``."""
     thresholds = dict(checkpoint.thresholds)
     temperature = thresholds.pop(features.TEMPERATURE, 1.0)
 

@@ -49,7 +49,7 @@ def open_checkpoint(
     Reading a tensor later raises ``ValueError`` if the file is damaged or a value is not finite.
 
     Args:
-        path: See ``load``; or a Keras 2 HDF5 file that contains a BERT model of transformers.
+        path: See ``load``; or a Keras 2 HDF5 file with a BERT model from transformers.
         allow_pickle: See ``load``.
         settings: Contents of ``config.json`` for an HDF5 file; by default read from its directory.
 

@@ -268,7 +268,7 @@ def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
 
 
 def write(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
-    """Writes a bert_tf directory; there are no warnings about the result."""
+    """Writes a bert_tf directory, and returns ``()``, because there are no warnings."""
     # The default name of the Keras model.
     parameters = inspect.signature(checkpoint.model.model_class.__init__).parameters
     head = parameters["name"].default

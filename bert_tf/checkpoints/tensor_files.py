@@ -30,7 +30,7 @@ from .weights import to_tensor
 
 
 class LocalFile:
-    """Local file, or a temporary copy of a remote file that is deleted with this object."""
+    """Local file, or temporary copy of a remote file; the copy is deleted with this object."""
 
     def __init__(self, path: str) -> None:
         local = local_path(path)
@@ -372,7 +372,7 @@ class Bundle(saved_states.Bundle):
 
 
 def find_prefix(path: str) -> str | None:
-    """Returns the prefix of a bundle, given its prefix or directory; ``None`` if there is none.
+    """Finds the bundle at a prefix or in a directory; returns the bundle's prefix, or ``None``.
 
     If a directory contains several bundles, the last saved one is used, else ``bert_model.ckpt``.
     """

@@ -274,7 +274,7 @@ def _read_pieces(path: str, file: Mapping[str, Any]) -> list[str]:
 
 
 def _model_pieces(file: Mapping[str, Any], source: str) -> list[str]:
-    """Returns the vocabulary of tokenizer.json's model in the order of ids."""
+    """Returns the vocabulary of tokenizer.json's model in id order."""
     model: Any = file.get("model")
     kind = model.get("type") if isinstance(model, Mapping) else "none"
     if kind != "WordPiece" and not (kind is None and model.keys() <= _WORDPIECE_KEYS):

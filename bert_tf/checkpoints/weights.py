@@ -149,7 +149,7 @@ def variable_path(name: str) -> str:
 
 
 def weight_names(path: str) -> list[str]:
-    """Returns the names of a variable's weights in the order of its columns.
+    """Returns the names of a variable's weights in the order of the variable's columns.
 
     >>> weight_names("layer_0/attention/query_key_value/bias")
     ['layer_0/attention/query/bias', 'layer_0/attention/key/bias', 'layer_0/attention/value/bias']
@@ -185,12 +185,12 @@ def split_variables(
 
 
 def group_by_variable(names: Iterable[str]) -> dict[str, list[str]]:
-    """Groups weights by variable, in the order of their columns."""
+    """Groups weight names by variable, in the order of the variable's columns."""
     return {path: weight_names(path) for path in map(variable_path, names)}
 
 
 def read_variable(tensors: Sequence[StoredTensor], dtype: str = "float32") -> np.ndarray:
-    """Returns the value of a variable from its weights in the order of their columns."""
+    """Returns the value of a variable whose weights are given in the order of the columns."""
     arrays = [tensor.read().astype(dtype, copy=False) for tensor in tensors]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, -1)
 

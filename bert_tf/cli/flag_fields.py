@@ -1,4 +1,4 @@
-"""Flags of commands, declared as fields of a dataclass with a default, rules and help.
+"""Command flags, declared as dataclass fields with a default, rules and a help text.
 
 The command line and the Python functions use the same fields. The class variable ``other_names`` of
 a dataclass maps flag aliases to field names.
@@ -380,7 +380,7 @@ def flags_of_call(given: Mapping[str, Any], *declarations: type) -> flags.FlagVa
 
 
 def defaults(settings: type) -> dict[str, Any]:
-    """Returns the default of each flag by its name."""
+    """Returns the flags' defaults by flag name."""
     return {field.name: field.default for field in dataclasses.fields(settings)}
 
 

@@ -1,4 +1,4 @@
-"""Table of checkpoint formats: their files, readers and writers.
+"""Table of checkpoint formats, with their files, readers and writers.
 
 A new format needs a row here and a module in ``checkpoints/`` with ``read_checkpoint(path)`` and,
 if ``convert`` writes it, ``write(checkpoint, path)``. This module does not import TensorFlow, so

@@ -74,7 +74,7 @@ def atomic_directory(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def scratch_directory(path: str) -> Iterator[str]:
-    """Yields a temporary directory next to ``path``, which is removed after the block."""
+    """Yields a temporary directory next to ``path``, and removes the directory after the block."""
     with _temporary(path.rstrip("/"), tf.io.gfile.makedirs) as folder:
         yield folder
 

@@ -89,7 +89,7 @@ def set_environment() -> None:
 
 
 def check_backend() -> None:
-    """Checks that Keras runs on TensorFlow, which training, predictions and exports need.
+    """Checks that Keras runs on TensorFlow, which training, predictions and exports require.
 
     Raises:
         ImportError: If Keras runs on another backend.
@@ -118,7 +118,7 @@ def compiler_flags() -> Iterator[None]:
 
 
 def set_compiler_flags() -> None:
-    """Disables Triton matrix products in ``XLA_FLAGS`` on NVIDIA GPUs, if the user did not set it.
+    """Disables Triton matrix products in ``XLA_FLAGS`` on NVIDIA GPUs, unless the user set them.
 
     For BERT, XLA would compile about 1,700 Triton kernels to select 30, which takes a minute or
     more. The kernels of cuBLASLt need no compilation.

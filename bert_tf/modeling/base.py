@@ -50,7 +50,7 @@ class SentenceEmbedding:
         query_prefix: Prefix of queries, or of the first text of a pair.
         document_prefix: Prefix of documents, or of the second text of a pair.
         dims: Number of leading dimensions to keep; ``None`` keeps all.
-        rescale: Whether ``normalize`` is applied after truncation to ``dims``, instead of before.
+        rescale: Whether ``normalize`` is applied after, rather than before, truncation to ``dims``.
 
     >>> embedding = SentenceEmbedding("max", normalize=True, max_seq_length=128)
     >>> states = ops.array([[[3.0, 1.0], [1.0, 4.0], [9.0, 9.0]]])

@@ -211,7 +211,7 @@ class BertEncoder(BertModel):
 
     Args:
         config: ``BertConfig`` with sizes, dropout rates and activation.
-        pooler: Whether to add a pooler. Only next-sentence prediction pre-trains it.
+        pooler: Whether to add a pooler, which is pre-trained only by next-sentence prediction.
         dense_size: Number of units of ``sentence_dense``; ``None`` for no such layer.
         dense_activation: Activation of ``sentence_dense``, one of ``choices.DENSE_ACTIVATIONS``.
         name: Name of the model, and first part of the variable paths.

@@ -1,6 +1,6 @@
-"""Access to private names of Keras, with checks that the installed version has them.
+"""Functions that use private names of Keras and check that the installed version has them.
 
-With an incompatible Keras version, these functions raise an error instead of miscomputing.
+If the Keras version is incompatible, they raise an error instead of computing wrong values.
 """
 
 import contextlib
@@ -143,7 +143,7 @@ def _cleared(attribute: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def isolated_call_context(layer: keras.Layer) -> Iterator[None]:
-    """Within the context, calls a layer without the surrounding layer's call context.
+    """Within the context, hides the surrounding layer's call context from a layer.
 
     Keras shares one context between a call and all nested calls, so that passing
     ``training=False`` to one layer of a model would also affect all layers after it.
@@ -225,7 +225,7 @@ def track_loss(model: keras.Model, loss: Any, weight: Any) -> None:
 
 
 def compile_from_config(model: Any, config: dict[str, Any]) -> None:
-    """Compiles a model from a saved config; Keras does not if the class overrides ``compile``."""
+    """Compiles a model from a saved config; needed because ``compile`` is overridden."""
     model.compile(**keras.saving.deserialize_keras_object(config))
     if model.built:
         model.optimizer.build(model.trainable_variables)  # Keras loads the optimizer's state next

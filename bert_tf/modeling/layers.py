@@ -400,8 +400,8 @@ def seed_variables(model: keras.Model) -> list[Any]:
     """Returns the state variables of the model's seed generators.
 
     Each bert_tf model has one such variable, of shape (2,) and dtype int64 (uint32 with JAX).
-    Dropout is
-    a pure function of this value, so a custom training loop needs no other random state::
+    Dropout is a pure function of this value, so a custom training loop needs no other random
+    state::
 
         seeds = [(variable, seed) for variable in seed_variables(model)]
         with keras.StatelessScope(state_mapping=seeds):
@@ -424,7 +424,7 @@ def seed_variables(model: keras.Model) -> list[Any]:
 
 
 class StepPlan(NamedTuple):
-    """Functions with which layers compute a training step, chosen by device and compiler.
+    """Functions that layers call in a training step, chosen by device and compiler.
 
     Attributes:
         draw: Draws the dropout masks.
