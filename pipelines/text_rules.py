@@ -63,7 +63,7 @@ class AddedToken:
         if self.normalized and self.content != self.content.strip():
             raise ValueError(
                 f"Added token {quote(self.content)}: whitespace at the ends is not supported with "
-                "normalized=True. Remove it."
+                "normalized=True. Remove the whitespace."
             )
 
 

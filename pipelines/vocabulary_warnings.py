@@ -31,7 +31,7 @@ def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
         return None
     return (
         f"The vocabulary seems to be cased: {len(capitals):,} pieces have capitals, such as "
-        f"{quote(capitals[-1])}, but the text is lower-cased. To keep its case, pass "
+        f"{quote(capitals[-1])}, but the text is lower-cased. To preserve the case, pass "
         "--do_lower_case=false."
     )
 

@@ -158,7 +158,7 @@ def _confusions(confusion: Confusion, labels: Sequence[str]) -> str:
         names = (one_line(labels[ids[row]]) for ids in (confusion.true, confusion.predicted))
         cells = "".join(map(_heading_cell, names))
         rows.append(f"<tr>{cells}<td>{confusion.counts[row]:,}</td></tr>")
-    note = f"<p class='note'>The most frequent of {len(wrong):,} pairs of classes.</p>"
+    note = f"<p class='note'>The most frequent of {len(wrong):,} pairs of confused classes.</p>"
     head = "<th>expected</th><th>predicted</th><th>count</th>"
     return _table("Confusions", note, "list", head, rows)
 

@@ -118,7 +118,7 @@ class Application:
             reply = _Reply(error.status, rest.encode({"error": str(error)}), headers=headers)
         except Exception as error:
             connections.LINE_HANDLER.write_line(repr(error))
-            message = "Internal error. See the standard error of the server."
+            message = "Internal error. See the standard error output of the server."
             reply = _Reply(500, rest.encode({"error": message}))
         headers = {"content-type": reply.media_type, "content-length": str(len(reply.body))}
         sent = [(k.encode(), v.encode()) for k, v in {**headers, **reply.headers}.items()]

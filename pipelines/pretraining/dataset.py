@@ -263,10 +263,10 @@ def describe_rows(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) ->
     is_chinese = 2 * sum("\u3400" <= letter <= "\u9fff" for letter in letters) > len(letters)
     conditions = {
         f"Tokens used in rows: {share:.1%} of a sample of {size:,}.": True,
-        "  This is low, because pairs of long sentences are truncated. Increase --max_seq_length, "
-        "or pass --pairs=false to pretrain, to use more of the text.": share < _LOW_SHARE,
+        "  The fraction is low, because pairs of long sentences are truncated. To use more of the "
+        "text, increase --max_seq_length, or pass --pairs=false to pretrain.": share < _LOW_SHARE,
         f"In {random:.0%} of the pairs, the second text is from another document, because most "
-        "documents are one short sentence. Pass --pairs=false to pretrain.": random > _MAX_RANDOM,
+        "documents have one short sentence. Pass --pairs=false to pretrain.": random > _MAX_RANDOM,
         "Whole-word masking has no effect on Chinese text, because BERT treats each Chinese "
         "character as a word.": is_chinese and rows.masking == "whole_word",
     }

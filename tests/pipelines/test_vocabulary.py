@@ -261,7 +261,7 @@ def test_notes_about_single_sentences_and_chinese_whole_words():
     (line,) = _lines(single)
     assert line == (
         "In 100% of the pairs, the second text is from another document, because most documents "
-        "are one short sentence. Pass --pairs=false to pretrain."
+        "have one short sentence. Pass --pairs=false to pretrain."
     )
     assert _lines(single, pairs=False) == []
     assert _lines([["a b c. "] * 20] * 4, masking="whole_word") == []
@@ -297,5 +297,5 @@ def test_note_about_cased_vocabulary_on_lower_cased_text():
     lines = describe_rows(from_documents([["the top."] * 20] * 4), cased, RowOptions())
     assert lines[1] == (
         "The vocabulary seems to be cased: 1 pieces have capitals, such as 'The', but the text is "
-        "lower-cased. To keep its case, pass --do_lower_case=false."
+        "lower-cased. To preserve the case, pass --do_lower_case=false."
     )

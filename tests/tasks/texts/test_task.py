@@ -433,4 +433,4 @@ def test_memory_with_many_classes_is_linear(tmp_path):
     assert peak < 25 * outputs.nbytes
     assert found.scores["accuracy"] == 0.8 and found.scores["matthews_correlation"] > 0.79
     assert found.confusion.counts.sum() == count
-    assert "The most frequent of 10 pairs of classes" in pathlib.Path(page).read_text()
+    assert "The most frequent of 10 pairs of confused classes" in pathlib.Path(page).read_text()
