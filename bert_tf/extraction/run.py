@@ -151,7 +151,7 @@ class Line(NamedTuple):
 
 
 def fingerprint(files: Sequence[SourceFile]) -> str:
-    """Returns a digest of the contents of the files in their order, without their names."""
+    """Returns a digest of the files' contents in order; it does not depend on the file names."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.size}\n".encode())
@@ -290,7 +290,7 @@ def _describe(manifest: Manifest) -> str:
 
 
 class _Display:
-    """Progress bar in input bytes, estimated from the number of tokens within an output file."""
+    """Progress bar in input bytes; within an output file, bytes are estimated from tokens."""
 
     def __init__(self, start: int, total: int) -> None:
         self.progress = Progress("Extracting", total, "bytes", start=start)

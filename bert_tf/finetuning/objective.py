@@ -41,7 +41,7 @@ class TaskObjective(Objective):
         self._compares_rows = compares_rows
 
     def totals(self, batch: Batch) -> list[tf.Tensor]:
-        """Returns the weight of the batch, which divides the loss."""
+        """Returns the total weight of the batch, by which the loss is divided."""
         return [self._weight_of(batch["targets"])]
 
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:

@@ -285,7 +285,7 @@ def run_card(
 def _hub_results(
     scores: Mapping[str, Mapping[str, float | None]], files: Mapping[str, str], pipeline_tag: str
 ) -> list[dict[str, Any]]:
-    """Returns the scores in the format of model hubs."""
+    """Returns the scores in the model index format of the Hugging Face Hub."""
     return [
         {
             "task": {"type": pipeline_tag},

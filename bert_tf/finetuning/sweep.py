@@ -66,7 +66,7 @@ def plan_runs(settings: FineTuningSettings, folder: str) -> dict[str, FineTuning
 def run_sweep(inputs: FineTuningInputs) -> TrainingOutcome:
     """Executes the remaining runs, and moves the best run's weights to the model directory."""
     directory, planned = inputs.directory, plan_runs(inputs.settings, inputs.directory.runs)
-    dev_set = str(inputs.task.deciding_set)  # The rules of the flags require a dev set.
+    dev_set = str(inputs.task.deciding_set)  # The flag rules require a dev set.
     ended: list[dict[str, Any]] = []
     best_inputs: FineTuningInputs | None = None
     outputs: dict[str, Any] = {}

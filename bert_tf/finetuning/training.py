@@ -138,7 +138,7 @@ class FineTuningTrainer(Trainer):
         """Trains the remaining steps and restores the best weights.
 
         Raises:
-            DivergedError: If the loss is not finite.
+            DivergedError: If the loss, the gradient or the weights are not finite.
             KeyboardInterrupt: If a signal stopped training; the state is saved.
         """
         self.restore()
@@ -399,7 +399,7 @@ class TrainingState:
         evaluations: Evaluations on the deciding set.
         best_step: Step of the best evaluation; without evaluations, the end of the last epoch.
         seconds: Training time, excluding the first step of each process.
-        examples: Number of examples trained in ``seconds``.
+        examples: Number of examples that were trained on during ``seconds``.
         stopped: Whether a callback ended training.
     """
 
@@ -454,7 +454,7 @@ class LossCurve:
         return [total / count for total, count in zip(self.sums, self.counts, strict=True) if count]
 
     def fall(self) -> str:
-        """Formats the means of the first and the last tenth."""
+        """Formats the mean losses of the first and the last tenth of the steps."""
         means = self._means()
         return f"from {means[0]:#.4g} to {means[-1]:#.4g}"
 

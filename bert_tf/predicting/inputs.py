@@ -73,7 +73,7 @@ def read_inputs(
     skip_bad_rows: bool = False,
     output_suffix: str | None = None,
 ) -> Inputs:
-    """Reads and checks a file to predict; ignores labels.
+    """Reads and checks the examples to predict in a file; ignores labels.
 
     Rows without text are always skipped and listed.
 

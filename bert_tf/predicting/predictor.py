@@ -41,8 +41,8 @@ class Predictor:
 
     | task type       | keys                                                                     |
     |-----------------|--------------------------------------------------------------------------|
-    | classification  | ``prediction``: class name; ``probabilities`` by class name, or with     |
-    |                 | ``top_k`` ``probability``, ``prediction_2``, ``probability_2``, ...      |
+    | classification  | ``prediction``: class name; ``probabilities`` by class name, replaced by |
+    |                 | ``probability``, ``prediction_2``, ``probability_2``, ... with ``top_k`` |
     | multilabel      | ``prediction``: list of class names; ``probabilities`` by class name     |
     | regression      | ``prediction``: number                                                   |
     | tagging         | ``words``; ``tags`` and their probabilities ``scores``, one per word; or |
@@ -51,8 +51,8 @@ class Predictor:
     | multiple_choice | ``prediction``: index of the choice; ``probabilities``                   |
     | similarity      | ``prediction``: cosine similarity of texts 1 and 2; ``third``: cosine    |
     |                 | similarity of texts 1 and 3                                              |
-    | squad           | ``prediction``: answer, or ""; ``score``: its probability; ``start``,    |
-    |                 | ``end``: its character offsets in the context                            |
+    | squad           | ``prediction``: answer, or ""; ``score``: probability of the answer;     |
+    |                 | ``start``, ``end``: character offsets of the answer in the context       |
 
     Examples without text, and bad rows with ``skip_bad_rows=True``, have the prediction ``None``
     and an error message, ``error``.

@@ -53,7 +53,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-# Flags of the user, and the additional flags of a recipe that each of them replaces.
+# By flag: other flags of a recipe that are dropped as well if the user passes this flag.
 _ALSO_REPLACED: Mapping[str, Collection[str]] = {
     "bert_config": ["config_overrides"],
     "init_checkpoint": ["config_overrides", "bert_config", "vocab_size"],
@@ -69,7 +69,7 @@ def recipe_flags(name: str, given_flags: Collection[str]) -> dict[str, Any]:
 
 
 def format_recipe(name: str, values: Mapping[str, Any]) -> str:
-    """Formats the flags of a recipe whose values in ``values`` are those of the recipe.
+    """Formats those flags of a recipe whose value in ``values`` equals the recipe's value.
 
     >>> format_recipe("five_minutes", {**RECIPES["five_minutes"], "phases": "64:1",
     ...                                "config_overrides": [], "num_train_steps": 10})

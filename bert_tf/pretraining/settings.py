@@ -520,7 +520,7 @@ def make_phases(settings: PretrainingSettings) -> list[Phase]:
 
 
 def parse_phases(text: str, num_steps: int, rows: int) -> list[Phase]:
-    """Divides steps into phases by ``LENGTH:FRACTION[:PREDICTIONS]``; omits empty phases."""
+    """Parses ``LENGTH:FRACTION[:PREDICTIONS],...`` and divides the steps; omits empty phases."""
     phases = []
     first, total = 0, 0.0
     for part in text.split(","):

@@ -173,7 +173,7 @@ class PretrainingTrainer(Trainer):
         return figures, int(sums.tokens), len(results.losses) * self.phase.rows
 
     def labels(self, figures: Mapping[str, float]) -> dict[str, str]:
-        """Returns the displayed loss, accuracies, speed and, if long, the wait for input."""
+        """Returns the displayed loss, accuracies, speed and, if it is long, the wait for input."""
         predicts = "MLM" if self.settings.objective == "mlm" else "next-token"
         labels = {
             "loss": f"{figures['loss']:.3f}",

@@ -50,7 +50,7 @@ def dropout_seeds(
 
 
 def draw_by_counter(shape: Sequence[Any], generator: Any) -> Callable[[int], tf.Tensor]:
-    """Draws masks (``layers.Draw``) with Philox; the counter is the two words of ``generator``.
+    """Draws masks (``layers.Draw``) with Philox and the two words of ``generator`` as counter.
 
     The key is constant, because TensorFlow computes keys on the host, which would delay each
     dropout layer.
@@ -297,7 +297,7 @@ class TimeMajorPlan(XlaPlan):
     time_major = True
 
     def attention(self, block: Any, states: Any, rows: Any, training: bool) -> Any:
-        """Computes the attention layer (R, H); stores the weights."""
+        """Computes the attention layer (R, H); stores the attention weights."""
         attention, (batch, sequence) = block.attention, rows.sizes
         dense = attention.query_key_value
         variables = [tf.cast(weight, states.dtype) for weight in (dense.kernel, dense.bias)]

@@ -168,15 +168,15 @@ class TrainingLoop:
         return int(self.optimizer.iterations.numpy())
 
     def state(self) -> dict[str, keras.Variable]:
-        """Returns the variables to save: those of ``model_state``, and ``optimizer/PATH``."""
+        """Returns the variables to save, named ``model/PATH`` and ``optimizer/PATH``."""
         return {**model_state(self.model), **_named("optimizer", self.optimizer.variables)}
 
     def make(self, iterator: Iterator[Any], num_steps: int) -> StepResults:
         """Performs ``num_steps`` updates in one call of a compiled function.
 
         Raises:
-            BadStepError: If the loss or the gradients of a step, or the weights after the last one,
-                are not finite.
+            BadStepError: If the loss or the gradients of a step are not finite, or if the weights
+                after the last step are not.
             ValueError: If the iterator ends before the last step.
         """
         if num_steps < 1:
@@ -211,7 +211,7 @@ class TrainingLoop:
         )
 
     def _make_steps(self, iterator: Iterator[Any], num_steps: tf.Tensor) -> tuple[Any, ...]:
-        """Returns sums, learning rate, losses and norms, cursors, waits and the weights' norm."""
+        """Performs the updates; returns the tensors from which ``make`` creates the results."""
 
         def make_one(
             index: tf.Tensor,
@@ -291,7 +291,7 @@ def last_cursors(replica_cursors: Iterable[Sequence[int]]) -> tuple[tuple[int, i
 
 
 def model_state(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns variables by name, ``model/PATH``, except seeds, which the loop does not use."""
+    """Returns the variables, named ``model/PATH``, except seeds, which the loop does not use."""
     generators = {id(variable) for variable in modeling.seed_variables(model)}
     return _named("model", [v for v in model.variables if id(v) not in generators])
 

@@ -271,8 +271,8 @@ def create_optimizer(
 
     ``adam`` is Google's Adam without bias correction, with an epsilon of 1e-6. ``adamw`` has bias
     correction and an epsilon of 1e-8, because many gradients of short fine-tuning runs are small
-    compared with 1e-6. ``lamb`` is `Lamb`. All use a beta_1 of 0.9, and exclude the variables that
-    `weight_decay_exclusions` returns. Call this function in the scope of the strategy.
+    compared with 1e-6. ``lamb`` is `Lamb`. All use a beta_1 of 0.9, and no weight decay for the
+    `weight_decay_exclusions`. Call this function in the scope of the strategy.
 
     Args:
         name: "adam", "adamw" or "lamb"; the first component of the paths of optimizer variables.

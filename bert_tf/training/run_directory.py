@@ -270,7 +270,7 @@ class RunDirectory:
             ``check_inputs`` to compare the files of changed paths.
 
         Raises:
-            ValueError: If other settings have changed.
+            ValueError: If settings have changed that must not change.
         """
         # JSON converts tuples to lists.
         recorded, current = {**older, **self.saved_flags()}, json.loads(json.dumps(dict(settings)))

@@ -295,7 +295,7 @@ class Trainer(abc.ABC):
     def take(
         self, results: StepResults, seconds: float | None
     ) -> tuple[dict[str, float], int, int]:
-        """Records results; returns figures with the ``loss``, number of tokens and of examples."""
+        """Records results; returns values including ``loss``, and counts of tokens and examples."""
 
     @abc.abstractmethod
     def labels(self, figures: Mapping[str, float]) -> dict[str, str]:

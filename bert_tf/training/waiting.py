@@ -72,7 +72,7 @@ class Partners:
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
-        """Reports an interrupt within the context to the other workers."""
+        """If the context is interrupted, reports this to the other workers."""
         try:
             yield
         except KeyboardInterrupt:
