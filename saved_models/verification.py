@@ -103,8 +103,8 @@ def verify(
             the process imported bert_tf or Keras.
     """
     has_hashes = check_hashes(directory)
-    # Both options remove the script's directory from sys.path. -P respects PYTHONPATH, from which
-    # this interpreter may import TensorFlow, but Python 3.10 does not support it.
+    # -P and -I remove the script's directory from sys.path. -P respects PYTHONPATH, from which this
+    # interpreter may import TensorFlow, but Python 3.10 does not support it.
     isolated = "-P" if python is None else "-I"
     command = [python or sys.executable, isolated, os.path.abspath(replay.__file__), directory]
     if tolerance is not None:

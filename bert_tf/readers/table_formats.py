@@ -204,7 +204,7 @@ def read_arrow(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 def _arrow_rows(
     path: str, form: str, batches: Callable[[IO[bytes]], Iterator[Any]]
 ) -> Iterator[Record]:
-    """Yields the rows of a file; ``batches`` yields its schema, then its batches."""
+    """Yields the rows of a file; ``batches`` yields the file's schema, then its batches."""
     try:
         from pyarrow import ArrowException
     except ImportError as error:
@@ -321,7 +321,7 @@ def read_text_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         yield line, {LINES_COLUMN: text}
 
 
-# Name of the format without columns, which no file name has as a suffix.
+# Name of the format for files without columns; it is not a file name suffix.
 LINES = ".lines"
 LINES_COLUMN = "text"
 READERS_BY_SUFFIX: Mapping[str, Callable[[str, str], Iterator[Record]]] = {

@@ -75,7 +75,7 @@ class TableFile:
         encoding: Encoding of .csv, .tsv and .jsonl files.
         delimiter: Delimiter of .csv and .tsv files; by default the format's delimiter.
         suffix: Suffix that specifies the format; by default the suffix of the path.
-        names: Names of the columns of a .tsv without header.
+        names: Column names of a .tsv file without a header.
         optional: Number of columns at the end that a row may omit.
     """
 
@@ -198,7 +198,7 @@ def _values(
 
 
 def _multiple_columns_hint(column: str, known: Iterable[str]) -> str:
-    """Returns advice if the name of a column joins those of several columns."""
+    """Returns advice if a column name consists of the names of several columns."""
     hint = " (for multilabel, write the names of the classes into one column)"
     return hint if "," in column and {*column.split(",")} <= {*known} else ""
 
@@ -223,7 +223,7 @@ def _table_suffix(path: str) -> str:
 
 
 class _ShortRowError(BadRowError):
-    """A row with too few fields."""
+    """Error in a row with too few fields."""
 
 
 def _read_fields(table: TableFile, suffix: str, columns: Sequence[str | None]) -> Iterator[Record]:
@@ -276,7 +276,7 @@ def _missing_column_hint(column: str, header: Sequence[str]) -> str:
 def _row_error(
     fields: Sequence[str], names: Sequence[str], widths: Sequence[int]
 ) -> BadRowError | None:
-    """Returns the error of a row whose fields do not match the columns."""
+    """Returns the error of a row whose fields do not match the columns, or ``None``."""
     if len(fields) not in widths:
         error = _ShortRowError if len(fields) < widths[0] else BadRowError
         expected = " or ".join(map(str, widths))
@@ -317,7 +317,7 @@ def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[Fields]:
 
 
 def _next_fields(rows: Iterator[list[str]]) -> list[str] | None:
-    """Returns the next row of the csv module; sets its process-wide limit only temporarily."""
+    """Returns the csv module's next row; sets the module's global limit only temporarily."""
     # The limit ends the search for a quote that is never closed.
     limit = csv.field_size_limit(max_line_bytes())
     try:
