@@ -189,8 +189,8 @@ class Weights:
     """Weights of a model, in the form that its graphs read.
 
     Attributes:
-        matrices: Encoder matrices, except the embeddings and ``sentence_dense``, whose dtype
-            differs from the compute dtype.
+        matrices: Encoder matrices whose dtype differs from the compute dtype, except the embeddings
+            and ``sentence_dense``.
         table: The word embeddings, if their dtype differs from the compute dtype and a masked-LM
             head multiplies by them. The encoder itself reads the embeddings in float32.
         copies: Copies in the compute dtype by the variable's id; saved with the signatures.

@@ -135,7 +135,7 @@ def _kind(file: SourceFile, input_format: str | None) -> tuple[str, bool]:
         remedy = "Write its texts to a .jsonl or .txt file, or pass --input_format=prose"
         corpus_formats.reject_table_file(file.path, remedy, allows_json=True)
     found = corpus_formats.detect_format(file.path, head)
-    # The library itself writes files of paragraphs, whose first line can be anything.
+    # Only the library writes files of paragraphs, whose first line can look like another format.
     if found in _UNAMBIGUOUS and input_format not in (None, found, corpus_formats.PARAGRAPHS):
         raise ValueError(
             f"{file.path} is {found} according to its name or first line. Pass "
