@@ -229,7 +229,7 @@ def table(file: str) -> str:
     lines = [f"## {file}", ""]
     if base:
         anchor = re.sub(r"[^\w\- ]", "", base).lower().replace(" ", "-")
-        lines += [f"The keys in common with [{base}](#{anchor}) are handled as there.", ""]
+        lines += [f"Keys that also occur in [{base}](#{anchor}) are handled in the same way.", ""]
     lines += ["| Keys | Status | Details |", "|---|---|---|"]
     order = [*STATUSES]
     for answer, keys in sorted(rows.values(), key=lambda row: order.index(row[0].status)):

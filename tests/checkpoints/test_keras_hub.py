@@ -84,7 +84,7 @@ def test_names_of_older_keras_are_read(preset):
     ("file", "changes", "note"),
     [
         ("task.json", {"activation": "softmax"},
-         r"task\.json: activation='softmax': logits are returned without it\.$"),
+         r"task\.json: activation='softmax': logits are returned without this activation\.$"),
         ("task.json", {"margin": 3}, r"task\.json: unknown keys are ignored: 'margin'"),
         ("config.json", {"window": 3}, r"config\.json: unknown keys are ignored: 'window'"),
         ("tokenizer.json", {"split": False}, "split=False: expected True; only BERT's word "

@@ -142,7 +142,8 @@ def others(key, value):
 SKIPPED = {
     key
     for key, status in FILES["config.json"].items()
-    if status.reason == "no text is generated" and key not in ("max_length", "prefix", "top_k")
+    if status.reason.startswith("used only for text generation")
+    and key not in ("max_length", "prefix", "top_k")
 }
 # Keys that change labels or probabilities of a pipeline; the others change logits.
 PIPELINE_KEYS = {"problem_type", "id2label", "label2id", "function_to_apply", "architectures"}
