@@ -61,8 +61,7 @@ def classification_examples(
         The ``Examples``. A batch is ``features``, ``(features, labels)`` or ``(features, labels,
         sample_weights)``. The features are ``features.ENCODER_FEATURES``, `(B, S)`, and the index
         ``example_index``, `(B,)`; with windows, features have the shape `(B, K, S)`, padded with
-        empty rows, and ``num_windows``, `(B,)`, is added. Class ids are int32, other labels
-        float32.
+        empty rows, and ``num_windows``, `(B,)`. Class ids are int32, and other labels are float32.
 
     Raises:
         ValueError: If a column is empty or has the wrong type or length, or an option is invalid.
@@ -148,8 +147,7 @@ def multiple_choice_examples(
         `(B, 2)`.
 
     Raises:
-        ValueError: If a column is empty or has the wrong type or length, an example has no choices,
-            or a value is out of range.
+        ValueError: If a column is empty or invalid, or if an example has no choices.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "it", "is", "not"])
     >>> examples = multiple_choice_examples(
@@ -200,8 +198,8 @@ def similarity_examples(
         tokenizer: Tokenizer of the model.
         columns: K lists, arrays or tensors of texts.
             Shape `(N,)` each, string.
-        labels: Labels to include unchanged, such as scores, `(N,)`, or ids that are the same for
-            identical texts, `(N, K)`.
+        labels: Labels to include unchanged, such as scores, `(N,)`, or ids of distinct texts, `(N,
+            K)`.
         max_seq_length: Maximum number of tokens per row, S; at least 3.
 
     Returns:
@@ -210,8 +208,7 @@ def similarity_examples(
         both int32.
 
     Raises:
-        ValueError: If a column is empty or has the wrong type or length, or ``max_seq_length`` is
-            too small.
+        ValueError: If a column is empty or invalid, or if ``max_seq_length`` is too small.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"])
     >>> examples = similarity_examples(tokenizer, [["a cat"], ["cat"]], max_seq_length=8)

@@ -29,9 +29,8 @@ MAX_WINDOWS = 16
 def head_and_tail(ids: tf.RaggedTensor, room: int) -> tf.RaggedTensor:
     """Removes the middle of texts with more than ``room`` tokens, [B, (tokens)] int32.
 
-    Keeps 128 of 510 tokens, or the same fraction of ``room``, at the beginning, and the others at
-    the end. Source: Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?", section
-    5.3.1.
+    Keeps 128/510 of ``room`` tokens at the beginning, and the rest at the end. Source: Sun et al.
+    2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1.
     """
     head = max(room * 128 // 510, 1)
     lengths = ids.row_lengths()
@@ -133,9 +132,8 @@ def tokenize_questions(
 def context_windows(tokens: QuestionTokens, max_seq_length: int, stride: int) -> Windows:
     """Splits contexts into windows for rows of up to ``max_seq_length`` tokens.
 
-    Windows start every ``stride`` tokens, or directly follow each other if they are shorter. Unlike
-    in Google's script, an empty context has an empty window, so that every question has a null
-    score.
+    Windows start every ``stride`` tokens, or directly follow each other if shorter. Unlike in
+    Google's script, an empty context has an empty window, so that every question has a null score.
     """
     rooms = max_seq_length - SPECIAL_TOKENS - tokens.question_lengths
     strides = tf.minimum(rooms, stride)

@@ -12,8 +12,7 @@ punctuation of its ICU version, which may be older than Unicode 14. Invalid UTF-
 as in Google's ``convert_to_unicode`` (``bytes.decode("utf-8", "ignore")``).
 
 Hugging Face's package ``tokenizers`` 0.23 uses three Unicode versions: 8 for categories, 9 for
-normal forms, and 17 for lower case. Its tables are Google's tables, modified by the differences
-below.
+normal forms, and 17 for lower case. Its tables are Google's tables, modified as below.
 
 Letters: N strings, C characters of all strings, W words of all strings.
 """
@@ -79,8 +78,7 @@ _LATER_PUNCTUATION = """
 1B4E-1B4F 1B7F 10D6E 113D4-113D5 113D7-113D8 11B00-11B09 11BE1 11F43-11F4F 16D6D-16D6F 1E5FF"""
 
 
-# Google's tokenizer treats all of these characters as punctuation, although `$+<=>^`|~` are not in
-# category P.
+# Google's tokenizer treats all of these as punctuation, although `$+<=>^`|~` are not in category P.
 ASCII_PUNCTUATION = frozenset(string.punctuation)
 
 
@@ -426,8 +424,7 @@ class WordSplitter:
         self._has_forms = len(forms) > 1
         self._finders: list[TokenFinder | None] = [None, None]
         is_ideograph = code_points(rules.characters).ideograph & rules.split_ideographs
-        # Contents are normalized first, because the finder for unnormalized text would exclude
-        # parts of them.
+        # Contents are normalized first, because the finder of raw text would exclude parts of them.
         for normalized in (True, False):
             tokens = [t for t in rules.added_tokens if t.normalized == normalized]
             if tokens:
@@ -566,8 +563,7 @@ def row_bases(lengths: tf.Tensor) -> tf.Tensor:
 def _choose_sigmas(codes: tf.Tensor, traits: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Replaces capital sigmas that end a word: Unicode, section 3.13, Final_Sigma.
 
-    A cased letter precedes such a sigma, and no cased letter follows; case-ignorable characters in
-    between are skipped.
+    A cased letter precedes such a sigma, and none follows; case-ignorable characters are skipped.
     """
     seen = tf.where(traits & _CASE_IGNORABLE == 0)[:, 0]
     seen_codes, seen_rows = tf.gather(codes, seen), tf.gather(rows, seen)

@@ -97,8 +97,7 @@ def fit_segments(
 ) -> FittedSegments:
     """Truncates one or two segments at the end, so that they fit with [CLS] and [SEP].
 
-    Pairs are truncated by ``longest_first``. Ranges may have any shape, which must be the same for
-    A and B.
+    Pairs are truncated by ``longest_first``. Ranges of A and B may have any common shape.
     """
     lengths = [lengths for _, lengths in segments]
     special = 1 + len(segments)

@@ -55,8 +55,7 @@ class ReplicaShard:
     def all_gather(self, outputs: Any) -> Any:
         """Concatenates float outputs (R, ...) of all shards to (B, ...), on every replica.
 
-        Gradients flow only to this replica's shard; their sum over replicas is the gradient on one
-        device.
+        Gradients flow only to this replica's shard; their sum is the gradient on one device.
         """
         if self.num_replicas == 1:
             return outputs

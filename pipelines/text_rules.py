@@ -22,8 +22,7 @@ from .vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS
 GOOGLE, TOKENIZERS = "google", "tokenizers"
 _MAX_CHARACTERS = 10_000  # per word
 _MAX_ADDED, _MAX_ADDED_LENGTH, _MAX_ADDED_BYTES = 10_000, 256, 120_000
-# These characters in a text become ``SEPARATOR``, which is not a letter or digit, and is in no
-# token.
+# These characters in a text become ``SEPARATOR``, which is not a letter, digit or part of a token.
 _OPEN, _CLOSE, _PAD, SEPARATOR = range(1, 5)
 _MARKS = [*map(chr, range(1, 5))]
 _O, _C, _P = _MARKS[:3]
@@ -208,8 +207,7 @@ class TokenFinder:
             by_content.setdefault(content, token)
         single = [content for content, token in by_content.items() if token.single_word]
         special = [content for content, token in by_content.items() if token.special]
-        # Characters that are separate words do not count as neighbors of a token, so they are
-        # padded.
+        # Characters that are separate words are not neighbors of a token, so they are padded.
         isolated = "".join(f"{chr(a)}-{chr(b)}" for a, b in ideographs if single)
         pads = [(f"([{isolated}])", rf"{_P}\1{_P}")] if isolated else []
 

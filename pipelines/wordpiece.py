@@ -249,8 +249,7 @@ class BertTokenizer:
         else:
             normalized = self._normalizer.normalize(strings)
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(normalized)
-        # Words of more than 200 bytes became [UNK], but may have at most 200 characters, of up to
-        # four bytes each.
+        # Words of more than 200 bytes became [UNK], but may have only 200 characters or fewer.
         size, limit = ends.values - starts.values, self.rules.max_word_length
         may_be_short = size <= limit * _MAX_BYTES_PER_CHARACTER
         is_ambiguous = (ids.values >= self.vocab_size) | ((size > limit) & may_be_short)

@@ -96,8 +96,7 @@ def export(
         model: Instance of a bert_tf model class, with any dtype policy.
         output_dir: Directory of the version, on any TensorFlow file system. TensorFlow Serving
             requires a number as its name, such as ``exports/mine/1``.
-        tokenizer: The tokenizer that the model was trained with; by default the tokenizer of
-            ``model.preprocessor``.
+        tokenizer: The model's tokenizer; by default ``model.preprocessor.tokenizer``.
         options: Options for serving.
         name: Name of the model on a server.
         notes: Section of the model card that contains the warnings about loading the model.

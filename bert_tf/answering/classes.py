@@ -1,8 +1,7 @@
 """In-graph class probabilities from logits, and conversion of label ids to class names.
 
 Evaluation, prediction and exports share these functions. Probabilities are float64, because in
-float32 the sigmoid of any logit above 17 rounds to 1. Dividing the logits by a temperature
-calibrates the probabilities.
+float32 the sigmoid of any logit above 17 rounds to 1. A temperature calibrates the probabilities.
 
 Answers are tensors by name, with labels as ids; a task's ``answer`` method returns the answers for
 a batch. Exports convert ids to names in the graph. Prediction converts the ids of one example at a

@@ -55,8 +55,7 @@ class Served:
         resources: Resources of the graphs other than variables; they are saved with the signatures.
         quick: Faster variant for ``serving_default``, in which states of padding are not computed
             (they are 0). In float32, two threads share the work on a row (``TwoChains``); in
-            bfloat16, the matrices of a small encoder are constants. The variant's own ``quick`` is
-            ``None``.
+            bfloat16, the matrices of a small encoder are constants.
         unmasked: Variant of ``quick`` for rows of equal length, which need no mask. ``None`` in
             bfloat16, where the constants would be stored twice.
     """
@@ -194,8 +193,7 @@ class Weights:
         table: The word embeddings, if their dtype differs from the compute dtype and a masked-LM
             head multiplies by them. The encoder itself reads the embeddings in float32.
         copies: Copies in the compute dtype by the variable's id; saved with the signatures.
-        columns: Copies of columns by the variable's id and the ``Columns``; saved with the
-            signatures.
+        columns: Copies of columns by variable id and ``Columns``; saved with the signatures.
     """
 
     def __init__(self, model: BertModel) -> None:
@@ -309,8 +307,7 @@ def _graphs(
 ) -> dict[str, Any]:
     """Returns the fields of a ``Served`` that are graphs.
 
-    With a ``plan``, states of padding are not computed. ``unpadded`` means that all rows have the
-    same length.
+    With a ``plan``, states of padding are not computed. ``unpadded`` rows have the same length.
     """
     encoder, table = model.encoder, weights.table
     planned_encode = functools.partial(encode, encoder, plan, unpadded) if plan else None

@@ -226,7 +226,7 @@ def _within_limits(
 ) -> Outputs:
     """Calls a signature's function after checking the size of the request.
 
-    Requests above a limit fail with ``InvalidArgumentError``. If a server batches requests, all
+    Requests above a limit fail with ``InvalidArgumentError``. On a server with batching, all
     requests in the batch fail.
     """
     checks = []

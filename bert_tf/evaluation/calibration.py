@@ -1,8 +1,7 @@
 """Calibration of class probabilities by temperature scaling.
 
-Dividing the logits by a temperature does not change the predicted classes but brings the
-probabilities closer to the observed frequencies (Guo et al., "On Calibration of Modern Neural
-Networks", 2017).
+Dividing logits by a temperature preserves predictions and brings probabilities closer to observed
+frequencies (Guo et al., "On Calibration of Modern Neural Networks", 2017).
 
 Dimensions: N decisions, C classes.
 """

@@ -37,9 +37,8 @@ class Inference:
     """Model together with the settings for running it on a data set.
 
     Attributes:
-        cache: Outputs by the name of the data set, so that evaluation and prediction run the model
-            only once. Code that changes the weights must clear the cache. ``None`` disables
-            caching.
+        cache: Outputs by data set name, so that evaluation and prediction run the model only once.
+            Code that changes the weights must clear the cache. ``None`` disables caching.
     """
 
     model: BertModel
@@ -122,8 +121,7 @@ class Mistake:
     Attributes:
         texts: Texts of the example by name; a single text has the name "".
         loss: Negative log-likelihood of the expected answer, or the squared error.
-        probabilities: Probabilities of the expected and the predicted class, for single-label
-            predictions.
+        probabilities: Probabilities of the expected and the predicted class (single-label only).
     """
 
     id: str
@@ -189,10 +187,8 @@ def worst_mistakes(
         items: The N examples.
         losses: Loss of each example, shape (N,).
         is_wrong: Whether each prediction is incorrect, shape (N,).
-        show: Function that takes the index of an example and returns its texts, the expected answer
-            and the predicted answer.
-        log_probabilities: Log-probabilities of the classes, shape (N, C), for single-label
-            predictions.
+        show: Function that maps an example's index to the texts, the label and the prediction.
+        log_probabilities: Log-probabilities of the classes, shape (N, C) (single-label only).
     """
 
     def probabilities(index: int) -> tuple[float, float] | None:
@@ -213,14 +209,12 @@ class Evaluation:
     """Scores and mistakes of a model on one data set.
 
     Attributes:
-        scores: Scores between 0 and 1, or between 0 and 100 if the official script uses
-            percentages.
+        scores: Scores from 0 to 1, or from 0 to 100 if the official script uses percentages.
         constant: Whether the model collapsed: all predictions are equal although the labels are
             not, or the model matches ``constant_description``.
         mistakes: The worst mistakes.
         confusion: Counts of expected and predicted classes.
-        thresholds: Thresholds by name, including the temperature, either tuned on this data set or
-            given.
+        thresholds: Thresholds by name, including the temperature, tuned on this data set or given.
         calibrate: Function that compares the probabilities with the labels.
         comparison: Comparison of predictions with labels, including the scores of each class.
     """

@@ -139,8 +139,7 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the mean F1 of the classes that occur among the labels or the predictions."""
     true, predicted = _ids(labels, predictions)
     classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
-    # 2 TP + FP + FN of each class, which is never 0. Counting ids avoids a matrix with a column per
-    # class.
+    # 2 TP + FP + FN of each class, which is never 0. Counting ids avoids a C-column matrix.
     positives = np.bincount(ids)
     true_positives = np.bincount(ids[: true.size][true == predicted], minlength=classes.size)
     return float(np.mean(2 * true_positives / positives))
@@ -381,8 +380,7 @@ def _word_scores(true: Tags, predicted: Tags, losses: NDArray[Any] | None) -> di
 
 # Scores for which lower is better.
 LOWER_IS_BETTER = frozenset({LOSS, *ERRORS})
-# Official question answering scores, which are percentages. All other scores are fractions, except
-# losses and errors.
+# Official question answering scores, the only scores that are percentages.
 _AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
 
 
@@ -410,8 +408,7 @@ def rank(name: str, scores: Mapping[str, float | None]) -> tuple[float, float]:
 def score_text(name: str, value: float | None, names: Collection[str]) -> str:
     """Formats a score, given the names of all scores that are reported with it.
 
-    Percentages get two decimals; losses and errors get four significant digits; other scores get
-    three decimals.
+    Percentages get two decimals, losses and errors four digits, and other scores three decimals.
     """
     if value is None or math.isnan(value):
         return "undefined"

@@ -157,8 +157,7 @@ def write_records(
         records: Records to write.
         suffix: Suffix that selects the format: ".tsv", ".csv", ".jsonl", ".conll" or ".json".
         columns: Record whose keys define the columns of a table; by default the first record.
-        rows: Function that returns the input rows, whose columns are added to a table (see
-            ``with_columns``).
+        rows: Function that returns the input rows, whose columns are added to a table.
 
     Raises:
         ValueError: If a record has a key without a column, or the format cannot store its words.

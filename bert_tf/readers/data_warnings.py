@@ -222,8 +222,7 @@ def text_notes(sets: Mapping[str, Iterable[Mapping[str, str]]]) -> list[str]:
                         f"{quote(word, 60)}. {remedy}.",
                     )
             text, count = collections.Counter(texts).most_common(1)[0]
-            # Columns of choices have numbers as names. A choice may be the same in all rows, such
-            # as "yes".
+            # Columns of choices have numbers as names. A choice may be the same in all rows.
             is_choice = column.isdecimal()
             if len(texts) >= _FEW_EXAMPLES and count >= _ALMOST_ALL * len(texts) and not is_choice:
                 notes.setdefault(

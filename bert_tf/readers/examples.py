@@ -100,8 +100,7 @@ def texts_of(example: Any) -> list[str]:
 def label_of(example: Any) -> Hashable:
     """Returns the label of an example of any type, or ``None``.
 
-    Multiple classes are returned as a ``frozenset``. The label of a question is "answer" or "no
-    answer".
+    Multiple classes are a ``frozenset``. The label of a question is "answer" or "no answer".
     """
     if isinstance(example, QuestionExample):
         return "answer" if example.answers else "no answer"
@@ -157,8 +156,7 @@ class BadRows:
         bad_rows_get_a_record: Whether the output contains a record for each row. If so, rows that
             have an id but no text are always skipped, and the file may be empty.
         id_column: Column with the ids of the rows; by default rows are numbered.
-        check_row: Function that takes all columns of a row, and raises a ``BadRowError`` if the row
-            is invalid.
+        check_row: Function that raises a ``BadRowError`` if the columns of a row are invalid.
     """
 
     def __init__(
@@ -241,9 +239,8 @@ def format_location(location: Location) -> str:
 
 # === Fields ===
 
-# Fields of .tsv and .csv files are strings; fields of JSON lines can be any JSON values. Each
-# function returns the converted value or raises ``BadRowError``; ``field`` names the field in the
-# message.
+# Fields of .tsv and .csv files are strings; fields of JSON lines can be any JSON values. Functions
+# return the converted value or raise ``BadRowError``; ``field`` names the field in the message.
 
 
 class ClassName(str):

@@ -317,8 +317,7 @@ def write_glue_submission(
         folder: Folder of the file.
         task: Name of the task.
         split: Name of the test split.
-        predictions: Class names by example id; for STS-B, numbers, which are clipped to the range
-            from 0 to 5.
+        predictions: Class names by example id; for STS-B, numbers, which are clipped to [0, 5].
 
     Returns:
         The path, such as ``folder/MNLI-m.tsv``.

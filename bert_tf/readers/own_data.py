@@ -3,8 +3,7 @@
 The readers share these arguments:
 
 * ``path``: a table in a format of ``tables``;
-* ``text_columns``: the column of the texts, or two columns for pairs; at least one text of a row
-  must contain characters;
+* ``text_columns``: the column of the texts, or two columns for pairs; one text must not be empty;
 * ``label_column``: the column of the labels; ``None`` for prediction input;
 * ``id_column``: the column of the ids; by default, ids are row indices;
 * ``labels``: the possible classes; by default, the classes in the file;

@@ -132,8 +132,7 @@ def read_columns(
 
     Args:
         source: Path of the table.
-        columns: Names of columns or JSON keys that each row must have; for ``None``, the value is
-            ``None``.
+        columns: Names of columns or JSON keys that each row must have; ``None`` yields ``None``.
         bad: Handler of the invalid rows.
         skip_short_rows: Whether to skip rows with missing fields even if other bad rows are errors.
     """

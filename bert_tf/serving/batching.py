@@ -94,8 +94,7 @@ class Batcher:
         self._arrived = {is_large: threading.Condition(self._lock) for is_large in (False, True)}
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []  # One entry per running part.
-        # Running batches cannot be stopped, and an exiting process does not wait for daemon
-        # threads.
+        # Batches cannot be stopped, and an exiting process does not wait for daemon threads.
         self._threads = [
             threading.Thread(target=self._work, args=[is_large], daemon=True)
             for is_large in (False, True) * workers
@@ -170,8 +169,7 @@ class Batcher:
             try:
                 self._answer(batch, rows)
             except Exception as error:
-                # A single request fails with this error. The requests of a batch are retried one by
-                # one.
+                # A single request fails; the requests of a batch are retried one by one.
                 failure = error
                 if len(batch) == 1:
                     self._resolve(batch[0], error)

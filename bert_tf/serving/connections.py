@@ -16,8 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bert_tf.io.messages import one_line
 
 # Maximum number of seconds for receiving headers, for a client to read a response, and for an idle
-# connection. Load balancers, which close idle connections after 60 seconds, must do so before the
-# server does.
+# connection. Load balancers, whose limit is 60 seconds, must close idle connections first.
 _HEADERS_S = 30
 _READ_S = 75
 IDLE_S = 75

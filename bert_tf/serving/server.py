@@ -295,9 +295,8 @@ def _inflated(body: bytes, limit: int) -> bytes:
 class _Metrics:
     """Metrics of one model in Prometheus' text format, with TensorFlow Serving's names.
 
-    Source: prometheus_exporter.cc and servables/tensorflow/util.cc of TensorFlow Serving. The names
-    of the gauges of pending requests start with ``:bert_tf:``, because TensorFlow Serving's
-    batching differs.
+    Source: prometheus_exporter.cc and servables/tensorflow/util.cc of TensorFlow Serving. Gauges of
+    pending requests have the prefix ``:bert_tf:``, because TensorFlow Serving's batching differs.
     """
 
     def __init__(self, name: str) -> None:

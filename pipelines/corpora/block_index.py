@@ -2,8 +2,7 @@
 
 Each file is read once, in order. Reader threads split its text into blocks, and worker threads
 validate the blocks and measure their documents in parallel. Threads suffice because the slow
-operations (reading, inflating, NumPy and TensorFlow) release Python's lock; each process would have
-to load TensorFlow.
+operations (reading, inflating, NumPy and TensorFlow) release Python's lock.
 
 In a cache folder, the index is saved under a key of the files and of all options that affect
 parsing. Blocks of JSON lines and of large gzip files do not support random access, so they are also

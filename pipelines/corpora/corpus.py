@@ -321,8 +321,7 @@ class Corpus:
     def sentences(self, limit_bytes: int | None = None) -> Iterable[str]:
         """Returns an iterable of sentences that can be iterated repeatedly.
 
-        With ``limit_bytes``, the iterable contains only this many bytes of text, from blocks that
-        are spread evenly over the corpus.
+        ``limit_bytes`` limits the text, which then comes from blocks spread evenly over the corpus.
         """
         return _Sentences(self, limit_bytes)
 

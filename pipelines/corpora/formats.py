@@ -273,8 +273,7 @@ def _is_json_object(text: str) -> bool:
 
 # === Blocks ===
 
-#: Maximum number of bytes of a document; longer documents are split, at paragraphs or sentences if
-#: possible, to bound the memory.
+#: Maximum number of bytes of a document; longer ones are split, if possible between paragraphs.
 MAX_DOCUMENT_BYTES = 1 << 20
 
 _LINE_ENDS = (b"\n\n", b"\n\r\n")
@@ -305,8 +304,8 @@ def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -
     """Returns the length of the next block in a window; ``is_rest`` marks the end of the file.
 
     A block ends after the last document within ``block_bytes``, else after the first document in
-    the window. Long documents are split after the last blank line, else after the last line, blank
-    or character.
+    the window. Long documents are split after the last blank line, line, blank or character, in
+    this order.
     """
     if is_rest and len(window) <= block_bytes:
         return len(window)

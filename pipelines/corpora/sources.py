@@ -42,8 +42,7 @@ __all__ = [
     "open_tfds",
 ]
 
-#: Target number of bytes per block. A block is larger if a document is larger, and may be smaller
-#: at the end of a file.
+#: Target number of bytes per block; the actual number depends on documents and files.
 BLOCK_BYTES = 1 << 20
 
 
@@ -70,8 +69,8 @@ def open_corpus(
             ``_`` are skipped.
         input_format: One of ``choices.INPUT_FORMATS``, for all files; ``None`` detects the format
             of each file from its suffix and first lines (see ``corpus_formats.detect_format``).
-        text_key: Key of the text in JSON lines. Each JSON line is a document; the lines of its text
-            are paragraphs.
+        text_key: Key of the text in JSON lines. A JSON line is a document, and the lines of its
+            text are paragraphs.
         cache_dir: Folder for the index and packed blocks, or ``None``.
         block_bytes: Target size of blocks.
         progress: Function to call with the numbers of processed and total bytes, from any thread,

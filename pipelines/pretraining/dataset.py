@@ -198,8 +198,7 @@ def trace_pools(
 ) -> tuple[int, Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]]:
     """Traces a function that maps an epoch and a pool, scalar int64, to all rows of the pool.
 
-    Returns the number of pools per epoch, and the function. Creating a new dataset for some pools
-    would take a second.
+    Returns the number of pools per epoch, and the function. A new dataset takes a second to create.
     """
     plan = _plan_pools(corpus, None, rows)
     scalar = tf.TensorSpec([], tf.int64)
@@ -233,8 +232,7 @@ def measure_coverage(
     """Measures how much of a corpus remains in rows after long pairs are truncated.
 
     Returns, for a sample of about two megabytes, the fraction of tokens that are in rows, not
-    counting random segments; the number of tokens; and the fraction of pairs with a random second
-    segment.
+    counting random segments; the number of tokens; and the fraction of pairs with a random B.
     """
     plan = _plan_pools(corpus, None, rows)
     blocks = plan.pool_blocks(plan.order(rows.seed, 0), 0)

@@ -173,8 +173,7 @@ def mask_rows(
     Returns:
         ``input_word_ids``, the inputs of the model, `(R, S)`, int32; ``masked_lm_positions``,
         ascending, and ``masked_lm_ids``, the original ids, `(R, P)`, int32; and
-        ``masked_lm_weights``, 1 for predictions, `(R, P)`, float32. Unused entries of the last
-        three are 0.
+        ``masked_lm_weights``, 1 for predictions, `(R, P)`, float32. Unused entries are 0.
 
     Raises:
         ValueError: If ``masking`` is unknown.

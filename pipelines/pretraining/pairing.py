@@ -76,8 +76,8 @@ def draw_targets(
 ) -> tf.Tensor:
     """Draws each document's target length, (D,) int64.
 
-    The length is ``max_tokens`` or, with probability ``short_seq_prob``, uniform on [2,
-    max_tokens].
+    The length is ``max_tokens`` or, with probability ``short_seq_prob``, uniform from 2 to
+    ``max_tokens``.
     """
     short = uniform([num_documents], fold(seed, 0)) < short_seq_prob
     lengths = 2 + below(bits([num_documents], fold(seed, 1)), max_tokens - 1)
@@ -91,8 +91,7 @@ def cut_long_sentences(
 
     The length of a piece is a third of the document's target, so that three pieces fill a row. In
     documents with pieces, the target is at least a quarter of ``max_tokens``, because a target of
-    two tokens would create hundreds of thousands of rows. Returns the new tokens, and the targets,
-    (D,) int64.
+    two tokens would create hundreds of thousands of rows. Returns the tokens and the targets.
     """
     starts, sentence_splits = tokens.token_splits[:-1], tokens.sentence_splits
     lengths = tokens.token_splits[1:] - starts

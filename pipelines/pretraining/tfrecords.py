@@ -3,8 +3,7 @@
 Records have the format of google-research/bert, ``create_pretraining_data.py``: int64 lists
 ``input_ids``, ``input_mask``, ``segment_ids`` (S values), ``masked_lm_positions``,
 ``masked_lm_ids`` (P values), ``next_sentence_labels`` (1 value), and the float list
-``masked_lm_weights`` (P values). Rows were masked when they were written, so epochs differ only in
-the order of rows.
+``masked_lm_weights`` (P values). Rows were masked when written, so epochs differ only in row order.
 
 TFRecord files have no index: finding a record requires reading the lengths of all records before
 it. The offsets of blocks of records are found once, and stored in a cache folder.
@@ -262,8 +261,7 @@ def tfrecord_dataset(
         A dataset with the elements of ``pretraining.pretraining_dataset``.
 
     Raises:
-        ValueError: If no file matches, a file is incomplete or contains other records, or an
-            argument is out of range.
+        ValueError: If no file matches, or if a file, a record or an argument is invalid.
     """
     records = files if isinstance(files, Records) else open_records(files)
     counts = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
