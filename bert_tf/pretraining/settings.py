@@ -190,7 +190,7 @@ class PretrainingSettings:
     special_tokens_in_texts: bool | None = flag.special_tokens("in --init_checkpoint, else false")
     max_predictions_per_seq: int | None = integer(
         None,
-        "Maximum number of predictions per row; by default --masked_lm_prob of a full row.",
+        "Maximum number of predictions per row; by default --masked_lm_prob times the row length.",
         min_value=1,
         heading="Rows and masks",
         advanced=True,
