@@ -22,7 +22,7 @@ import functools
 import itertools
 import string
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flatbuffers
@@ -133,10 +133,14 @@ def _google_code_points() -> CodePoints:
     )
     combining_class = np.zeros(NUM_CODE_POINTS, np.uint8)
     lowered, decomposed = {}, {}
+    ideograph = _members(IDEOGRAPHS)
     for code in (*range(0x40000), *range(0xE0000, 0xE1000)):  # all assigned code points
+        # Most are ideographs, which have none of the other properties unless they decompose.
+        if later[code] or (ideograph[code] and not unicodedata.decomposition(chr(code))):
+            continue
         character = chr(code)
         category = unicodedata.category(character)
-        if later[code] or category in ("Cn", "Co", "Cs"):
+        if category in ("Cn", "Co", "Cs"):
             continue
         space[code] = category[0] == "Z" or character in "\t\n\r"
         dropped[code] = category in ("Cc", "Cf") and not space[code]
@@ -158,7 +162,7 @@ def _google_code_points() -> CodePoints:
     return CodePoints(
         dropped=dropped,
         space=space,
-        ideograph=_members(IDEOGRAPHS),
+        ideograph=ideograph,
         punctuation=punctuation,
         nonspacing=nonspacing,
         combining_class=combining_class,
@@ -240,7 +244,7 @@ def build_normalizer_model(normalization: Normalization) -> np.ndarray:
             pool.extend(replacement)
         return values[replacement]
 
-    replaced = replacements(normalization)
+    replaced = dict(replacements(normalization))
     # NUL terminates keys of the trie, so the model stores its value separately.
     value_of_nul = value(replaced.pop(0).encode())
     entries = dict.fromkeys(_ill_formed_sequences(), value(b""))
@@ -259,7 +263,8 @@ def build_normalizer_model(normalization: Normalization) -> np.ndarray:
     return np.frombuffer(bytes(builder.Output()), np.uint8)
 
 
-def replacements(normalization: Normalization) -> dict[int, str]:
+@functools.cache
+def replacements(normalization: Normalization) -> Mapping[int, str]:
     """Returns the replacement of each code point that the model changes."""
     table = code_points(normalization.characters)
     # Only non-ASCII punctuation needs spaces; the next operation splits at ASCII punctuation.

@@ -267,7 +267,8 @@ def load_with_report(
     task = (checkpoint.task if has_loaded_head else None) or {}
     preprocessor, notes = make_preprocessor(checkpoint, max_seq_length, task)
     # New weights take their seeds from Python's generator, like those of any Keras layer.
-    model = build_model(checkpoint.config, spec, dtype, random if report.new else None)
+    generator = random if report.new else None
+    model = build_model(checkpoint.config, spec, dtype, generator, initialize=bool(report.new))
     assign(model, tensors)
     model.preprocessor = preprocessor
     model.max_seq_length = checkpoint.max_seq_length

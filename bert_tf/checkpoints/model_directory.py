@@ -186,7 +186,7 @@ def _open_keras_file(path: str) -> Checkpoint:
             raise ValueError(
                 f"{path}: {_KERAS_WEIGHTS} is too small for the {size:,} weights of {CONFIG}."
             )
-        model = build_model(config, spec, dtype="float32")
+        model = build_model(config, spec, dtype="float32", initialize=False)
         try:
             open_hdf5(unpacked)  # Rejects datasets that are larger than the file.
             model.load_weights(unpacked)

@@ -3,6 +3,7 @@
 H: hidden size; N: number of heads; D: head size; H = N * D.
 """
 
+import contextlib
 import dataclasses
 import operator
 import re
@@ -17,6 +18,7 @@ from bert_tf.io.messages import listed
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import LOADED_ATTRIBUTES, BertModel, dense_shapes, normalization_shapes
 from bert_tf.modeling.keras_hooks import seeds_from
+from bert_tf.modeling.layers import zero_initial_values
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 
@@ -127,11 +129,24 @@ _FUSED_PART = re.compile(f"/attention/({'|'.join(_ATTENTION_PARTS)})/")
 
 
 def build_model(
-    config: BertConfig, spec: ModelSpec, dtype: Any = None, generator: Any = None
+    config: BertConfig,
+    spec: ModelSpec,
+    dtype: Any = None,
+    generator: Any = None,
+    *,
+    initialize: bool = True,
 ) -> BertModel:
-    """Builds a randomly initialized model; for ``generator``, see ``seeds_from``."""
+    """Builds a model with random weights.
+
+    Args:
+        config: The config.
+        spec: Model class and arguments.
+        dtype: Dtype policy of the model.
+        generator: See ``seeds_from``.
+        initialize: Whether to draw the weights; otherwise they are 0, to be assigned by the caller.
+    """
     model_class: Any = spec.model_class
-    with seeds_from(generator):
+    with seeds_from(generator), contextlib.nullcontext() if initialize else zero_initial_values():
         return model_class(config, dtype=dtype, **spec.arguments)
 
 

@@ -17,7 +17,34 @@ from bert_tf.choices import POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.graph_gradients import custom_gradient, owned_by_graph
 
-# === Dense ===
+# === Initial values ===
+
+_starts_with_zeros: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "_starts_with_zeros", default=False
+)
+
+
+@contextlib.contextmanager
+def zero_initial_values() -> Iterator[None]:
+    """Sets initial weights to 0 instead of drawing them, for weights that are assigned later.
+
+    Drawing the weights of BERT-base takes as long as reading them.
+    """
+    token = _starts_with_zeros.set(True)
+    try:
+        yield
+    finally:
+        _starts_with_zeros.reset(token)
+
+
+class _Initializer(keras.initializers.TruncatedNormal):
+    """Truncated normal distribution that supports ``zero_initial_values``."""
+
+    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+        """Returns the initial value of a weight."""
+        if _starts_with_zeros.get():
+            return ops.zeros(shape, dtype)
+        return super().__call__(shape, dtype)
 
 
 def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
@@ -25,7 +52,11 @@ def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
 
     Each variable needs its own initializer; otherwise variables of equal shape get equal values.
     """
-    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+    return _Initializer(stddev=config.initializer_range)
+
+
+# === Dense ===
+
 
 
 def new_logits(

@@ -1,6 +1,7 @@
 """Expected weights of each model, and conversion of their layouts and dtypes."""
 
 import dataclasses
+import random
 
 import ml_dtypes
 import numpy as np
@@ -40,6 +41,29 @@ def test_assigned_weights_are_cast():
     assign(model, checkpoint.tensors)
     expected = {name: array.astype("float32") for name, array in small.read_all(checkpoint).items()}
     small.assert_bit_equal(small.variables_of(model), small.fused(expected))
+
+
+def test_model_without_initial_values_draws_the_same_seeds():
+    generators = random.Random(5), random.Random(5)
+    drawn, zeros = (
+        build_model(
+            small.CONFIG, small.MODELS["classifier"], None, generator, initialize=initialize
+        )
+        for generator, initialize in zip(generators, (True, False), strict=True)
+    )
+    # The seeds of dropout follow those of the weights.
+    assert generators[0].getstate() == generators[1].getstate() != random.Random(5).getstate()
+    expected = small.variables_of(drawn)
+    assert any(array.std() for array in expected.values())
+    for name, array in small.variables_of(zeros).items():
+        is_scale = name.endswith("gamma")
+        np.testing.assert_array_equal(array, 1 if is_scale else 0, name)
+    # Code that reinitializes a layer of a loaded model calls its initializer.
+    dense = zeros.encoder.pooler.dense
+    np.testing.assert_array_equal(
+        dense.kernel_initializer(dense.kernel.shape),
+        drawn.encoder.pooler.dense.kernel,
+    )
 
 
 @pytest.mark.parametrize("shape", [(8, 23), (8, 8), (25,), ()])
