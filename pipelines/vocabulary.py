@@ -248,9 +248,17 @@ def _write_lines(
 ) -> Iterator[str]:
     """Writes the lines without long words; yields what it writes in batches."""
     for batch in group_items(lines, len, _LINES_PER_BATCH, _CHARACTERS_PER_BATCH):
-        text = "".join(f"{_without_long_words(line, split)}\n" for line in batch)
+        text = "\n".join([*batch, ""])
+        if _longest_run(text.encode()) > MAX_WORD_LENGTH:
+            text = "".join(f"{_without_long_words(line, split)}\n" for line in batch)
         file.write(text.encode())
         yield text
+
+
+def _longest_run(text: bytes) -> int:
+    """Returns the length in bytes of the longest run without ASCII whitespace and controls."""
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) <= ord(" "))
+    return int(np.diff(ends, prepend=-1, append=len(text)).max()) - 1
 
 
 def _without_long_words(line: str, split: Callable[[str], list[str]]) -> str:
