@@ -185,18 +185,27 @@ class Examples:
         keys = -self.lengths if longest_first else np.zeros(len(self))
         order = np.argsort(keys, kind="stable").astype(np.int32)
         dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-        return self._packed(dataset, padded_lengths(self.max_seq_length)).prefetch(tf.data.AUTOTUNE)
+        return self._packed(dataset, self._evaluation_lengths()).prefetch(tf.data.AUTOTUNE)
 
     def single_batch(self) -> tuple[Any, int]:
         """Returns all examples as one batch, longest first, and the batch's width S.
 
         For a few rows, this is faster than building a ``tf.data`` pipeline.
         """
-        widths = padded_lengths(self.max_seq_length)
+        widths = self._evaluation_lengths()
         width = int(widths[np.searchsorted(widths, self.lengths.max())])
         with tf.device("CPU:0"):
             order = tf.constant(np.argsort(-self.lengths, kind="stable"), tf.int32)
             return self.make_batch(order, tf.constant(width)), width
+
+    def _evaluation_lengths(self) -> np.ndarray:
+        """Returns the lengths to which batches in evaluation are padded.
+
+        A CPU computes each length equally well. Rounding up to multiples of 8 would take a fifth
+        more time for texts of 13 tokens.
+        """
+        has_accelerator = any(map(tf.config.list_logical_devices, ("GPU", "TPU")))
+        return padded_lengths(self.max_seq_length, _LENGTH_MULTIPLE if has_accelerator else 1)
 
     def _packed(
         self,
