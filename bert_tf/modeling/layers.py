@@ -58,7 +58,6 @@ def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
 # === Dense ===
 
 
-
 def new_logits(
     config: BertConfig, units: int, name: str, policy: keras.DTypePolicy
 ) -> keras.layers.Dense:
