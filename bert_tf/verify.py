@@ -20,8 +20,8 @@ class VerifySettings:
 
     python: str | None = string(
         None,
-        "Python interpreter of another environment with tensorflow and tensorflow_text, which runs "
-        "the verification.",
+        "Python interpreter that runs the verification, in another environment with tensorflow "
+        "and tensorflow_text.",
     )
     tolerance: float | None = number(
         None,

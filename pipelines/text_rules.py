@@ -207,7 +207,7 @@ class TokenFinder:
             by_content.setdefault(content, token)
         single = [content for content, token in by_content.items() if token.single_word]
         special = [content for content, token in by_content.items() if token.special]
-        # Characters that are separate words are not neighbors of a token, so they are padded.
+        # Marks around characters that are separate words, so that no token is adjacent to them.
         isolated = "".join(f"{chr(a)}-{chr(b)}" for a, b in ideographs if single)
         pads = [(f"([{isolated}])", rf"{_P}\1{_P}")] if isolated else []
 

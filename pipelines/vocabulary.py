@@ -161,7 +161,7 @@ def encode_vocabulary(vocab: Sequence[str], path: str) -> bytes:
 # === Learning ===
 
 _CHARACTER_COVERAGE = 0.9999
-# Number of lines passed to the learner at a time, which keeps its threads busy with little memory.
+# Number of lines passed to the learner at a time. They keep its threads busy with little memory.
 # Texts without line ends have lines of a megabyte; a character takes 13 bytes.
 _LINES_PER_BATCH, _CHARACTERS_PER_BATCH = 4096, 1 << 22
 # Run of characters, without whitespace, ASCII punctuation and ideographs, that may contain a word

@@ -45,7 +45,7 @@ max_enqueued_batches {{ value: 100 }}
 # input_mask is 1, the value of real tokens.
 {inputs}"""
 _ALLOWED = """
-# Batch sizes. Smaller batches are padded with copies of a row, whose outputs are dropped.
+# Batch sizes. Smaller batches are padded with copies of a row; outputs for copies are dropped.
 """
 _STRING_INPUTS = "# All inputs are one string per row, so any requests can share a batch.\n"
 _TENSOR_INPUTS = """\

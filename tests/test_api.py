@@ -428,7 +428,7 @@ def test_callback_stops_training_permanently(inputs, tmp_path, monkeypatch):
     again = api.fine_tune(rows, sentences(20, seed=1), **given)
     assert again.results["steps"] == 4
     assert api.fine_tune(rows, sentences(20, seed=1), **given).scores == found.scores
-    message = "The data of dev differ from those the run in .* started with"
+    message = "The data of dev differ from the data that the run in .* started with"
     with pytest.raises(ValueError, match=message):
         api.fine_tune(rows, sentences(20, seed=5), **given)
 

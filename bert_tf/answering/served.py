@@ -216,7 +216,7 @@ class Weights:
         return variable.value.read_value()
 
     def read_columns(self, variable: keras.Variable, columns: Columns) -> tf.Tensor:
-        """Reads columns of a variable from a copy, which avoids slicing in every request."""
+        """Reads columns of a variable from a copy, to avoid slicing in every request."""
         key = (id(variable), columns)
         if key not in self.columns:
             with tf.init_scope():

@@ -431,8 +431,8 @@ def _by_pytorch_names(
             name, tensor = _to_pytorch_name_and_layout(variable, entry)
         if not tensor_files.add_copy(tensors, name, tensor):
             raise ValueError(
-                f"{path}: {quote(tensors[name].name)} and {quote(entry.name)} are the same weight "
-                "but differ. Save the model again."
+                f"{path}: {quote(tensors[name].name)} and {quote(entry.name)} should be copies of "
+                "the same weight, but their values differ. Save the model again."
             )
     return tensors
 

@@ -104,8 +104,8 @@ def read_checkpoint(path: str) -> Checkpoint:
     state = saved_states.find_latest(os.path.join(path, CHECKPOINTS))
     if state is None:
         raise ValueError(
-            f"{path} has no checkpoint, because the run was interrupted early. Rerun the "
-            "command to resume the run."
+            f"{path} has no checkpoint, because the run was interrupted before saving one. "
+            "Rerun the command to resume the run."
         )
     bundle = Bundle(os.path.join(state.path, saved_states.BUNDLE))
     # A run's checkpoint also contains the optimizer's variables, which are not reported as unused.

@@ -210,7 +210,8 @@ def _config(
         shape = stored[name].shape if name in stored else ()
         if len(shape) <= axis:
             raise ValueError(
-                f"{source}: {field} is neither in {SIZES} nor in the shape of {name}. Add {SIZES}."
+                f"{source}: {field} is not in {SIZES}, and {name} does not determine it. "
+                f"Add {SIZES}."
             )
         values[field] = shape[axis]
     layers = {name.split("/")[0] for name in stored if name.startswith("layer_")}

@@ -454,7 +454,8 @@ def write_tokenization(
         tokenization: The tokenizer.
         max_seq_length: Maximum number of tokens per text.
         types: Number of token types of the model.
-        finds_mask: Whether texts can contain [MASK], so that special tokens must not be split.
+        finds_mask: Whether texts can contain [MASK], in which case special tokens must not be
+            split.
 
     Returns:
         Warnings about texts that other libraries tokenize differently.

@@ -30,7 +30,8 @@ _OTHERS = {
     "save_checkpoints_steps": f"every epoch is saved; {_REMOVE}",
     "do_whole_word_mask": "use --masking=whole_word",
     "verbose_logging": "use --debug to print tracebacks",
-    "version_2_with_negative": f"the training file shows whether answers may be missing; {_REMOVE}",
+    "version_2_with_negative": "whether questions can be unanswerable is inferred from the "
+    f"training file; {_REMOVE}",
     "layers": "use extract_features --layers for hidden states",
     "allow_pickle": "convert the file once with python -m bert_tf.convert --allow_pickle",
     "overwrite_output_dir": "use another --model_dir, or delete the old one",

@@ -90,7 +90,7 @@ class Reliability(NamedTuple):
 
     Attributes:
         error: Expected calibration error: the mean distance between a bin's probability and its
-            fraction of true decisions, weighted by bin size.
+            fraction of decisions whose class is correct, weighted by bin size.
         loss: Mean negative log-likelihood.
         bins: The non-empty bins, in ascending order of probability.
     """

@@ -1,4 +1,4 @@
-"""Scores of predictions: classes, numbers, entities and tags.
+"""Scores of predicted classes, regression values, entities and tags.
 
 The tables ``CLASS_SCORES``, ``BINARY_SCORES``, ``ERRORS`` and ``NUMBER_SCORES`` map the names of
 scores to functions. Each function takes labels and predictions, in this order, of shape (N,) with N

@@ -185,8 +185,9 @@ def _calibration(calibration: Calibration) -> str:
     ]
     note = (
         f"{_figures(figures)}<p class='note'>{calibration.count:,} decisions, grouped by "
-        "probability. Each bar shows the fraction of true decisions, and the line shows the mean "
-        "probability. The model is overconfident if the lines are to the right of the bars.</p>"
+        "probability. Each bar shows the fraction of decisions whose class is correct, and the "
+        "line shows the mean probability. The model is overconfident if the lines are to the right "
+        "of the bars.</p>"
     )
     head = "<td></td><th>raw: decisions</th><th>fraction true</th>"
     head += "<th>calibrated: decisions</th><th>fraction true</th>"

@@ -24,7 +24,7 @@ from bert_tf.training.run_directory import FineTuningDirectory
 
 from .settings import DEFAULT_SCHEDULE, SCHEDULE_BY_HIDDEN_SIZE, FineTuningSettings
 
-# Default values of the model arguments that the initial model defines.
+# Model arguments that are copied from the initial model, with their default values.
 _HEAD = {"pooling": "cls", "dense_size": None, "dense_activation": DENSE_ACTIVATIONS[0]}
 
 

@@ -225,7 +225,7 @@ class FineTuningSettings:
         "adamw",
         ["adamw", "adam"],
         "Optimizer: adamw (with bias correction), or adam (as in Google's code, without bias "
-        "correction, which sometimes fails on small data sets).",
+        "correction; sometimes fails on small data sets).",
         advanced=True,
     )
     weight_decay: float = flag.number(
@@ -291,7 +291,8 @@ class FineTuningSettings:
     )
     restarts: int = flag.integer(
         1,
-        "Number of runs with consecutive seeds from --seed; the best run on the dev set is kept.",
+        "Number of runs, with consecutive seeds starting at --seed; the run with the best dev "
+        "score is kept.",
         min_value=1,
         rules=[_NEEDS_DEV],
     )

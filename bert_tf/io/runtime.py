@@ -230,7 +230,7 @@ def _quotas(root: Path) -> Iterator[float]:
             top = mounted / "cpu"
         else:
             continue
-        # In a container, the root may be the container's cgroup, but the path is that on the host.
+        # In a container, the root may be the container's cgroup, but the path is the host's path.
         inner = top / path.lstrip("/")
         for folder in (inner, *inner.parents):
             if folder.is_relative_to(top):

@@ -345,9 +345,9 @@ class Dropout(keras.layers.Layer):
     """Dropout with shared seeds and sixteen random bits per element.
 
     Keras draws 32 bits per element, which is most of dropout's cost on a CPU. The rate is rounded
-    to a multiple of 1/65536. If the inputs' dtype cannot represent the scale of the remaining
-    elements, each of them gets one of the two nearest values at random, with the scale as the
-    expected value. A rounded scale would bias every activation.
+    to a multiple of 1/65536. If the inputs' dtype cannot represent the scale exactly, each
+    remaining element is scaled by one of the two nearest representable values, chosen at random so
+    that the expected scale is exact. A rounded scale would bias every activation.
 
     Args:
         rate: Dropout rate in [0, 1).

@@ -63,7 +63,7 @@ _ALSO_REPLACED: Mapping[str, Collection[str]] = {
 
 
 def recipe_flags(name: str, given_flags: Collection[str]) -> dict[str, Any]:
-    """Returns the flags that a recipe sets, except ``given_flags`` and the flags they replace."""
+    """Returns a recipe's flags, without ``given_flags`` and the flags that these replace."""
     replaced = {*given_flags}.union(*(_ALSO_REPLACED.get(flag, ()) for flag in given_flags))
     return {flag: value for flag, value in RECIPES[name].items() if flag not in replaced}
 

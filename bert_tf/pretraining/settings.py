@@ -264,7 +264,7 @@ class PretrainingSettings:
         rules=[flag.divided_by("gradient_accumulation_steps")],
     )
     gradient_accumulation_steps: int = integer(
-        1, "Number of micro-batches per step, which saves memory.", min_value=1
+        1, "Number of micro-batches per step; more need less memory.", min_value=1
     )
     learning_rate: float = number(
         1e-3,
@@ -315,9 +315,9 @@ class PretrainingSettings:
     )
     worker_hosts: Sequence[str] = words(
         (),
-        "HOST:PORT of each worker, separated by commas, the chief first; or slurm (slurm:PORT, by "
-        "default 2222) for the hosts of srun's tasks; anyone who can reach these ports can read "
-        "and write files as this user.",
+        "HOST:PORT of each worker, the chief first, or slurm or slurm:PORT (default port 2222) to "
+        "use the hosts of the srun tasks; anyone who can reach these ports can read and write "
+        "files as this user.",
     )
     task_index: int | None = integer(
         None, "Index of this process in --worker_hosts, from 0.", min_value=0

@@ -338,7 +338,8 @@ def name(value: Any, field: str) -> str:
     if not isinstance(value, str) and isinstance(value := _as_integer(value), int):
         return str(value)
     stripped = non_empty_text(value, field).strip()
-    return value if value == stripped else stripped  # Keeps a ClassName and its id.
+    # Stripping would convert a ClassName to a string without its id.
+    return value if value == stripped else stripped
 
 
 def _as_integer(value: Any) -> Any:

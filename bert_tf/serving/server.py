@@ -102,7 +102,7 @@ class Application:
         self._batcher, self._model = batcher, model
 
     def end_soon(self) -> None:
-        """Sets the shutdown timeouts of bodies and responses."""
+        """Limits how long a shutdown waits for request bodies and for responses."""
         loop = asyncio.get_running_loop()
         for limit in [*self._pending_bodies]:
             self._reschedule(limit, loop.time() + _SHUTDOWN_BODY_S)

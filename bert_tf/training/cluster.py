@@ -93,13 +93,13 @@ def read_tf_config() -> tuple[dict[str, Sequence[str]], Any]:
     if "master" in cluster:
         warn(["TF_CONFIG: master is treated as chief."])
     if cluster.pop("evaluator", None):
-        warn(["TF_CONFIG: the evaluator is ignored, because the chief evaluates."])
+        warn(["TF_CONFIG: the evaluator is ignored, because the chief runs evaluations."])
     if isinstance(task, dict):
         kind, index = task.get("type"), task.get("index", 0)
         if kind == "evaluator":
             raise ValueError(
-                "TF_CONFIG: evaluator tasks are not supported, because the chief evaluates. Do not "
-                "start this task."
+                "TF_CONFIG: evaluator tasks are not supported, because the chief runs evaluations. "
+                "Do not start this task."
             )
         is_text = isinstance(index, str) and index.isdecimal()
         task = {"type": _job(kind), "index": int(index) if is_text else index}

@@ -44,9 +44,9 @@ def choose_strategy(
 
     Args:
         strategy: ``auto`` uses ``tpu`` if given, else ``cluster`` if given, else all GPUs, else the
-            CPU. ``one_device`` uses the first GPU or the CPU. ``mirrored`` uses all GPUs; without
-            GPUs, it uses the logical CPU devices, for tests. ``multi_worker`` uses all GPUs, or
-            the CPU, of each worker of ``cluster``.
+            CPU. ``one_device`` uses the first GPU, or the CPU if there is no GPU. ``mirrored`` uses
+            all GPUs; without GPUs, it uses the logical CPU devices, for tests. ``multi_worker``
+            uses all GPUs, or the CPU, of each worker of ``cluster``.
         tpu: Name of a TPU on Google Cloud, ``local`` on a TPU VM, or ``grpc://host:port``.
         cluster: Addresses of the workers.
         wait_minutes: Maximum number of minutes to wait for the other workers.

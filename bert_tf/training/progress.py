@@ -50,7 +50,7 @@ def progress_to(stream: TextIO | None) -> Iterator[None]:
 
 
 def print_progress(*values: object, sep: str = " ", flush: bool = False) -> None:
-    """Prints a line about a run, as ``print`` does, to the stream that ``progress_to`` sets."""
+    """Prints a line about a run, like ``print``, to the stream set by ``progress_to``."""
     # The encoding of standard output may lack characters that occur in class names.
     print(*values, sep=sep, file=EscapedStream(_stream.get() or sys.stdout), flush=flush)
 

@@ -322,8 +322,9 @@ class RunDirectory:
             # Inputs that have no flag change only together with flags, which are reported instead.
             flags = [name for name in changed if name.startswith("--")] or changed
             raise ValueError(
-                f"The data of {' and '.join(flags)} differ from those the run in {self.path} "
-                "started with. Restore the files to resume it, or use another --model_dir."
+                f"The data of {' and '.join(flags)} differ from the data that the run in "
+                f"{self.path} started with. Restore the files to resume it, or use another "
+                "--model_dir."
             )
         values = {**recorded, **fingerprints} if has_progress else dict(fingerprints)
         if values != recorded:

@@ -357,7 +357,7 @@ def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str
     if changed == "bytes":
         raise _UnusableError(f"{label} has {size} bytes instead of {entry['bytes']}")
     if changed:
-        raise _UnusableError(f"the contents of {label} differ from those saved")
+        raise _UnusableError(f"the contents of {label} differ from the saved contents")
 
 
 # === Deleting ===

@@ -164,8 +164,9 @@ class ReplicaStep:
                 *(total + tf.reshape(gradient, [-1]) for total, gradient in pairs),
             ]
 
-        # Gradients are flat, because TensorFlow replaces a chain of sums of the same shape by a sum
-        # in place, which fails in a loop. The loop stores activations of one micro-batch at a time.
+        # Gradients are flat, because TensorFlow replaces a chain of sums of the same shape with an
+        # in-place sum, which fails in a loop. The loop stores activations of one micro-batch at a
+        # time.
         zeros = [tf.zeros([math.prod(v.shape)], v.dtype) for v in variables]
         sums = tf.zeros([self._objective.num_sums])
         _, sums, *totalled = tf.while_loop(

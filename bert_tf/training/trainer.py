@@ -171,7 +171,10 @@ def _set_modes(callbacks: Sequence[Any], modes: Mapping[str, str]) -> None:
                     f"{did_you_mean(monitor, modes)}. Pass one of these names."
                 )
             if mode == "auto":
-                raise ValueError(f"{name}: its direction is unknown. Pass mode='min' or 'max'.")
+                raise ValueError(
+                    f"{name}: cannot infer whether higher values are better. Pass mode='min' or "
+                    "'max'."
+                )
         # Callbacks share the logs, so a custom callback may add values for later callbacks.
         is_of_keras = type(callback).__module__.partition(".")[0] == "keras"
         adds_logs |= not is_of_keras or isinstance(callback, keras.callbacks.LambdaCallback)

@@ -128,7 +128,7 @@ class Partners:
         except (OSError, OverflowError) as error:
             number = getattr(error, "errno", None)
             raise ValueError(
-                f"Cannot listen on the port of {self.name(self._index)}, which is this process: "
+                f"This process, {self.name(self._index)}, cannot listen on its port: "
                 f"{os.strerror(number) if number else error}. Stop the program that uses the port, "
                 "or pass another HOST:PORT on all workers."
             ) from error

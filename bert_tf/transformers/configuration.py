@@ -157,7 +157,7 @@ class PretrainedConfig:
         return read_config(self.to_dict(), source)
 
     def update(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Sets the values whose names are settings, and returns the others."""
+        """Applies the values whose names match settings, and returns the rest."""
         rest = {}
         for name, value in values.items():
             if name == "id2label":

@@ -498,7 +498,7 @@ def _resize_embeddings(model: BertModel, size: int) -> None:
 
 
 def _replace_variable(layer: Any, name: str, size: int, initializer: Any) -> Any:
-    """Replaces a built layer's variable by one of another length, which keeps the old rows."""
+    """Replaces a built layer's variable with one of a different length, keeping the old rows."""
     old = getattr(layer, name)
     rows = ops.convert_to_numpy(old)[:size]
     new = keras_hooks.replace_variable(layer, name, (size, *old.shape[1:]), initializer)

@@ -280,7 +280,7 @@ class FillMaskPipeline(Pipeline):
     unwraps_single = True
 
     def forward(self, rows: Mapping[str, Any]) -> Any:
-        """Computes the logits (B, M, V) of the masked tokens, followed by padding."""
+        """Computes the logits (B, M, V) of the masked tokens; M includes padding after the last."""
         states = self.model.base_model(rows).last_hidden_state
         columns = tf.broadcast_to(tf.range(tf.shape(states)[1]), tf.shape(states)[:2])
         is_mask = rows["input_ids"] == self.tokenizer.mask_token_id

@@ -291,7 +291,7 @@ class PreTrainedTokenizerFast:
             stride: Number of tokens that an overflow row shares with the previous row.
             is_split_into_words: Whether texts are lists of words.
             pad_to_multiple_of: Multiple to which lengths are rounded up.
-            padding_side: ``"right"`` or ``"left"``; by default the attribute of this name.
+            padding_side: ``"right"`` or ``"left"``; defaults to the attribute of the same name.
             return_tensors: ``"tf"``, ``"np"``, or ``None`` for lists.
             return_token_type_ids: Whether to return token types; by default true if they are in
                 ``model_input_names``.

@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 # Number of files to read in parallel, because remote file systems have a high latency.
 _NUM_READERS = 16
-# Number of indexes to collect before they are joined, which saves memory.
+# Number of indexes to collect before joining them. Joining saves memory.
 _MAX_PENDING_INDEXES = 1024
 # Number of bytes at the start of a file from which the format is detected.
 _HEAD_BYTES = 1 << 16

@@ -110,7 +110,7 @@ CASES = [
      r"\(3 \* hidden_size\), got the shape \(.*24"),
     ("bert_tf", BERT, {"num_hidden_layers": 10**8}, "num_hidden_layers=100000000: expected at "
      "most 1,000"),
-    ("bert_tf", "checkpoints", None, "has no checkpoint, because the run was interrupted early"),
+    ("bert_tf", "checkpoints", None, "has no checkpoint, because the run was interrupted before"),
     ("bert_tf", "checkpoints/step-00000000/variables.index", b"",
      "^No checkpoint in .* is intact. Restore one from a copy, or delete all to start again"),
     ("bert_tf", MODEL, {EMBEDS: 1},
@@ -190,7 +190,7 @@ CASES = [
      "has a Dense layer with the activation 'torch.nn.modules.activation.ReLU', or without a "
      "bias; expected "),
     ("dense", DENSE, {"out_features": 6}, r"linear\.weight: expected \(8, 6\), got \(8, 5\)"),
-    ("masked_lm", "tf_model.h5", set_hdf5(WORDS, 7.0), " are the same weight but differ"),
+    ("masked_lm", "tf_model.h5", set_hdf5(WORDS, 7.0), "the same weight, but their values differ"),
     ("model", "tf_model.h5", set_hdf5(TF + "intermediate/dense/kernel:0", np.zeros((12, 8), "f")),
      r"layer_\._1/inter\S*: expected \(8, 12\), got \(12, 8\)"),
     ("model", "tf_model.h5", truncate, r"tf_model\.h5 cannot be read as HDF5"),

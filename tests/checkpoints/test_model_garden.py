@@ -115,8 +115,8 @@ def test_checkpoint_without_encoder_raises_error(tmp_path):
     root = tf.train.Checkpoint()
     root.held = [tf.Variable(np.zeros((25, 8), "float32"), name="word_embeddings/embeddings")]
     message = (
-        r"max_position_embeddings is neither in bert_config\.json nor in the shape of "
-        "embeddings/position_embeddings"
+        r"max_position_embeddings is not in bert_config\.json, and embeddings/position_embeddings "
+        "does not determine it"
     )
     with pytest.raises(ValueError, match=message):
         model_garden.read_checkpoint(root.write(str(tmp_path / "ckpt")))

@@ -110,10 +110,10 @@ def test_finished_run_is_shown_if_read_only_or_moved(
     run(settings(moved, finished, **{**flags, "test_file": moved / "test.tsv"}))
     assert capsys.readouterr().out.count("contains this run, which has finished.") == 2
     write_table(moved / "dev.tsv", sentences(20, seed=9))
-    message = r"The data of dev differ from those the run in .* started with"
+    message = r"The data of dev differ from the data that the run in .* started with"
     with pytest.raises(ValueError, match=message):
         run(settings(moved, finished, **flags))
-    message = r"The data of --init_checkpoint differ from those the run in .* started with"
+    message = r"The data of --init_checkpoint differ from the data that the run in .* started with"
     with pytest.raises(ValueError, match=message):
         run(settings(inputs, finished, **flags, init_checkpoint=moved / "other"))
     (tmp_path / "run").mkdir()

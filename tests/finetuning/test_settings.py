@@ -140,11 +140,11 @@ TEXTS = "classification"
          "--long_text=windows or --feature_based"),
         # Frozen features.
         ("ner", {"feature_based": "lst"}, r"=lst is unknown \(did you mean last\?\): expected "
+         "one or more of embeddings, second_to_last, last, weighted_sum_last_four, "
+         "concat_last_four, weighted_sum_all, or all"),
+        ("ner", {"feature_based": ""}, "--feature_based is empty: expected one or more of "
          "embeddings, second_to_last, last, weighted_sum_last_four, concat_last_four, "
-         "weighted_sum_all, several of them, or all"),
-        ("ner", {"feature_based": ""}, "--feature_based is empty: expected embeddings, "
-         "second_to_last, last, weighted_sum_last_four, concat_last_four, weighted_sum_all or "
-         "all"),
+         "weighted_sum_all, or all"),
         ("ner", {"lstm_units": 8}, "--lstm_units requires --feature_based. Remove "
          "the flag"),
         # Few-shot training.

@@ -195,6 +195,6 @@ def test_checkpoint_changed_during_interrupted_sweep_raises_error(inputs, tmp_pa
         run(flags)
     config = json.loads((start / "bert_config.json").read_text())
     (start / "bert_config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
-    message = r"The data of --init_checkpoint differ from those the run in .* started with"
+    message = r"The data of --init_checkpoint differ from the data that the run in .* started with"
     with pytest.raises(ValueError, match=message):
         run(flags)

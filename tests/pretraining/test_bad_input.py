@@ -81,7 +81,7 @@ def test_moved_files_are_accepted_and_other_files_raise_error(finished, inputs, 
     assert "contains this run, which has finished." in capsys.readouterr().out
     write_corpus(moved / "corpus.txt", seed=1)
     with pytest.raises(
-        ValueError, match="The data of --input differ from those the run in .* started"
+        ValueError, match="The data of --input differ from the data that the run in .* started"
     ):
         run(parse(*arguments(moved, finished[0]))[0])
 

@@ -75,7 +75,7 @@ def test_without_evaluation_only_loss_is_monitored(tmp_path):
 
 def test_value_added_by_callback_needs_mode():
     make_callbacks(AddsValue(), keras.callbacks.EarlyStopping("val_own", mode="max"))
-    with pytest.raises(ValueError, match="^monitor='val_own' of EarlyStopping: its direction is"):
+    with pytest.raises(ValueError, match="^monitor='val_own' of EarlyStopping: cannot infer"):
         make_callbacks(AddsValue(), keras.callbacks.EarlyStopping("val_own"))
     with pytest.raises(ValueError, match="got an unknown name"):
         make_callbacks(keras.callbacks.EarlyStopping("val_own", mode="max"), AddsValue())

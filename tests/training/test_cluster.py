@@ -9,7 +9,7 @@ from bert_tf.io.messages import DifferenceWarning
 from bert_tf.training import cluster
 
 CHIEF_AND_WORKER = {"worker": ["b:2"], "chief": ["a:1"]}
-EVALUATOR = "TF_CONFIG: the evaluator is ignored, because the chief evaluates."
+EVALUATOR = "TF_CONFIG: the evaluator is ignored, because the chief runs evaluations."
 
 
 def worker(index, **more):
@@ -78,8 +78,8 @@ WRONG_CONFIGS = [
     (worker_config(["a:1", "b:1"], "one"), "expected one of the .* tasks, .* got {.*: 'one', "
      r"'type': 'worker'\}"),
     (tf_config({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}),
-     "TF_CONFIG: evaluator tasks are not supported, because the chief evaluates. Do not start "
-     "this task."),
+     "TF_CONFIG: evaluator tasks are not supported, because the chief runs evaluations. Do not "
+     "start this task."),
     (worker_config(["a:1", "b:1"], 2),
      r"TF_CONFIG: expected one of the .* tasks, .* got {.*: 2, 'type': 'worker'\}"),
     (worker_config(["a:1", "b"], 0), "expected distinct HOST:PORT addresses, got 'b'"),

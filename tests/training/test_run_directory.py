@@ -151,7 +151,7 @@ def test_paths_may_change_if_contents_are_equal(started_run, monkeypatch):
             moved(**changes)
     started_run.check_inputs({"--init_checkpoint": "def"})
     assert moved(input=["e"], init_checkpoint="e") == ["init_checkpoint", "input"]
-    message = r"The data of --init_checkpoint differ from those the run in .* started with"
+    message = r"The data of --init_checkpoint differ from the data that the run in .* started with"
     with pytest.raises(ValueError, match=message):
         started_run.check_inputs({"--input": "abc", "--init_checkpoint": "e"})
     assert read_json(started_run.inputs) == {"--input": "abc", "--init_checkpoint": "def"}
@@ -160,13 +160,13 @@ def test_paths_may_change_if_contents_are_equal(started_run, monkeypatch):
 def test_changed_inputs_raise_error(started_run):
     started_run.check_inputs({"--input": "abc", "--vocab_file": "d"})
     started_run.check_inputs({"--input": "abc", "--vocab_file": "d"})
-    message = r"The data of --vocab_file differ from those the run in .* started with"
+    message = r"The data of --vocab_file differ from the data that the run in .* started with"
     with pytest.raises(ValueError, match=message):
         started_run.check_inputs({"--input": "abc", "--vocab_file": "e"})
     started_run.check_inputs({"held_out": "f"})
     with pytest.raises(ValueError, match=message.replace("vocab_file", "input")):
         started_run.check_inputs({"--input": "g", "held_out": "h"})
-    message = r"The data of held_out differ from those the run in .* started with"
+    message = r"The data of held_out differ from the data that the run in .* started with"
     with pytest.raises(ValueError, match=message):
         started_run.check_inputs({"held_out": "h"})
 

@@ -224,7 +224,7 @@ def test_unavailable_port_raises_error():
         with waiting.Partners(addresses, 0).connected_workers(1):
             raise AssertionError("it has no port")
     assert str(error.value) == (
-        f"Cannot listen on the port of worker 0 ({addresses[0]}), which is this process: Address "
-        "already in use. Stop the program that uses the port, or pass another HOST:PORT on all "
+        f"This process, worker 0 ({addresses[0]}), cannot listen on its port: Address already in "
+        "use. Stop the program that uses the port, or pass another HOST:PORT on all "
         "workers."
     )

@@ -70,7 +70,7 @@ def _window_spans(
     return tf.where(is_in_window, first + shift, 0), tf.where(is_in_window, last + shift, 0)
 
 
-# Number of windows whose answers are combined at a time, which takes about 100 MB.
+# Number of windows whose answers are combined at a time; a chunk takes about 100 MB.
 _WINDOWS_CHUNK_SIZE = 512
 _QUESTIONS_CHUNK_SIZE = 4096
 _PADDED = -1e9  # a logit with probability 0
@@ -295,7 +295,7 @@ def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.nda
 def _find_all_tokens(
     windows: Windows, byte_starts: np.ndarray, byte_ends: np.ndarray
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Calls ``_find_tokens`` for chunks of questions, which limits memory."""
+    """Calls ``_find_tokens`` for chunks of questions, to limit memory."""
     pieces = []
     for begin in range(0, len(byte_starts), _QUESTIONS_CHUNK_SIZE):
         part = slice(begin, begin + _QUESTIONS_CHUNK_SIZE)

@@ -16,7 +16,7 @@ from bert_tf.evaluation.metrics import Comparison
 
 # Number of ranked documents per query, as in BEIR.
 _RANKS = 1000
-# Number of scores per chunk, which take 32 MB.
+# Number of scores per chunk; a chunk takes 32 MB.
 _SCORES_CHUNK_SIZE = 1 << 23
 
 

@@ -53,11 +53,11 @@ def _are_variants(name: str, values: Values, given_flags: Given) -> str:
     """Rejects names that are not choices of layers."""
     variants, known = values[name], ", ".join(FEATURE_BASED)
     if variants is not None and not variants:
-        return f"--{name} is empty: expected {known} or {_ALL_FEATURES}."
+        return f"--{name} is empty: expected one or more of {known}, or {_ALL_FEATURES}."
     unknown = next((v for v in variants or () if v not in (*FEATURE_BASED, _ALL_FEATURES)), "")
     return unknown and (
-        f"--{name}={unknown} is unknown{did_you_mean(unknown, FEATURE_BASED)}: expected {known}, "
-        f"several of them, or {_ALL_FEATURES}."
+        f"--{name}={unknown} is unknown{did_you_mean(unknown, FEATURE_BASED)}: expected one or "
+        f"more of {known}, or {_ALL_FEATURES}."
     )
 
 

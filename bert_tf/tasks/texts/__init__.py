@@ -1,1 +1,1 @@
-"""Task types for single texts and text pairs: classes, numbers and choices."""
+"""Task types for single texts and text pairs: classification, regression and multiple choice."""

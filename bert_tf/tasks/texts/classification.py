@@ -65,8 +65,8 @@ class _Options(ClassWeights, LongTexts):
     )
     few_shot_pairs: int = flag_fields.integer(
         20,
-        "--few_shot: number of pairs that each text forms with texts of the same class, and also "
-        "with texts of other classes.",
+        "--few_shot: number of pairs to draw per text with texts of the same class; as many are "
+        "drawn with texts of other classes.",
         min_value=1,
         rules=[requires_flag("few_shot")],
         advanced=True,
