@@ -66,10 +66,10 @@ def run(settings: ExtractionSettings) -> Manifest:
         encoder, preprocessor = _load(settings)
     embedding = encoder.sentence_embedding if settings.pooling is None else None
     model_defaults = (embedding.pooling, embedding.normalize) if embedding else ()
-    if embedding is not None:
-        scaled = ", scaled to length 1" if embedding.normalize else ""
-        print_progress(f"Uses the pooling of {settings.model}: {embedding.pooling}{scaled}.")
     settings = settings.with_model_defaults(encoder.config.num_hidden_layers, *model_defaults)
+    if embedding is not None:
+        scaled = ", scaled to length 1" if settings.normalize else ""
+        print_progress(f"Uses the pooling of {settings.model}: {settings.pooling}{scaled}.")
     settings = dataclasses.replace(settings, max_seq_length=preprocessor.max_seq_length)
     extractor = _Extractor(encoder, preprocessor, settings, embedding)
     layout = extractor.layout
@@ -393,7 +393,8 @@ def _vectors(
 ) -> tf.Tensor:
     """Computes the vectors of a batch: (B, L, D), or (B, S, L, D) without pooling."""
     if embedding is not None:
-        return encoder.embed(batch)[:, None]
+        vectors = encoder.embed(batch)[:, None]
+        return normalize(vectors) if normalized and not embedding.normalize else vectors
     outputs = encoder(batch, training=False)
     states = [outputs[features.ENCODER_OUTPUTS][layer] for layer in layers]
     vectors = [pool(tf.cast(s, tf.float32), batch[features.INPUT_MASK], pooling) for s in states]

@@ -10,9 +10,15 @@ from bert_tf.cli import flag_fields as flag
 FORMATS = ("jsonl", "numpy", "parquet")
 _DEFAULT_LAYERS = (-1, -2, -3, -4)
 _REQUIRED = flag.required("extract_features needs --model, --input and --output")
-_REQUIRES_POOLING = flag.rule(
-    lambda normalize, values: normalize and values["pooling"] in (None, "none"),
-    "--{flag} requires one vector per line. Set --pooling to mean, cls, max or last.",
+_REQUIRES_POOLING = (
+    "--normalize requires one vector per line. Set --pooling to mean, cls, max or last."
+)
+_NORMALIZE_RULE = flag.rule(
+    # Without --layers, the pooling may be that of the model.
+    lambda normalize, values: (
+        normalize and (values["pooling"] or (values["layers"] and "none")) == "none"
+    ),
+    _REQUIRES_POOLING,
 )
 _INTEGER_LAYERS = flag.rule(
     lambda layers, _: (
@@ -61,7 +67,7 @@ class ExtractionSettings:
         "or the pooling of a sentence-transformers model.",
     )
     normalize: bool = flag.switch(
-        False, "Scale the pooled vectors to length 1.", rules=[_REQUIRES_POOLING]
+        False, "Scale the pooled vectors to length 1.", rules=[_NORMALIZE_RULE]
     )
     max_seq_length: int | None = flag.integer(
         None,
@@ -83,7 +89,10 @@ class ExtractionSettings:
     ) -> "ExtractionSettings":
         """Returns the settings with the defaults of a model that has ``blocks`` blocks."""
         if self.pooling is not None:
-            pooling, normalize = self.pooling, self.normalize
+            pooling, normalize = self.pooling, False
+        if self.normalize and pooling == "none":
+            raise ValueError(_REQUIRES_POOLING)
+        normalize |= self.normalize
         layers = self.layers or ((-1,) if pooling != "none" else _DEFAULT_LAYERS[:blocks])
         return dataclasses.replace(self, layers=layers, pooling=pooling, normalize=normalize)
 

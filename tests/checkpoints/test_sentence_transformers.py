@@ -259,17 +259,22 @@ def test_export_applies_dense_layer_and_prefixes():
     assert "embed_documents" not in model_signatures(served)
 
 
-def test_extracted_features_are_document_embeddings(tmp_path, capsys):
-    path = write(full_checkpoint(), "huggingface", tmp_path)
+@pytest.mark.parametrize(
+    ("scaled_by_model", "flags"),
+    [(True, {}), (True, {"normalize": True}), (False, {"normalize": True})],
+)
+def test_extracted_features_are_document_embeddings(tmp_path, capsys, scaled_by_model, flags):
+    path = write(full_checkpoint(normalize=scaled_by_model), "huggingface", tmp_path)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     model = bert_tf.load(path)
-    arguments = {"input": [str(tmp_path / "texts.txt")], "model": path, "format": "numpy"}
+    arguments = {"input": [str(tmp_path / "texts.txt")], "model": path, "format": "numpy", **flags}
     done = extraction.run(resolve(**arguments, output=str(tmp_path / "out")))
     message = f"Uses the pooling of {path}: mean, scaled to length 1"
     assert message in capsys.readouterr().out and done.flags["max_seq_length"] == 10
     with np.load(tmp_path / "out" / "part-000000.npz") as file:
         values = file["values"]
-    expected = model.embed(model.preprocessor(["sat. " + text for text in TEXTS]))
+    expected = np.array(model.embed(model.preprocessor(["sat. " + text for text in TEXTS])))
+    expected /= np.linalg.norm(expected, axis=-1, keepdims=True)
     np.testing.assert_allclose(values, expected, atol=1e-5)
 
 

@@ -21,6 +21,10 @@ def test_defaults_follow_the_model_and_the_pooling():
     assert resolve(**GIVEN).with_model_defaults(blocks=2).layers == (-1, -2)  # all layers
     settings = resolve(**GIVEN).with_model_defaults(12, "mean", normalize=True)
     assert (settings.pooling, settings.normalize, settings.layers) == ("mean", True, (-1,))
+    settings = resolve(**GIVEN, normalize=True)
+    assert settings.with_model_defaults(12, "mean").normalize
+    with pytest.raises(ValueError, match="^--normalize requires one vector per line"):
+        settings.with_model_defaults(12)
     settings = resolve(**GIVEN, pooling="cls").with_model_defaults(12)
     assert settings.layers == (-1,) and settings.is_pooled
     assert resolve(**GIVEN, layers=["2", "-1"]).layers == (2, -1)
@@ -37,7 +41,9 @@ NUMBERS = "expected integers separated by commas, such as -1,-2."
         ({"input": []}, f"--input {NEEDED}"),
         ({"model": None}, f"--model {NEEDED}"),
         ({"output": ""}, f"--output {NEEDED}"),
-        ({"normalize": True},
+        ({"normalize": True, "pooling": "none"},
+         "--normalize requires one vector per line. Set --pooling to mean, cls, max or last."),
+        ({"normalize": True, "layers": ["-1"]},
          "--normalize requires one vector per line. Set --pooling to mean, cls, max or last."),
         ({"layers": ["-1", "top"]}, f"--layers=['-1', 'top']: {NUMBERS}"),
         ({"layers": []}, f"--layers=[]: {NUMBERS}"),
