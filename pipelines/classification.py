@@ -198,8 +198,8 @@ def similarity_examples(
         tokenizer: Tokenizer of the model.
         columns: K lists, arrays or tensors of texts.
             Shape `(N,)` each, string.
-        labels: Labels to include unchanged, such as scores, `(N,)`, or ids of distinct texts, `(N,
-            K)`.
+        labels: Labels to include unchanged, such as scores, `(N,)`, or ids of distinct texts,
+            `(N, K)`.
         max_seq_length: Maximum number of tokens per row, S; at least 3.
 
     Returns:

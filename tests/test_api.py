@@ -123,8 +123,8 @@ def test_flags_are_keywords_with_default_and_help(function, table, others):
         ({"learning_rate": 0.0}, ValueError, "^learning_rate=0.0: expected a number from 1e-12 "
          "to below 1, typically between 5e-5 and 1e-3"),
         ({"class_weights": {"a, b": np.float32(2)}}, ValueError,
-         '^class_weights={"a, b": 2.0}: expected balanced, or each class once .* got .a, b.. The '
-         "classes are neg, pos"),
+         '^class_weights={"a, b": 2.0}: expected balanced, or each class at most once .* got '
+         r".a, b.\. The classes are neg, pos"),
         ({"class_weights": {"--odd": 2.0}}, ValueError,
          "got .--odd.. The classes are neg, pos"),
         ({"do_train": True}, TypeError, "do_train: finetune and pretrain always train; "

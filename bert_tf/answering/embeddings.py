@@ -120,7 +120,7 @@ def compare(served: Served, text: tf.Tensor, others: tf.Tensor) -> Outputs:
         served: Served model.
         text: Queries, shape (B,) string.
         others: Documents, (B, M) string with one row per query, or (1, M) with one row for all
-            queries. A server with batching would concatenate the flat lists of requests.
+            queries. A matrix, because servers with batching concatenate the vectors of requests.
 
     Returns:
         ``similarity``, shape (B, M) float32, and ``truncated``, shape (B,) bool.

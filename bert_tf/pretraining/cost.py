@@ -22,9 +22,9 @@ from .settings import Phase, PretrainingSettings, make_phases
 
 # Bytes per parameter in training, all float32: the weight, its gradient, and Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16
-# Activations that a layer saves for the backward pass, as multiples of the hidden size, the feed-
-# forward size and the S x S attention matrix per head, and the number of saved arrays as large as
-# the logits. XLA recomputes the activation function and, on TPU, the attention weights.
+# Activations that a layer saves for the backward pass, as multiples of the hidden size, the
+# feed-forward size and the S x S attention matrix per head, and the number of saved arrays as large
+# as the logits. XLA recomputes the activation function and, on TPU, the attention weights.
 _SAVED_ACTIVATIONS = (12, 3, 3, 3)
 _XLA_SAVED_ACTIVATIONS = {"GPU": (8, 1, 2.5, 2), "TPU": (8, 1, 0, 1)}
 _TIMED_ROWS = 8

@@ -315,9 +315,9 @@ class PretrainingSettings:
     )
     worker_hosts: Sequence[str] = words(
         (),
-        "HOST:PORT of each worker, the chief first, or slurm or slurm:PORT (default port 2222) to "
-        "use the hosts of the srun tasks; anyone who can reach these ports can read and write "
-        "files as this user.",
+        "HOST:PORT of each worker, separated by commas, the chief first; or slurm or slurm:PORT "
+        "(default port 2222) to use the hosts of the srun tasks; anyone who can reach these ports "
+        "can read and write files as this user.",
     )
     task_index: int | None = integer(
         None, "Index of this process in --worker_hosts, from 0.", min_value=0

@@ -13,8 +13,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     The learning rate is ``peak * step / warmup_steps`` while ``step < warmup_steps``, then
     ``peak * (1 - step / total_steps)``, and 0 from ``total_steps`` on. The first step is step 0, so
     with a warm-up, the first update has a learning rate of 0. The decay covers all steps, including
-    the warm-up: at the end of the warm-up, the learning rate drops by ``warmup_steps /
-    total_steps`` of the peak. Source: ``create_optimizer`` in Google's ``optimization.py``.
+    the warm-up: at its end, the learning rate drops by ``warmup_steps / total_steps`` of the peak.
+    Computed in float32. Source: ``create_optimizer`` in Google's ``optimization.py``.
 
     Args:
         peak: Peak learning rate.

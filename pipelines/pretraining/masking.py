@@ -166,7 +166,7 @@ def mask_rows(
         tokenizer: Tokenizer with the special tokens.
         max_predictions_per_seq: Maximum number of predictions per row, P.
         seed: Seed of the pool.
-        masked_lm_prob: Fraction of all tokens, including [CLS] and [SEP], to predict.
+        masked_lm_prob: Number of predictions divided by all tokens, including [CLS] and [SEP].
         masking: ``"token"`` for single tokens, or ``"whole_word"`` for all pieces of a word.
         replacement: Fractions of predicted tokens to replace; each token is drawn independently.
 

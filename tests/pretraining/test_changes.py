@@ -101,7 +101,7 @@ def test_finished_run_is_extended(inputs, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"different settings: --learning_rate=0.1 \(was 0.01\)"):
         _train(inputs, tmp_path, num_train_steps=8, learning_rate=0.1, **phases)
     with pytest.raises(
-        ValueError, match="=9 changes the number of --phases|=7: expected at least 8"
+        ValueError, match="=9 changes how many phases of --phases|=7: expected at least 8"
     ):
         _train(inputs, tmp_path, num_train_steps=7, **phases)
     _train(inputs, tmp_path, num_train_steps=20, **phases)

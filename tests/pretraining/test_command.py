@@ -116,4 +116,4 @@ def test_left_to_right_model_learns_and_keeps_direction(inputs, tmp_path):
     start = {"bert_config": None, "vocab_size": None, "init_checkpoint": model_dir}
     error = error_of_run(inputs, tmp_path, **start, objective="mlm")
     assert error.endswith("Pass --objective=ltr.")
-    assert f"{model_dir} is a causal model (is_decoder), and --objective=mlm trains" in error
+    assert f"{model_dir} is a causal model (is_decoder), but --objective=mlm trains" in error

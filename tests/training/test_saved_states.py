@@ -99,7 +99,7 @@ def _pipe(path):
         ("variables.data-00000-of-00001", _truncate, r"has 31 bytes instead of 32\."),
         ("variables.data-00000-of-00001", _flip_a_bit, "the contents of "
             "variables.data-00000-of-00001 differ from "
-         "those saved"),
+         "the saved contents"),
         ("variables.index", pathlib.Path.unlink, "variables.index is missing or cannot be read"),
         ("manifest.json", _truncate, None),
         ("manifest.json", lambda path: path.write_text("{}"), "its manifest.json is damaged"),
