@@ -37,8 +37,8 @@ def _bfloat16_warnings() -> Iterator[str]:
         if major < 8:
             yield (
                 f"--precision=bfloat16: {details.get('device_name', 'the GPU')} has compute "
-                f"capability {major}.{minor}, but bfloat16 requires 8.0. Training will be slower "
-                "or fail; use --precision=float32."
+                f"capability {major}.{minor}, but bfloat16 requires 8.0. Computations are slower "
+                "or fail. Use --precision=float32."
             )
 
 
