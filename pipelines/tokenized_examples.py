@@ -46,8 +46,8 @@ class Examples:
     >>> examples = Examples(np.int32([5, 3, 9, 3]), 12, make_batch)
     >>> for batch in examples.evaluation_batches(2).as_numpy_iterator():
     ...     print(batch["example_index"], batch["width"])
-    [0 1] 8
-    [2 3] 12
+    [0 1] 5
+    [2 3] 9
     """
 
     lengths: np.ndarray

@@ -24,7 +24,7 @@ from bert_tf.finetuning import training
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.modeling import MODEL_CLASSES
-from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
 from bert_tf.tasks.task import predict
 from bert_tf.training.distribution import choose_strategy

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.config import BertConfig
-from bert_tf.modeling.layers import normalize, pool
+from bert_tf.modeling.pooling import normalize, pool
 from bert_tf.pipelines.packing import pack
 
 from .rows import run_rows, text_rows

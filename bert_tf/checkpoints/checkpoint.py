@@ -39,7 +39,8 @@ from bert_tf.config import BertConfig
 from bert_tf.io.messages import listed, one_line, quote
 from bert_tf.io.untrusted import is_number
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
-from bert_tf.modeling.base import BertModel, SentenceEmbedding, is_count, optional
+from bert_tf.modeling.base import BertModel, is_count, optional
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.text_rules import AS_GOOGLE, TextRules
 from bert_tf.pipelines.wordpiece import BertTokenizer
 

@@ -24,8 +24,7 @@ from bert_tf.choices import PAIR_MARK
 from bert_tf.io.files import atomic_path
 from bert_tf.io.messages import warn
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import SentenceEmbedding
-from bert_tf.modeling.layers import normalize, pool
+from bert_tf.modeling.pooling import SentenceEmbedding, normalize, pool
 from bert_tf.pipelines.corpora.corpus import format_count
 from bert_tf.pipelines.corpora.files import SourceFile, find_files
 from bert_tf.pipelines.corpora.formats import reject_table_file

@@ -24,7 +24,7 @@ from bert_tf.tasks.task import TEST, FormReader, Task
 from .settings import FineTuningSettings
 
 if TYPE_CHECKING:
-    from bert_tf.modeling.base import SentenceEmbedding
+    from bert_tf.modeling.pooling import SentenceEmbedding
 
 T = TypeVar("T")
 

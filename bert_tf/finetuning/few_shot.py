@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_tf.choices import COSINE
 from bert_tf.evaluation.evaluation import Inference
-from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.classification import similarity_examples
 from bert_tf.readers.examples import ExampleSet, SimilarityExample
 from bert_tf.tasks.similarity.task import SimilarityTask, normalize_rows

@@ -16,8 +16,9 @@ from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 from bert_tf.io.messages import warn
 from bert_tf.modeling import MODEL_CLASSES
-from bert_tf.modeling.base import BertModel, SentenceEmbedding
+from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.feature_based import check_variant
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.task import Task
 from bert_tf.training.run_directory import FineTuningDirectory

@@ -1,6 +1,5 @@
 """Base class of the models: config, input checks and serialization."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.graph_gradients import traced_in_owner
 from bert_tf.io import runtime
 
-from .layers import normalize, pool
+from .pooling import SentenceEmbedding
 
 # Attributes that ``bert_tf.load`` sets in addition to the weights, and that Keras does not save.
 LOADED_ATTRIBUTES = (
@@ -34,55 +33,6 @@ def _flatten_outputs(outputs: Mapping[str, Any]) -> dict[str, Any]:
     lists = {key: value for key, value in outputs.items() if isinstance(value, list)}
     items = {f"{key}_{i}": item for key, values in lists.items() for i, item in enumerate(values)}
     return {**{key: value for key, value in outputs.items() if key not in lists}, **items}
-
-
-@dataclasses.dataclass(frozen=True)
-class SentenceEmbedding:
-    """Computes a text's vector from the hidden states of the tokens.
-
-    For a sentence-transformers model, ``bert_tf.load`` sets ``model.sentence_embedding``, which
-    ``model.embed`` applies. The prefixes are added to the texts before tokenization.
-
-    Attributes:
-        pooling: One of ``bert_tf.choices.POOLINGS`` except ``"none"``.
-        normalize: Whether the vector is scaled to length 1.
-        max_seq_length: Maximum number of tokens per text, including [CLS] and [SEP].
-        query_prefix: Prefix of queries, or of the first text of a pair.
-        document_prefix: Prefix of documents, or of the second text of a pair.
-        dims: Number of leading dimensions to keep; ``None`` keeps all.
-        rescale: Whether ``normalize`` is applied after, rather than before, truncation to ``dims``.
-
-    >>> embedding = SentenceEmbedding("max", normalize=True, max_seq_length=128)
-    >>> states = ops.array([[[3.0, 1.0], [1.0, 4.0], [9.0, 9.0]]])
-    >>> ops.convert_to_numpy(embedding(states, ops.array([[1, 1, 0]]))).tolist()
-    [[0.6000000238418579, 0.800000011920929]]
-    """
-
-    pooling: str
-    normalize: bool
-    max_seq_length: int
-    query_prefix: str = ""
-    document_prefix: str = ""
-    dims: int | None = None
-    rescale: bool = True
-
-    def __call__(self, states: Any, mask: Any, dense: Any = None) -> Any:
-        """Computes the vectors.
-
-        Args:
-            states: Hidden states, of shape (B, S, H).
-            mask: Mask of shape (B, S), 1 for tokens and 0 for padding.
-            dense: Dense layer that is applied after pooling, or ``None``.
-
-        Returns:
-            Vectors of shape (B, D).
-        """
-        vectors = pool(states, mask, self.pooling)
-        vectors = vectors if dense is None else dense(vectors)
-        if self.normalize and not self.rescale:
-            vectors = normalize(vectors)
-        vectors = vectors[:, : self.dims]
-        return normalize(vectors) if self.normalize and self.rescale else vectors
 
 
 def default_max_length(source: Any) -> int:

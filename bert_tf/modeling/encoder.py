@@ -16,7 +16,8 @@ from bert_tf.io import runtime
 
 from .base import BertModel, Shapes, dense_shapes, is_count, is_flag, model_inputs, optional
 from .keras_hooks import isolated_call_context
-from .layers import INDEX_DTYPE, BertLayer, new_initializer, pool
+from .layers import INDEX_DTYPE, BertLayer, new_initializer
+from .pooling import pool
 from .transformer import ComputePlan, TransformerBlock
 
 

@@ -24,7 +24,8 @@ from .base import (
     optional,
 )
 from .encoder import BertEncoder
-from .layers import Dropout, Pooling, new_logits
+from .layers import Dropout, new_logits
+from .pooling import Pooling
 from .transformer import MASKED_SCORE
 
 LOGITS_MESSAGE = (

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from bert_tf.evaluation.evaluation import Evaluation, Inference, Thresholds
     from bert_tf.evaluation.prediction_files import Record
-    from bert_tf.modeling.base import BertModel, SentenceEmbedding
+    from bert_tf.modeling.base import BertModel
+    from bert_tf.modeling.pooling import SentenceEmbedding
     from bert_tf.pipelines.tokenized_examples import Examples
     from bert_tf.pipelines.wordpiece import BertTokenizer
 

@@ -13,7 +13,7 @@ from bert_tf.checkpoints import conversion
 from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
-from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding
 from tests.checkpoints import hugging_face_files as hf
 from tests.checkpoints.make_tf_model_data import CLASSES, FORMS
 from tests.checkpoints.small_checkpoints import CASED, CONFIG, MODELS, UNCASED, make_checkpoint

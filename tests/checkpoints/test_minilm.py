@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bert_tf import load
-from bert_tf.modeling.base import SentenceEmbedding
 from bert_tf.modeling.layers import get_activation
+from bert_tf.modeling.pooling import SentenceEmbedding
 
 pytestmark = pytest.mark.parity
 

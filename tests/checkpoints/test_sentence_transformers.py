@@ -16,7 +16,7 @@ from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.io.checkpoint_formats import WRITTEN
 from bert_tf.modeling import BertClassifier, BertEncoder
-from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.signatures import model_signatures
 from tests.checkpoints.small_checkpoints import (

@@ -7,7 +7,7 @@ import pytest
 import bert_tf
 from bert_tf.checkpoints import conversion
 from bert_tf.finetuning.run import run
-from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.training.run_directory import FineTuningDirectory
 
 from .small_runs import settings, write_inputs

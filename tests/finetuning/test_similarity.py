@@ -12,7 +12,7 @@ from bert_tf import api
 from bert_tf.answering.served import serve
 from bert_tf.checkpoints import conversion
 from bert_tf.finetuning.run import run
-from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.signatures import model_signatures
 

@@ -11,7 +11,7 @@ import pytest
 
 import bert_tf
 from bert_tf.evaluation import evaluation
-from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.predicting import predictor as predictor_module
 
 from .prediction_models import CLASSES, LABELS, TEXTS, VOCAB, approx, text_task, write_model

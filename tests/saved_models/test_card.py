@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.answering.signatures import Signature
 from bert_tf.checkpoints.checkpoint import Tokenization
 from bert_tf.checkpoints.model_card import export_card
-from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.saved_models.serving_files import Sample
 from tests.checkpoints.small_checkpoints import MODELS, make_checkpoint
 

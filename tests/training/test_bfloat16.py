@@ -13,7 +13,7 @@ from bert_tf import features, modeling
 from bert_tf.choices import SIMILARITY_LOSSES
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pretraining.objective import PretrainingObjective
 from bert_tf.tasks.losses import (
     ChoiceCrossEntropy,

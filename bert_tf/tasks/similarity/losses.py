@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from bert_tf.choices import BOTH_WAYS, COSENT, COSINE
-from bert_tf.modeling.layers import normalize
+from bert_tf.modeling.pooling import normalize
 
 # Logarithm of a negligible probability, finite to avoid NaN.
 _NEVER = -1e9

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import SentenceEmbedding
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
 from bert_tf.tasks.similarity.losses import CosineError, CosineOrder, InBatchNegatives
 from bert_tf.tasks.similarity.task import SimilarityTask, read_similarity
