@@ -68,7 +68,8 @@ def learn(settings: VocabularySettings) -> None:
     """Learns a vocabulary from files, writes it, and prints a summary."""
     from bert_tf.io.files import atomic_write, check_not_exists
     from bert_tf.pipelines.corpora import sources
-    from bert_tf.pipelines.vocabulary import encode_vocabulary, learn_vocabulary
+    from bert_tf.pipelines.vocabulary import encode_vocabulary
+    from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
     from bert_tf.pipelines.vocabulary_warnings import marks_note
 
     output = settings.output

@@ -310,6 +310,11 @@ def _runs(flags: np.ndarray) -> list[tuple[int, int]]:
     return [(int(first), int(end) - 1) for first, end in ends.reshape(-1, 2)]
 
 
+def ideograph_ranges(characters: str) -> list[tuple[int, int]]:
+    """Returns the first and last code point of each range of ideographs."""
+    return _runs(code_points(characters).ideograph)
+
+
 def _where(flags: np.ndarray) -> list[int]:
     """Returns the code points where a property is True."""
     return np.flatnonzero(flags).tolist()

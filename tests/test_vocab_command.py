@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from bert_tf import vocab
 from bert_tf.pipelines.corpora import formats as corpus_formats
-from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, learn_vocabulary, load_vocabulary
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, load_vocabulary
+from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 from tests.anew import run_main
 
 SENTENCES = [f"The {a} sees {b} {c}." for a in ("cat", "dog") for b in ("two", "six")
@@ -64,7 +65,7 @@ def test_vocabulary_is_written_and_reported(text, tmp_path, capsys):
 
 
 def test_invalid_output_path_is_rejected_before_learning(text, monkeypatch):
-    monkeypatch.setattr("bert_tf.pipelines.vocabulary.learn_vocabulary", None)
+    monkeypatch.setattr("bert_tf.pipelines.vocabulary_learning.learn_vocabulary", None)
     with pytest.raises((OSError, tf.errors.OpError), match="text.txt"):
         learn(text, output=f"{text}/vocab.txt", input_format="google")
 

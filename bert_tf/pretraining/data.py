@@ -18,7 +18,7 @@ from bert_tf.pipelines.pretraining import masking, tfrecords
 from bert_tf.pipelines.pretraining.dataset import RowOptions, make_row_batches
 from bert_tf.pipelines.pretraining.pools import ReadCursors
 from bert_tf.pipelines.pretraining.tfrecords import Records, open_records
-from bert_tf.pipelines.vocabulary import learn_vocabulary
+from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 from bert_tf.pipelines.vocabulary_warnings import marks_note
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training.distribution import Distribution
