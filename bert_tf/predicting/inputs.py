@@ -80,7 +80,8 @@ def read_inputs(
     Args:
         task: Task of the model.
         source: Path of the file.
-        text_columns: Columns of the texts; by default those of the training table.
+        text_columns: Columns of the texts; by default those of the training table or, without one,
+            the first of the task type's ``in_memory_columns`` that the table has.
         id_column: Column of the ids; by default that of the training table.
         skip_bad_rows: Whether to skip all bad rows instead of raising an error.
         output_suffix: Suffix of the output file if it contains all columns. Rows that this format
@@ -107,7 +108,7 @@ def read_inputs(
         )
     if table.suffix == LINES:
         text_columns = text_columns or [LINES_COLUMN]
-    columns = _columns(task, path, text_columns)
+    columns = _columns(task, table, text_columns)
     columns["id_column"] = id_column or _id_column(task, table)
     new_bad_rows = functools.partial(new_bad_rows, id_column=columns["id_column"])
     if issubclass(kind, TextTask):
@@ -153,7 +154,7 @@ def _in_memory(
 # === Tables ===
 
 
-def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str, Any]:
+def _columns(task: TaskFile, table: TableFile, names: Sequence[str] | None) -> dict[str, Any]:
     """Returns the keyword arguments of the task type's reader."""
     kind, trained = KINDS[task.kind], task.columns.get("text_columns")
     options = {
@@ -161,13 +162,15 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
         for name in kind.option_fields(only="tables")
         if name in task.columns
     }
-    if names is None and trained is None:
-        raise ValueError(
-            f"--text_columns is required: the model does not define the columns of {path} to read. "
-            f"Pass the names of the columns {kind.text_form}."
-        )
     if names is None:
-        return {"text_columns": trained, **options}
+        defaults = (found for found in kind.in_memory_columns if _has_columns(table, found))
+        texts = trained or next(defaults, None)
+        if texts is None:
+            raise ValueError(
+                "--text_columns is required: the model does not define the columns of "
+                f"{table.path} to read. Pass the names of the columns {kind.text_form}."
+            )
+        return {"text_columns": list(texts), **options}
     minimum, maximum = kind.num_texts
     if not minimum <= len(names) <= maximum:
         raise ValueError(
@@ -185,15 +188,18 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
 def _id_column(task: TaskFile, table: TableFile) -> str | None:
     """Returns the id column of the training table if the file also has it."""
     name: str | None = task.columns.get("id_column")
-    if name is None:
-        return None
+    return name if name is not None and _has_columns(table, [name]) else None
+
+
+def _has_columns(table: TableFile, names: Sequence[str]) -> bool:
+    """Returns whether a table has all columns."""
     try:
-        # Bad rows do not prove that the column is missing.
-        row = next(read_columns(table, [name], BadRows(table.path, skip=True)), None)
+        # Bad rows do not prove that a column is missing.
+        row = next(read_columns(table, names, BadRows(table.path, skip=True)), None)
     except ValueError:
-        return None
-    # The header of a table without valid rows contains the column; typed formats have no header.
-    return name if row or not table.has_typed_fields else None
+        return False
+    # The header of a table without valid rows contains the columns; typed formats have no header.
+    return row is not None or not table.has_typed_fields
 
 
 def _texts(

@@ -135,7 +135,8 @@ class Predictor:
                 lists of words, or mappings; a mapping of columns; a pandas or polars data frame; or
                 a ``tf.data.Dataset``. Columns without names get the names in the training data, or
                 default names: text; text_a, text_b; words; context, choices; question, context.
-            text_columns: Columns to read; by default those of the training data.
+            text_columns: Columns to read; by default those of the training data, or the default
+                names.
             id_column: Column of the ids; by default that of the training data if it exists.
             skip_bad_rows: Whether bad rows get a record with an ``error`` instead of raising
                 ``ValueError``.

@@ -34,9 +34,8 @@ class PredictionSettings:
     )
     text_columns: Sequence[str] | None = flag.words(
         None,
-        "Columns that contain the texts, by default as in training: one or two columns of texts; "
-        "for tagging, the words; for multiple_choice, the context and the choices; for squad, "
-        "question,context.",
+        "Columns that contain the texts; by default as in training, else text or text_a,text_b; "
+        "for tagging, words; for multiple_choice, context,choices; for squad, question,context.",
     )
     id_column: str | None = flag.string(
         None,

@@ -88,7 +88,7 @@ class Task(abc.ABC):
     text_form: ClassVar[str] = "A or A,B"
     num_texts: ClassVar[tuple[int, int]] = (1, 2)
     default_texts: ClassVar[Sequence[str]] = ()
-    # Default text columns of Python data, by number of texts.
+    # Default text columns of Python data and of tables to predict, by number of texts.
     in_memory_columns: ClassVar[Sequence[tuple[str, ...]]] = (("text",), ("text_a", "text_b"))
     # Whether the text of a row is a list of words.
     reads_words: ClassVar[bool] = False

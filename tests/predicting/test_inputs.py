@@ -6,7 +6,8 @@ import pytest
 
 from bert_tf.predicting import inputs
 from bert_tf.predicting.inputs import read_inputs
-from bert_tf.readers.examples import BadRow, ChoiceExample, TextExample
+from bert_tf.readers.examples import BadRow, ChoiceExample, TextExample, texts_of
+from bert_tf.readers.tables import TableFile
 from bert_tf.tasks.task_file import TaskFile
 
 TEXTS = TaskFile("classification", "own", 16, {"text_columns": ["text"], "id_column": "n"})
@@ -95,7 +96,40 @@ def test_choices_are_read_from_swag_or_named_columns(tmp_path):
 
 
 def test_unknown_suffix_raises_error(tmp_path):
-    path = write(tmp_path, "a.txt", ["text", "x"])
+    path = write(tmp_path, "a.txt", ["Ann sang", "Bob left"])
     message = r"a\.txt does not have the suffix of a table \(\.tsv, .*lines for one text per line"
-    with pytest.raises(ValueError, match=message):
-        read_inputs(TEXTS, path)
+    entities = {"text_columns": ["text"], "label_column": "e", "character_spans": True}
+    for task in (TEXTS, TaskFile("tagging", "tagging", 16, entities)):
+        with pytest.raises(ValueError, match=message):
+            read_inputs(task, path)
+    lines = TableFile(path, suffix=".lines")
+    (items,) = read_inputs(TaskFile("tagging", "tagging", 16, entities), lines).chunks()
+    assert [item.text for item in items] == ["Ann sang", "Bob left"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "texts"),
+    [
+        ("classification", {"text": "a"}, ["a"]),
+        ("classification", {"text_a": "a", "text_b": "b"}, ["a", "b"]),
+        ("regression", {"text_a": "a", "text_b": "b", "text": "c"}, ["c"]),
+        ("multilabel", {"text": "a"}, ["a"]),
+        ("tagging", {"words": ["a", "b"]}, ["a", "b"]),
+        ("multiple_choice", {"context": "c", "choices": ["a", "b"]}, ["c", "a", "b"]),
+        ("similarity", {"text_a": "a", "text_b": "b"}, ["a", "b"]),
+        ("squad", {"question": "q", "context": "c"}, ["c", "q"]),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_models_without_columns_read_the_default_columns(tmp_path, kind, row, texts, suffix):
+    task, names = TaskFile(kind, "other", 16), ["n", *row]
+    lines = [json.dumps({"n": 1, **row})]
+    if suffix == "csv":
+        lines = [",".join(names), ",".join(f'"{value}"' for value in ("1", *row.values()))]
+    (items,) = read_inputs(task, write(tmp_path, f"a.{suffix}", lines)).chunks()
+    assert texts_of(items[0]) == texts
+    wrong = write(tmp_path, f"b.{suffix}", ["n,m", "1,2"] if suffix == "csv" else ['{"n": 1}'])
+    with pytest.raises(ValueError, match="--text_columns is required: .* does not define the col"):
+        read_inputs(task, wrong)
+    if suffix == "csv":
+        assert read_inputs(task, write(tmp_path, "c.csv", lines[:1])).count == 0

@@ -179,10 +179,8 @@ def test_answers_have_character_offsets(tmp_path):
     source.write_text(
         "".join(json.dumps({"question": "film", "context": text}) + "\n" for text in contexts)
     )
-    columns = ["question", "context"]
     for threshold, answered in ((1e5, True), (-1e5, False)):
-        predict(tmp_path / "model", source, tmp_path / "out.jsonl", text_columns=columns,
-                threshold=threshold)  # fmt: skip
+        predict(tmp_path / "model", source, tmp_path / "out.jsonl", threshold=threshold)
         for context, row in zip(contexts, read_lines(tmp_path / "out.jsonl"), strict=True):
             start, end = row["start"], row["end"]
             assert (row["prediction"] != "") == answered

@@ -187,8 +187,9 @@ class TaggingTask(Task):
 
     @classmethod
     def native_reader(cls, name: str, columns: Mapping[str, Any]) -> FormReader | None:
-        """Returns the reader for CoNLL's column format."""
-        return FormReader(read_conll, lambda path: True)
+        """Returns the reader for CoNLL's column format, unless the model was trained on texts."""
+        reads_texts = columns.get("character_spans")
+        return None if reads_texts else FormReader(read_conll, lambda path: True)
 
     def __init__(self, *data: Any, folder: str = "", **common: Any) -> None:
         from .word_states import WordStates
