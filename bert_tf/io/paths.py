@@ -3,10 +3,13 @@
 These functions import TensorFlow only for remote paths.
 """
 
+import contextlib
+import contextvars
 import glob
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .checkpoint_formats import FORMATS, INDEX, UNSUPPORTED_FILES, Format
@@ -21,6 +24,10 @@ HUB_NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,19
 _POINTER = b"version https://git-lfs.github.com/spec/v1"
 # Names of data in memory, and standard input.
 _NO_FILE = re.compile(r"<.*>|-", re.DOTALL)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_named_files: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar(
+    "named_files", default=_NOTHING
+)
 
 
 def local_path(path: str) -> str | None:
@@ -34,8 +41,23 @@ def local_path(path: str) -> str | None:
             f"{path}: expected a path, got a URL. Download the file, or use {HUB_SCHEME}OWNER/NAME "
             "for a model of the Hugging Face Hub."
         )
-    path = path.removeprefix(_FILE_SCHEME)
+    path = _named_files.get().get(path, path).removeprefix(_FILE_SCHEME)
     return None if "://" in path else path
+
+
+@contextlib.contextmanager
+def named_file(name: str, path: str) -> Iterator[None]:
+    """Makes a local file available under a name, which messages contain instead of its path.
+
+    >>> with named_file("standard input", "/tmp/copy"):
+    ...     local_path("standard input")
+    '/tmp/copy'
+    """
+    token = _named_files.set({**_named_files.get(), name: path})
+    try:
+        yield
+    finally:
+        _named_files.reset(token)
 
 
 def absolute_path(path: str) -> str:

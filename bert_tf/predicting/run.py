@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_tf.evaluation.prediction_files import check_words, text_stream, write_records
+from bert_tf.io import paths
 from bert_tf.io.files import atomic_write
 from bert_tf.io.messages import EscapedStream
+from bert_tf.pipelines.corpora.corpus import format_count
 from bert_tf.readers.tables import TABLE_FORMATS, TableFile, check_delimiter, read_rows
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress, print_progress, progress_to
@@ -20,6 +22,8 @@ from .inputs import Inputs, read_inputs
 from .predictor import Predictor
 from .settings import STANDARD_INPUT, PredictionSettings
 
+# Name of standard input in messages.
+_STANDARD_INPUT_NAME = "standard input"
 _MAX_PRINTED_ROWS = 5
 
 
@@ -78,9 +82,9 @@ def predict_file(settings: PredictionSettings, predictor: Predictor) -> None:
             write_records(file, records, suffix, predictor.columns(inputs), rows)
             progress.close()
         if not (inputs.count or inputs.skipped):
-            print_progress(f"{settings.input} has no rows.")
+            print_progress(f"{table.path} has no rows.")
         if inputs.skipped:
-            print_progress(f"{len(inputs.skipped):,} bad rows have no prediction:")
+            print_progress(f"No prediction for {format_count(len(inputs.skipped), 'bad row')}:")
             for message in inputs.skipped[:_MAX_PRINTED_ROWS]:
                 print_progress(f"  {message}")
             if len(inputs.skipped) > _MAX_PRINTED_ROWS:
@@ -102,10 +106,11 @@ def _input_table(settings: PredictionSettings) -> Iterator[TableFile]:
             f"--input=- requires --input_format. Pass one of {', '.join(TABLE_FORMATS)}."
         )
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, f"standard_input{suffix}")
+        path = os.path.join(folder, "copy")
         with open(path, "wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        yield TableFile(path, *options)
+        with paths.named_file(_STANDARD_INPUT_NAME, path):
+            yield TableFile(_STANDARD_INPUT_NAME, *options)
 
 
 def _read_inputs(

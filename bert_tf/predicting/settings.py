@@ -56,7 +56,8 @@ class PredictionSettings:
     )
     skip_bad_rows: bool = flag.switch(
         False,
-        "Write records with an error message for bad rows instead of stopping at the first one.",
+        "Write records with an error message for bad rows instead of stopping at the first one; "
+        "rows without text always get one.",
     )
     threshold: float | None = flag.number(
         None,

@@ -121,7 +121,7 @@ def test_invalid_rows_have_records_with_errors(classifier, tmp_path, capsys):
         "expected non-empty text in column 'text', got ' '."
     )
     assert capsys.readouterr().out.splitlines()[1:4] == [
-        "2 bad rows have no prediction:",
+        "No prediction for 2 bad rows:",
         f"  {source}, line 3: expected 2 columns, got 1.",
         f"  {source}, line 4: expected non-empty text in column 'text', got ' '.",
     ]
@@ -260,7 +260,7 @@ def test_unwritable_columns_are_rejected_before_predicting(
                 predict(folder, source, output, keep_columns=True)
         predict(folder, source, output)  # no such column is written
         predict(folder, source, output, keep_columns=True, skip_bad_rows=True)
-        assert re.search(f"1 bad rows have no prediction:.*{where}", capsys.readouterr().out, re.S)
+        assert re.search(f"No prediction for 1 bad row:.*{where}", capsys.readouterr().out, re.S)
         read = read_lines if suffix == ".jsonl" else functools.partial(read_table, suffix=suffix)
         *good, bad = read(output)
         assert all(record["prediction"] and not record.get("error") for record in good)
@@ -274,11 +274,19 @@ def test_lines_of_standard_input_are_predicted(classifier, tmp_path, monkeypatch
     predict(folder, "-", tmp_path / "out.tsv", input_format="lines")
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
     assert [row[0] for row in rows] == ["id", "0", "1", "2"]
-    error = "standard_input.lines, line 2: expected non-empty text in column 'text', got ''"
-    assert rows[2][1] == "" and error in rows[2][-1]
+    error = "standard input, line 2: expected non-empty text in column 'text', got ''."
+    assert rows[2][1] == "" and rows[2][-1] == error
     assert {rows[1][1], rows[3][1]} <= set(LABELS)
-    with pytest.raises(ValueError, match="--input=- requires --input_format"):
-        predict(folder, "-", tmp_path / "out.tsv")
+    for text, options, message in (
+        (b"", {}, "--input=- requires --input_format"),
+        (b"", {"input_format": "csv"}, "standard input is empty: expected a header with text"),
+        (b"text\n\xff\n", {"input_format": "csv"}, "standard input, line 2: expected utf-8 text"),
+        (b"no JSON\n", {"input_format": "jsonl"}, "standard input, line 1: expected a JSON object"),
+        (b"PAR1", {"input_format": "parquet"}, "standard input, after row 0: the Parquet file is"),
+    ):
+        monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(text)))
+        with pytest.raises(ValueError, match=f"^{message}"):
+            predict(folder, "-", tmp_path / "out.tsv", **options)
 
 
 def test_delimiter_and_encoding_are_configurable(classifier, tmp_path):
