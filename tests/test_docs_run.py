@@ -49,7 +49,16 @@ def _write_texts(folder):
             file.writelines("\n".join(document) + "\n\n" for document in documents)
         with gzip.open(folder / "corpus" / f"{name}.jsonl.gz", "wt") as file:
             file.writelines(json.dumps({"text": " ".join(each)}) + "\n" for each in documents)
-    (folder / "sentences.txt").write_text("A sentence.\nA pair ||| of texts.\n")
+
+
+def _write_pooling(folder):
+    """Turns a directory of transformers into one of sentence-transformers."""
+    path = "sentence_transformers.models."
+    modules = [{"path": "", "type": f"{path}Transformer"}]
+    modules.append({"path": "1_Pooling", "type": f"{path}Pooling"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
 
 
 def _write_tables(folder):
@@ -156,6 +165,7 @@ def world(pretrained):
     formats |= dict.fromkeys(("bert-base", "all-MiniLM-L6-v2"), "huggingface")
     for name, target in formats.items():
         _run(folder, "convert", ["--input=runs/mine", f"--output={name}", f"--format={target}"])
+    _write_pooling(folder / "all-MiniLM-L6-v2")
     table = ["--task=classification", "--train_file=reviews.csv", "--text_columns=review"]
     model = ["--label_column=stars", "--init_checkpoint=bert-base", "--model_dir=runs/reviews"]
     _run(folder, "finetune", [*table, *model])
