@@ -7,7 +7,7 @@ import re
 import shlex
 
 import bert_tf
-from tests.anew import run_python
+from tests.processes import run_python
 
 ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))

@@ -10,8 +10,8 @@ from bert_tf import convert
 from bert_tf.checkpoints import conversion, hugging_face
 from bert_tf.checkpoints.checkpoint import ModelSpec
 from bert_tf.modeling import BertSpanPredictor
-from tests.anew import run_main
 from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
+from tests.processes import run_main
 
 
 @pytest.fixture

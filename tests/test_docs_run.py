@@ -11,8 +11,8 @@ import signal
 
 import pytest
 
-from tests.anew import run_bert_tf, run_python
 from tests.documents import NOTEBOOK, PAGES, ROOT, blocks, commands, curl_requests, printed
+from tests.processes import run_bert_tf, run_python
 from tests.served import Served
 
 pytestmark = [

@@ -14,9 +14,9 @@ from bert_tf.io.messages import DifferenceWarning
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.exporting import Exported
 from bert_tf.tasks.task_file import TaskFile
-from tests.anew import run_bert_tf, run_main
 from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.finetuning import small_runs
+from tests.processes import run_bert_tf, run_main
 
 run = functools.partial(run_main, command)
 PAIRS = TaskFile("classification", "RTE", 16, {"text_columns": ["a", "b"], "label_column": "c"})

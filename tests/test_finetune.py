@@ -3,7 +3,7 @@
 import pytest
 
 from tests.finetuning.small_runs import arguments, assert_ends_as, finetune, write_inputs
-from tests.killing import kill_at_write
+from tests.killed_processes import kill_at_write
 
 
 @pytest.fixture(scope="module")

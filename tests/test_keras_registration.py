@@ -8,8 +8,8 @@ import pytest
 from bert_tf.modeling import BertClassifier
 from bert_tf.training.optimizers import create_optimizer, weight_decay_exclusions
 from bert_tf.training.schedules import WarmupLinearDecay
-from tests.anew import run_python
 from tests.checkpoints.small_checkpoints import SMALL
+from tests.processes import run_python
 
 
 @pytest.mark.slow

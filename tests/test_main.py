@@ -8,7 +8,7 @@ import pytest
 
 import bert_tf
 from bert_tf import __main__ as listing
-from tests.anew import run_in_forks, run_python
+from tests.processes import run_in_forks, run_python
 
 ROOT = pathlib.Path(__file__).parent.parent
 

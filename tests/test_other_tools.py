@@ -15,8 +15,8 @@ import urllib.request
 import numpy as np
 import pytest
 
-from tests.anew import run_bert_tf, run_python
 from tests.documents import ROOT, blocks, commands
+from tests.processes import run_bert_tf, run_python
 
 pytestmark = [
     pytest.mark.parity,
@@ -375,7 +375,7 @@ def test_rescaled_class_weights_have_a_mean_of_one(world):
 def test_first_batch_must_be_divisible_by_the_number_of_devices(tmp_path, batch_size, status):
     (program,) = _programs("Keras fit on several devices")
     assert "batch(4, drop_remainder=True)" in program
-    two = "from tests.anew import split_cpu\nsplit_cpu(2)\n"
+    two = "from tests.processes import split_cpu\nsplit_cpu(2)\n"
     after = """
 assert strategy.num_replicas_in_sync == 2
 assert model.optimizer.iterations.value.numpy() == 2

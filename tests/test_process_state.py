@@ -30,8 +30,8 @@ import bert_tf
 from bert_tf import api
 from bert_tf.__main__ import commands
 from bert_tf.training.precision import training_in_process
-from tests.anew import run_python
 from tests.finetuning.small_runs import sentences, write_inputs
+from tests.processes import run_python
 
 SMALL = {
     "task": "classification", "max_seq_length": 16, "train_batch_size": 8, "learning_rate": 1e-3,

@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from bert_tf import serve as command
-from tests.anew import run_main
+from tests.processes import run_main
 from tests.served import Served
 
 run = functools.partial(run_main, command)

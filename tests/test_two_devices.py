@@ -11,15 +11,15 @@ from absl import flags
 
 import bert_tf.extract_features
 import bert_tf.predict
-from tests.anew import run_main, run_python
 from tests.finetuning import small_runs
 from tests.finetuning.small_runs import assert_ends_as, results_of, saved
+from tests.processes import run_main, run_python
 from tests.two_devices import CASES
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAM = """
 import sys
-from tests.anew import split_cpu
+from tests.processes import split_cpu
 split_cpu(2)
 from tests import two_devices
 two_devices.compare(sys.argv[1])

@@ -19,12 +19,12 @@ from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning.run import run as finetune
 from bert_tf.pretraining.run import run as pretrain
 from bert_tf.saved_models import export
-from tests.anew import run_main
 from tests.checkpoints.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.finetuning import small_runs
-from tests.killing import kill_at_write
+from tests.killed_processes import kill_at_write
 from tests.predicting import prediction_models
 from tests.pretraining import commands
+from tests.processes import run_main
 
 # Files of the user with names that commands use.
 _FOREIGN = (

@@ -11,7 +11,7 @@ from bert_tf import vocab
 from bert_tf.pipelines.corpora import formats as corpus_formats
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, load_vocabulary
 from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
-from tests.anew import run_main
+from tests.processes import run_main
 
 SENTENCES = [f"The {a} sees {b} {c}." for a in ("cat", "dog") for b in ("two", "six")
              for c in ("birds", "Mäuse")]  # fmt: skip

@@ -30,7 +30,6 @@ from bert_tf.tasks.task import predict
 from bert_tf.training.distribution import choose_strategy
 from bert_tf.training.loop import TrainingLoop
 from bert_tf.training.run_directory import FineTuningDirectory
-from tests.anew import run_main
 from tests.finetuning.small_runs import saved, settings, write_inputs
 from tests.finetuning.small_tasks import (
     CONFIG,
@@ -44,6 +43,7 @@ from tests.finetuning.small_tasks import (
     text_task,
     texts_with,
 )
+from tests.processes import run_main
 
 # Batches of 8, 8 and 1: the last has fewer rows than there are replicas.
 NUM_EXAMPLES, BATCH_SIZE, EVAL_BATCH_SIZE = 17, 8, 5

@@ -17,8 +17,8 @@ from bert_tf.export import ExportSettings
 from bert_tf.finetuning.settings import fields as fine_tuning_flags
 from bert_tf.predicting.settings import PredictionSettings
 from bert_tf.pretraining.settings import PretrainingSettings
-from tests.anew import run_in_forks
 from tests.documents import PAGES, ROOT
+from tests.processes import run_in_forks
 
 PROGRAM = textwrap.dedent(
     """

@@ -22,7 +22,7 @@ from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.tasks.task_file import to_json
 from bert_tf.training import loop, saved_states
-from tests.killing import run_command
+from tests.killed_processes import run_command
 
 WORDS = ("good", "fine", "bad", "poor", "the", "a", "film", "plot", "was", "is", "and", "so")
 VOCAB = (*SPECIAL_TOKENS, *WORDS)

@@ -10,7 +10,7 @@ import pytest
 import bert_tf
 from bert_tf import api
 from bert_tf.transformers import BertConfig, BertTokenizerFast, TFBertModel, pipeline
-from tests.anew import run_python
+from tests.processes import run_python
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
 ROWS = {name: np.ones((2, 3), "int32") for name in ("input_ids", "attention_mask")}

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_tf.io.paths import check_inputs
-from tests.anew import run_in_forks
+from tests.processes import run_in_forks
 
 COLUMNS = "--text_columns=a --label_column=b"
 TASK = f"--task=classification {COLUMNS} --model_dir=run"

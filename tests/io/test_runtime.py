@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf.io import runtime
 from bert_tf.io.runtime import usable_cores
-from tests.anew import run_python
+from tests.processes import run_python
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from bert_tf.pipelines import vocabulary_learning
 from bert_tf.pipelines.corpora.text_bytes import group_items
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.vocabulary_learning import learn_vocabulary, word_separator
-from tests.anew import run_python
+from tests.processes import run_python
 
 SPECIALS = [*SPECIAL_TOKENS]
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BatchPredictor
 from bert_tf.saved_models import replay
-from tests.anew import run_python
+from tests.processes import run_python
 from tests.saved_models.head_exports import exported
 
 TEXTS = ["the cat sat", "", "a dog on the mat .", "the mat"]

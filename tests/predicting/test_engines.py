@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tests.anew import run_bert_tf, run_python
 from tests.documents import ROOT, blocks
+from tests.processes import run_bert_tf, run_python
 
 pytestmark = [
     pytest.mark.slow,

@@ -15,7 +15,7 @@ import pytest
 from bert_tf.predicting import inputs
 from bert_tf.predicting.predictor import Predictor
 from bert_tf.tasks.task_file import TaskFile
-from tests.anew import run_bert_tf
+from tests.processes import run_bert_tf
 
 from .prediction_models import (
     CLASSES,

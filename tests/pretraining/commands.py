@@ -10,7 +10,7 @@ from absl import flags
 from bert_tf.cli import flag_fields
 from bert_tf.pretraining.run import run
 from bert_tf.pretraining.settings import DECLARATIONS, settings_from_flags
-from tests.killing import run_command
+from tests.killed_processes import run_command
 
 flag_fields.define_flags(flags.FLAGS, *DECLARATIONS)
 

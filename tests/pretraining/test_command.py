@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from tests.anew import run_bert_tf
+from tests.processes import run_bert_tf
 
 from .commands import error_of_run, pretrain
 

@@ -11,7 +11,7 @@ import pytest
 from bert_tf.pretraining.run import run
 from bert_tf.pretraining.training import PretrainingTrainer
 from bert_tf.training import saved_states
-from tests.killing import Started
+from tests.killed_processes import Started
 
 from .commands import arguments, assert_bit_equal, parse, pretrain, weights
 

@@ -28,7 +28,7 @@ from bert_tf.training.compilation import (
     draw_by_counter,
     draw_by_hash,
 )
-from tests.anew import run_python
+from tests.processes import run_python
 
 from .conftest import batches_dataset, bert, make_loop, random_batch
 

@@ -19,7 +19,7 @@ from bert_tf.training import attention, optimizers
 from bert_tf.training.compilation import dropout_seeds
 from bert_tf.training.loop import BadStepError, StepResults
 from bert_tf.training.schedules import WarmupLinearDecay
-from tests.anew import run_python
+from tests.processes import run_python
 
 from .conftest import (
     SEQUENCE,

@@ -18,7 +18,7 @@ from tensorflow.python.distribute import mirrored_run, mirrored_strategy
 from bert_tf import features
 from bert_tf.pretraining.objective import PretrainingLoop
 from bert_tf.training import attention, distribution, optimizers, saved_states, schedules
-from tests.anew import split_cpu
+from tests.processes import split_cpu
 from tests.training.conftest import batches_dataset, bert, random_batch, small_model
 
 STEPS = 4

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from bert_tf.pipelines.corpora import sample as sample_corpus
-from tests.anew import run_python
+from tests.processes import run_python
 
 FULL = "This module says what it is for. It has two parts. The first is long. The second is short."
 

@@ -15,10 +15,10 @@ import tensorflow as tf
 from bert_tf import create_pretraining_data as command
 from bert_tf.pipelines.pretraining import record_shards, tfrecords
 from bert_tf.pipelines.pretraining.dataset import RowOptions
-from tests.anew import run_bert_tf, run_main
 from tests.conftest import needs_beam
-from tests.killing import Started
+from tests.killed_processes import Started
 from tests.pretraining import commands
+from tests.processes import run_bert_tf, run_main
 from tests.training.test_two_workers import free_addresses
 
 LETTERS = "abcdefghij"

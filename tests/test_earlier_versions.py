@@ -13,21 +13,21 @@ import tensorflow as tf
 
 from bert_tf import api
 from bert_tf.saved_models import replay, verification
-from tests import relics
+from tests import earlier_versions
 from tests.finetuning.small_runs import assert_bit_equal
 
 pytestmark = pytest.mark.slow
-NAMES = (*relics.RUNS, *relics.PRETRAININGS)
+NAMES = (*earlier_versions.RUNS, *earlier_versions.PRETRAININGS)
 
 
-@pytest.fixture(scope="module", params=relics.COMMITS)
+@pytest.fixture(scope="module", params=earlier_versions.COMMITS)
 def written(tmp_path_factory, request):
     """Returns the folder that an earlier version wrote, and the answers that it recorded."""
-    commit = relics.COMMITS[request.param]
-    if not relics.is_in_history(commit):
+    commit = earlier_versions.COMMITS[request.param]
+    if not earlier_versions.is_in_history(commit):
         pytest.skip(f"commit {request.param} is not in the history of this checkout")
-    folder = tmp_path_factory.mktemp("relics")
-    relics.make(folder, commit)
+    folder = tmp_path_factory.mktemp("earlier")
+    earlier_versions.make(folder, commit)
     return folder, json.loads((folder / "answers.json").read_text())
 
 
@@ -71,20 +71,20 @@ def test_finished_run_predicts_as_before(written, name):
     run = folder / "runs" / name
     files = [run / "results.json", *run.rglob("checkpoints/*/*")]
     before = [path.stat().st_mtime_ns for path in files]
-    assert results(relics.train(folder, name, run)) == results(recorded["results"][name])
+    assert results(earlier_versions.train(folder, name, run)) == results(recorded["results"][name])
     assert [path.stat().st_mtime_ns for path in files] == before
-    assert is_close(relics.answers(run, name), recorded["answers"][name])
+    assert is_close(earlier_versions.answers(run, name), recorded["answers"][name])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_interrupted_run_resumes_to_the_same_result(written, name):
     folder, recorded = written
     run = folder / "stopped" / name
-    assert results(relics.train(folder, name, run)) == results(recorded["results"][name])
+    assert results(earlier_versions.train(folder, name, run)) == results(recorded["results"][name])
     assert_bit_equal(weights(run), weights(folder / "runs" / name))
 
 
-@pytest.mark.parametrize("name", relics.EXPORTED)
+@pytest.mark.parametrize("name", earlier_versions.EXPORTED)
 def test_old_and_new_exports_predict_as_before(written, name, tmp_path):
     """The new export must reproduce the samples that the earlier version recorded."""
     folder, recorded = written
@@ -99,10 +99,12 @@ def test_old_and_new_exports_predict_as_before(written, name, tmp_path):
         # The regressor predicts about 80, where adjacent float32 numbers differ by 8e-6.
         for row in replay.replay(str(path), 1e-5 if name == "regression" else 5e-6):
             assert row["samples"] and not row["problems"], (path, row)
-    assert is_close(relics.answers(export, name), recorded["answers"][name])
+    assert is_close(earlier_versions.answers(export, name), recorded["answers"][name])
 
 
-@pytest.mark.parametrize("file_format", relics.FORMS)
+@pytest.mark.parametrize("file_format", earlier_versions.FORMS)
 def test_model_files_give_the_same_logits(written, file_format):
     folder, recorded = written
-    assert is_close(relics.logits(folder / "models" / file_format), recorded["logits"][file_format])
+    assert is_close(
+        earlier_versions.logits(folder / "models" / file_format), recorded["logits"][file_format]
+    )
