@@ -16,6 +16,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 from bert_tf.cli import command, flag_fields
@@ -26,6 +28,7 @@ from bert_tf.io.untrusted import check_model_name
 
 _SAVED_MODEL = "saved_model.pb"
 _PACKAGES = ("orjson", "uvicorn")
+_MAX_SHUTDOWN_S = 29  # docs/reference/server.md promises 30 seconds.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +94,9 @@ def main(settings: ServeSettings) -> None:
         paths.check_inputs(checkpoints=[settings.model])
     name = settings.name or _name_of(settings.model)
     # Background jobs of a shell ignore SIGINT by default.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, command.interrupt)
     listening = _listen(settings.host, settings.port)
+    _limit_shutdown()
     from bert_tf.serving import server
 
     bounds = server.Limits(
@@ -181,6 +185,28 @@ def _listen(host: str, port: int) -> socket.socket:
             "port, or --port=0 for a free one."
         ) from error
     return listening
+
+
+def _limit_shutdown() -> None:
+    """Ends the process some time after its first signal, if it still runs.
+
+    Python handles signals only between operations of the main thread. A signal just before a
+    blocking operation does not end it; SIGURG does. Libraries can catch the KeyboardInterrupt.
+    """
+    main_thread = threading.get_ident()
+    signal.signal(signal.SIGURG, lambda *_: None)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def end() -> None:
+        os.read(reading, 1)
+        for _ in range(_MAX_SHUTDOWN_S):
+            time.sleep(1)
+            signal.pthread_kill(main_thread, signal.SIGURG)
+        os._exit(command.INTERRUPTED)
+
+    threading.Thread(target=end, daemon=True).start()
 
 
 def _is_this_machine(address: str) -> bool:

@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from bert_tf import serve as command
-from tests.processes import run_main
+from tests.processes import run_in_forks, run_main
 from tests.served import Served
 
 run = functools.partial(run_main, command)
@@ -110,3 +110,88 @@ def test_checkpoint_is_served_until_sigterm(tmp_path, monkeypatch):
     out, err = served.process.communicate(timeout=120)
     assert (served.process.returncode, out, err) == (0, "Stopped.\n", "")
     assert temporary_files() == set()
+
+
+# Serves a model that loads immediately. The process receives a signal at each of the given moments.
+INTERRUPTED = """
+import asyncio, atexit, contextlib, signal, sys, threading, types
+from bert_tf import serve
+from bert_tf.cli import command
+from bert_tf.serving import server
+
+signal.alarm(60)  # ends a process that would wait forever
+moments = sys.argv.pop().split("_")
+serve._MAX_SHUTDOWN_S = 1 if "swallowed" in moments else 600
+server._CALLBACK_S = 0.01
+command.load_tensorflow = lambda: None
+sys.modules["bert_tf.serving.model"] = model = types.ModuleType("model")
+
+def interrupt(moment, number):
+    if moment in moments:
+        moments.remove(moment)
+        signal.pthread_kill(threading.main_thread().ident, number)
+
+def load(export):
+    interrupt("loading", signal.SIGINT)
+    try:
+        interrupt("converted", signal.SIGINT)
+    except KeyboardInterrupt as error:  # as in extension modules that use pybind11
+        raise ImportError("initialization failed") from error
+    with contextlib.suppress(KeyboardInterrupt):
+        interrupt("swallowed", signal.SIGINT)
+    if "blocked" in moments:  # Another thread receives the signal.
+        threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
+        threading.Event().wait()
+    return types.SimpleNamespace(warm_up=lambda: None, signatures={}, run=None)
+
+class Interrupted(server.Server):
+    def __exit__(self, *error):
+        interrupt("exit", signal.SIGTERM)
+        super().__exit__(*error)
+
+async def shutdown(self, sockets):
+    interrupt("shutdown", signal.SIGTERM)
+    await asyncio.sleep(60)
+
+class Output:
+    def write(self, text, write=sys.stderr.write):
+        interrupt("message", signal.SIGINT)
+        return write(text)
+
+    def flush(self):
+        pass
+
+if "shutdown" in moments:
+    server._Uvicorn.shutdown = shutdown
+sys.stderr = Output()
+threading._register_atexit(interrupt, "threads", signal.SIGTERM)
+atexit.register(interrupt, "atexit", signal.SIGINT)
+server.Server = Interrupted
+model.load, model.return_memory = load, lambda: interrupt("serving", signal.SIGINT)
+command.run(serve.main, serve.ServeSettings)
+"""
+# Moments of a first signal and of further ones during the shutdown.
+MOMENTS = (
+    "loading",
+    "loading_exit",
+    "loading_message",
+    "loading_threads_atexit",
+    "blocked",
+    "converted",
+    "serving_exit",
+    "serving_shutdown",
+    "swallowed",  # The time limit of the shutdown ends the process.
+)
+
+
+def test_signals_at_any_moment_end_the_process(tmp_path):
+    (tmp_path / "saved_model.pb").touch()
+    (tmp_path / "program.py").write_text(INTERRUPTED)
+    line = [tmp_path / "program.py", f"--model={tmp_path}", "--port=0"]
+    results = run_in_forks(tmp_path, *([*line, moments] for moments in MOMENTS))
+    found = {
+        moments: (done.returncode, done.stderr)
+        for moments, done in zip(MOMENTS, results, strict=True)
+    }
+    expected = dict.fromkeys(MOMENTS, (130, "\nInterrupted.\n")) | {"swallowed": (130, "")}
+    assert found == expected

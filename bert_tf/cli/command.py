@@ -5,7 +5,6 @@ ends with ``command.run(main, Settings)``. The module does not import slow packa
 level, so that ``--help`` is fast.
 """
 
-import _thread
 import atexit
 import dataclasses
 import functools
@@ -16,6 +15,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 from typing import Any
 
 from absl import app, flags, logging
@@ -36,6 +36,7 @@ from .foreign_flags import foreign_flag_hints
 _HELP_WIDTH = 80
 _HELP = re.compile("-h|--?help(?P<more>full|=(?P<which>.*))?")
 INTERRUPTED = 130  # the shell's exit status for a program that Ctrl-C ended
+_is_interrupted = _is_exiting = False
 # Error messages of Python and absl for an invalid flag value, and replacements.
 _EXPECTED = {
     r": invalid literal for int\(\) .*": ": expected an integer",
@@ -162,9 +163,19 @@ def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(dropped)
         return
     # The delay is needed, because an interrupt raised in this function would be ignored again.
-    timer = threading.Timer(0.01, _thread.interrupt_main)
+    # Unlike _thread.interrupt_main, a real signal ends a blocking operation of the main thread.
+    arguments = threading.main_thread().ident, signal.SIGTERM
+    timer = threading.Timer(0.01, signal.pthread_kill, arguments)
     timer.daemon = True
     timer.start()
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raises KeyboardInterrupt: signal handler that ignores signals once the process exits."""
+    global _is_interrupted
+    _is_interrupted = True
+    if not _is_exiting:
+        raise KeyboardInterrupt
 
 
 def load_tensorflow() -> None:
@@ -214,6 +225,9 @@ def run(
             settings = read(parsed) if read else flag_fields.settings_of(parsed, *declarations)
             main(*settings, *argv[1:])
         except Exception as error:
+            if _is_interrupted:
+                # Extension modules replace a KeyboardInterrupt by an ImportError, for example.
+                raise KeyboardInterrupt from error
             if flags.FLAGS.debug or not _is_user_error(error) or not runtime.is_stdout_open():
                 raise
             message = reason(error)
@@ -231,16 +245,20 @@ def run(
     define_flags(*declarations)
     runtime.set_environment()
     parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C
-    is_stopped = False
+    global _is_exiting
     # Registered first, so that it is called last. Otherwise SIGINT would end Python if the
     # interrupt arrived within an ``exec``.
-    atexit.register(lambda: os._exit(INTERRUPTED) if is_stopped else None)
+    atexit.register(lambda: os._exit(INTERRUPTED) if _is_exiting else None)
     try:
+        signal.signal(signal.SIGTERM, interrupt)  # like Ctrl-C
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupt)
         with runtime.exit_quietly_on_broken_pipe():
             app.run(guarded, flags_parser=parse)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        is_stopped = True
+        # Before any call, after which Python would handle a further signal.
+        _is_exiting = True
         print("\nInterrupted.", file=sys.stderr, flush=True)
+        # A further Ctrl-C ends the process if it waits for a thread.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
         sys.exit(INTERRUPTED)

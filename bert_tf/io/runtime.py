@@ -166,8 +166,8 @@ def load_quietly() -> None:
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as notices:
-        os.dup2(notices.fileno(), 2)
         try:
+            os.dup2(notices.fileno(), 2)
             importlib.import_module("tensorflow")
         except Exception:
             notices.seek(0)

@@ -14,10 +14,11 @@ import importlib.resources
 import logging
 import secrets
 import socket
+import threading
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 import uvicorn
@@ -382,7 +383,18 @@ class Server:
             timeout_graceful_shutdown=_SHUTDOWN_S + 3,
         )
         self._uvicorn = _Uvicorn(config, self._application)
-        self._finished = ThreadPoolExecutor(1).submit(self._uvicorn.run, [listening])
+        self._finished: Future[None] = Future()
+        # An exiting process does not wait for daemon threads. This is needed, because a signal can
+        # interrupt __exit__ before it stops the server.
+        threading.Thread(target=self._run, args=[listening], daemon=True).start()
+
+    def _run(self, listening: socket.socket) -> None:
+        try:
+            self._uvicorn.run([listening])
+        except BaseException as error:
+            self._finished.set_exception(error)
+        else:
+            self._finished.set_result(None)
 
     def __enter__(self) -> Self:
         return self
@@ -410,11 +422,8 @@ class Server:
             callback()
 
     def __exit__(self, *error: object) -> None:
-        """Stops the server within 30 seconds; a second signal stops it immediately."""
+        """Stops the server within 30 seconds, unless a signal interrupts the wait."""
         self._uvicorn.should_exit = True
-        try:
-            self._finished.result()
-        except KeyboardInterrupt:
-            self._uvicorn.force_exit = True
+        self._finished.result()
         if self._batcher is not None:
             self._batcher.close(0)
