@@ -71,8 +71,8 @@ def classification_examples(
     ...                                    labels=[1, 0, 0], max_seq_length=8)
     >>> batch, labels = next(iter(examples.evaluation_batches(2)))
     >>> batch["input_word_ids"].numpy()
-    array([[2, 5, 3, 0],
-           [2, 6, 6, 3]], dtype=int32)
+    array([[2, 5, 3, 0, 0, 0, 0, 0],
+           [2, 6, 6, 3, 0, 0, 0, 0]], dtype=int32)
     >>> batch["example_index"].numpy(), labels.numpy()
     (array([0, 1], dtype=int32), array([1, 0], dtype=int32))
     """
@@ -154,8 +154,8 @@ def multiple_choice_examples(
     ...     tokenizer, ["it is"], [["not", "not not"]], labels=[0], max_seq_length=8)
     >>> batch, labels = next(iter(examples.evaluation_batches(32)))
     >>> batch["input_word_ids"].numpy()
-    array([[[2, 5, 6, 3, 7, 3, 0],
-            [2, 5, 6, 3, 7, 7, 3]]], dtype=int32)
+    array([[[2, 5, 6, 3, 7, 3, 0, 0],
+            [2, 5, 6, 3, 7, 7, 3, 0]]], dtype=int32)
     """
     check_at_least("max_seq_length", max_seq_length, 5)
     context_ids = tokenize_column(tokenizer, contexts, "contexts")

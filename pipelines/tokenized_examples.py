@@ -22,7 +22,7 @@ from .packing import Range, check_at_least, fit_segments, pack_from_table, token
 from .randomness import Operation, fold, permutation
 from .wordpiece import BertTokenizer
 
-_LENGTH_MULTIPLE = 8
+LENGTH_MULTIPLE = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,8 +46,8 @@ class Examples:
     >>> examples = Examples(np.int32([5, 3, 9, 3]), 12, make_batch)
     >>> for batch in examples.evaluation_batches(2).as_numpy_iterator():
     ...     print(batch["example_index"], batch["width"])
-    [0 1] 5
-    [2 3] 9
+    [0 1] 8
+    [2 3] 12
     """
 
     lengths: np.ndarray
@@ -94,7 +94,7 @@ class Examples:
         epochs: int | None = None,
         seed: int = 0,
         first_step: int = 0,
-        length_multiple: int = _LENGTH_MULTIPLE,
+        length_multiple: int = LENGTH_MULTIPLE,
         few_shapes: bool = False,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
@@ -168,7 +168,11 @@ class Examples:
         ).prefetch(tf.data.AUTOTUNE)
 
     def evaluation_batches(
-        self, batch_size: int, *, longest_first: bool = False, length_multiple: int | None = None
+        self,
+        batch_size: int,
+        *,
+        longest_first: bool = False,
+        length_multiple: int = LENGTH_MULTIPLE,
     ) -> tf.data.Dataset:
         """Creates batches of one pass over the examples, in order, as for ``model.predict``.
 
@@ -177,8 +181,7 @@ class Examples:
             longest_first: Whether to sort the examples by length. This minimizes padding, and the
                 first batch shows whether the memory suffices. ``example_index`` restores the
                 order.
-            length_multiple: Multiple to which S is rounded up, up to ``max_seq_length``; by default
-                1 on a CPU, and 8 with a GPU or TPU.
+            length_multiple: Multiple to which S is rounded up, up to ``max_seq_length``.
 
         Returns:
             A dataset of the results of ``make_batch``, with a known cardinality.
@@ -187,15 +190,15 @@ class Examples:
         keys = -self.lengths if longest_first else np.zeros(len(self))
         order = np.argsort(keys, kind="stable").astype(np.int32)
         dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-        widths = padded_lengths(self.max_seq_length, length_multiple or _evaluation_multiple())
+        widths = padded_lengths(self.max_seq_length, length_multiple)
         return self._packed(dataset, widths).prefetch(tf.data.AUTOTUNE)
 
-    def single_batch(self) -> tuple[Any, int]:
+    def single_batch(self, length_multiple: int = LENGTH_MULTIPLE) -> tuple[Any, int]:
         """Returns all examples as one batch, longest first, and the batch's width S.
 
         For a few rows, this is faster than building a ``tf.data`` pipeline.
         """
-        widths = padded_lengths(self.max_seq_length, _evaluation_multiple())
+        widths = padded_lengths(self.max_seq_length, length_multiple)
         width = int(widths[np.searchsorted(widths, self.lengths.max())])
         with tf.device("CPU:0"):
             order = tf.constant(np.argsort(-self.lengths, kind="stable"), tf.int32)
@@ -236,17 +239,18 @@ def plan_epoch(
     return tf.concat([tf.reshape(batches, [-1]), order[num_full * batch_size :]], 0)
 
 
-def _evaluation_multiple() -> int:
-    """Returns the multiple to which batches in evaluation are padded.
+def prediction_length_multiple() -> int:
+    """Returns the multiple to which the lengths of batches in predictions are rounded up.
 
-    A CPU computes every length at the same rate. Multiples of 8 would take a fifth more time for
-    texts of 13 tokens.
+    A CPU computes every length at the same rate, and multiples of 8 would take a fifth more time
+    for texts of 13 tokens. Training runs evaluate with multiples of 8 on every device, because a
+    resumed run must compute the same scores as the version that started it.
     """
     has_accelerator = any(map(tf.config.list_logical_devices, ("GPU", "TPU")))
-    return _LENGTH_MULTIPLE if has_accelerator else 1
+    return LENGTH_MULTIPLE if has_accelerator else 1
 
 
-def padded_lengths(max_seq_length: int, length_multiple: int = _LENGTH_MULTIPLE) -> np.ndarray:
+def padded_lengths(max_seq_length: int, length_multiple: int = LENGTH_MULTIPLE) -> np.ndarray:
     """Returns the lengths to which batches are padded, ascending int32."""
     check_at_least("length_multiple", length_multiple, 1)
     shorter = range(length_multiple, max_seq_length, length_multiple)

@@ -19,7 +19,7 @@ from bert_tf.features import TEMPERATURE
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.long_texts import mean_of_windows
 from bert_tf.pipelines.replicas import compute_batches, get_traced_step
-from bert_tf.pipelines.tokenized_examples import Examples
+from bert_tf.pipelines.tokenized_examples import LENGTH_MULTIPLE, Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .calibration import Calibration, calibrate_classes, fit_temperature
@@ -39,6 +39,7 @@ class Inference:
     Attributes:
         cache: Outputs by data set name, so that evaluation and prediction run the model only once.
             Code that changes the weights must clear the cache. ``None`` disables caching.
+        length_multiple: Multiple to which the lengths of batches are rounded up.
     """
 
     model: BertModel
@@ -46,6 +47,7 @@ class Inference:
     max_seq_length: int
     batch_size: int
     cache: dict[str, Any] | None = None
+    length_multiple: int = LENGTH_MULTIPLE
 
     def outputs(self, examples: Examples) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:
         """Runs the model without dropout on every example, the longest first.
@@ -56,7 +58,8 @@ class Inference:
             The features of a batch, including ``example_index``, and its outputs. Non-finite
                 outputs are replaced by finite numbers, so that a diverged model can be evaluated.
         """
-        batches, spec = _batches(examples, max(self.batch_size // examples.rows_per_example, 1))
+        batch_size = max(self.batch_size // examples.rows_per_example, 1)
+        batches, spec = _batches(examples, batch_size, self.length_multiple)
         step = get_traced_step(self.model, _rows_and_outputs, spec)
         for _, (rows, outputs) in compute_batches(step, batches):
             rows = {key: value.numpy() for key, value in rows.items()}
@@ -69,16 +72,20 @@ class Inference:
         return outputs[np.argsort(indices)]
 
 
-def _batches(examples: Examples, batch_size: int) -> tuple[Iterable[Any], Any]:
+def _batches(
+    examples: Examples, batch_size: int, length_multiple: int
+) -> tuple[Iterable[Any], Any]:
     """Returns the batches, and the element spec of a dataset with such batches."""
     if len(examples) <= batch_size:
-        batch, width = examples.single_batch()
+        batch, width = examples.single_batch(length_multiple)
         sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(batch)]
         # Building a dataset takes longer than evaluating a few rows. If the width occurs only once
         # in each shape, the dimensions that vary are known without a dataset.
         if all(size.count(width) <= 1 for size in sizes):
             return [batch], tf.nest.map_structure(lambda part: _spec(part, width), batch)
-    dataset = examples.evaluation_batches(batch_size, longest_first=True)
+    dataset = examples.evaluation_batches(
+        batch_size, longest_first=True, length_multiple=length_multiple
+    )
     return dataset, dataset.element_spec
 
 

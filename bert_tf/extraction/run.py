@@ -32,7 +32,7 @@ from bert_tf.pipelines.corpora.text_bytes import group_items, open_text, split_l
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.replicas import compute_batches, get_traced_step
-from bert_tf.pipelines.tokenized_examples import row_examples
+from bert_tf.pipelines.tokenized_examples import prediction_length_multiple, row_examples
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress, print_progress
 
@@ -367,7 +367,9 @@ class _Extractor:
             features.INPUT_TYPE_IDS: (rows.type_ids, 0),
         }
         examples = row_examples(rows.lengths, columns, self._preprocessor.max_seq_length)
-        batches = examples.evaluation_batches(self._batch_size, longest_first=True)
+        batches = examples.evaluation_batches(
+            self._batch_size, longest_first=True, length_multiple=prediction_length_multiple()
+        )
         for batch, vectors in compute_batches(
             lambda batch: step({key: batch[key] for key in _BATCH}), batches
         ):

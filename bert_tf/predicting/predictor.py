@@ -15,6 +15,7 @@ from bert_tf.evaluation.prediction_files import Record, with_columns
 from bert_tf.features import TEMPERATURE
 from bert_tf.io import runtime
 from bert_tf.modeling.base import BertModel, default_max_length
+from bert_tf.pipelines.tokenized_examples import prediction_length_multiple
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.table_formats import RowOrError, in_memory_tables
 from bert_tf.readers.tables import TableFile, read_rows
@@ -202,7 +203,13 @@ class Predictor:
         model = self._loaded()
         num_predicted = 0
         tokenizer = model.preprocessor.tokenizer
-        inference = Inference(model, tokenizer, self.task.max_seq_length, self._batch_size)
+        inference = Inference(
+            model,
+            tokenizer,
+            self.task.max_seq_length,
+            self._batch_size,
+            length_multiple=prediction_length_multiple(),
+        )
         for items in inputs.chunks():
             yield from map(self._select_top_classes, self._records(inference, items))
             num_predicted += sum(not isinstance(item, BadRow) for item in items)

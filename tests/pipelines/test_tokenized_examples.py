@@ -8,6 +8,7 @@ from bert_tf.pipelines.tokenized_examples import (
     class_column,
     label_column,
     plan_epoch,
+    prediction_length_multiple,
     string_column,
     tokenize_column,
     tokenize_with_offsets,
@@ -97,21 +98,23 @@ def test_few_shapes_limits_batch_shapes(examples):
 
 
 @pytest.mark.parametrize(
-    ("device", "in_order", "longest_first"),
-    [("CPU", (9, 12, 9), (12, 9, 3)), ("GPU", (12, 12, 12), (12, 12, 8))],
+    ("multiple", "in_order", "longest_first"),
+    [(1, (9, 12, 9), (12, 9, 3)), (8, (12, 12, 12), (12, 12, 8))],
 )
-def test_evaluation_order_is_original_or_longest_first(
-    monkeypatch, device, in_order, longest_first
-):
-    # Only a CPU computes each length equally well.
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda name: [name] * (name == device))
+def test_evaluation_order_is_original_or_longest_first(multiple, in_order, longest_first):
     examples = Examples(np.int32([5, 9, 3, 12, 9]), 12, _make_batch)
-    dataset = examples.evaluation_batches(2)
+    dataset = examples.evaluation_batches(2, length_multiple=multiple)
     assert dataset.cardinality().numpy() == 3
     assert _batches(dataset) == list(zip(([0, 1], [2, 3], [4]), in_order, strict=True))
-    dataset = examples.evaluation_batches(2, longest_first=True)
+    dataset = examples.evaluation_batches(2, longest_first=True, length_multiple=multiple)
     assert dataset.cardinality().numpy() == 3
     assert _batches(dataset) == list(zip(([3, 1], [4, 0], [2]), longest_first, strict=True))
+
+
+@pytest.mark.parametrize(("device", "multiple"), [("CPU", 1), ("GPU", 8), ("TPU", 8)])
+def test_only_predictions_on_a_cpu_are_as_long_as_their_longest_text(monkeypatch, device, multiple):
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda name: [name] * (name == device))
+    assert prediction_length_multiple() == multiple
 
 
 @pytest.mark.parametrize(
@@ -145,7 +148,9 @@ def test_single_batch_contains_all_examples(examples):
     batch, width = examples.single_batch()
     ((indices, expected),) = _batches(examples.evaluation_batches(45, longest_first=True))
     assert batch["example_index"].numpy().tolist() == indices
-    assert width == int(batch["width"]) == expected == examples.lengths.max()
+    assert width == int(batch["width"]) == expected == 20
+    assert Examples(np.int32([9, 3]), 20, _make_batch).single_batch()[1] == 16
+    assert Examples(np.int32([9, 3]), 20, _make_batch).single_batch(1)[1] == 9
 
 
 # 2,500 strings are three chunks, of which the last one is smaller.

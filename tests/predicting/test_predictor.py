@@ -77,6 +77,23 @@ def _pickled(value):
     return pickle.loads(pickle.dumps(value))
 
 
+def test_batches_are_as_long_as_their_longest_text(classifier, monkeypatch):
+    widths = []
+    outputs = evaluation.Inference.outputs
+
+    def recorded(self, examples):
+        for rows, out in outputs(self, examples):
+            widths.append(rows["input_word_ids"].shape[1])
+            yield rows, out
+
+    monkeypatch.setattr(evaluation.Inference, "outputs", recorded)
+    for multiple, expected in ((1, [3]), (8, [8])):
+        monkeypatch.setattr(predictor_module, "prediction_length_multiple", lambda m=multiple: m)
+        bert_tf.Predictor(classifier[0])(["so"])
+        assert widths == expected
+        widths.clear()
+
+
 @pytest.mark.parametrize("copied", [_pickled, copy.deepcopy])
 def test_copies_give_equal_predictions(classifier, copied):
     predictor = bert_tf.Predictor(classifier[0], top_k=2)

@@ -108,9 +108,9 @@ def tagging_examples(
     >>> batch, labels = next(iter(examples.evaluation_batches(32)))
     >>> for rows in (batch["input_word_ids"], batch["word_index"], labels):
     ...     print(rows.numpy())
-    [[2 5 6 7 5 3]]
-    [[-1  0  1 -1  2 -1]]
-    [[-1  0  1 -1  0 -1]]
+    [[2 5 6 7 5 3 0 0]]
+    [[-1  0  1 -1  2 -1 -1 -1]]
+    [[-1  0  1 -1  0 -1 -1 -1]]
     """
     check_at_least("max_seq_length", max_seq_length, 5)
     flat_words, words_per_sentence = flat_column(words, "words")

@@ -19,8 +19,7 @@ from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 from bert_tf.pipelines.tokenized_examples import Examples, row_examples
 from bert_tf.training.progress import Progress, print_progress
 
-# Constant, because the rounding of sums depends on shapes.
-_BATCH_SIZE, _LENGTH_MULTIPLE = 32, 8
+_BATCH_SIZE = 32  # constant, because the rounding of sums depends on shapes
 _MAX_DISK_FRACTION = 0.9
 _COUNT, _LABELS = "count", "labels"
 
@@ -100,9 +99,7 @@ def _encoded(
     model: BertFeatureTagger, examples: Examples
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Yields the states of each batch's words, (words, L, H), and the batch's other columns."""
-    dataset = examples.evaluation_batches(
-        _BATCH_SIZE, longest_first=True, length_multiple=_LENGTH_MULTIPLE
-    )
+    dataset = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
     encode = get_traced_step(model, _states, dataset.element_spec)
     for batch, states in compute_batches(encode, dataset):
         rows = {key: value.numpy() for key, value in _rows(batch).items()}

@@ -85,7 +85,7 @@ def test_rows_with_document_context():
     ]
     # The other document has one sentence.
     *_, (batch, labels) = examples.evaluation_batches(3)
-    assert _lists(batch["input_word_ids"]) == [[[CLS, E, SEP]]]
+    assert _lists(batch["input_word_ids"]) == [[[CLS, E, SEP, PAD, PAD, PAD]]]
 
 
 @pytest.mark.parametrize(
