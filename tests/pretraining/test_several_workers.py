@@ -27,7 +27,9 @@ if module:
     real = getattr(owner, name)
 
     def stopped(*args, **kwargs):
-        is_default = signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+        from bert_tf.cli import command
+
+        is_default = signal.getsignal(signal.SIGTERM) is command.interrupt
         if interrupts == "later":  # TensorFlow has Python's lock and the signal's handler by then
             subprocess.Popen(f"sleep 2; kill -TERM {os.getpid()}", shell=True)
         elif interrupts == "never":
