@@ -27,7 +27,7 @@ _starts_with_zeros: contextvars.ContextVar[bool] = contextvars.ContextVar(
 def zero_initial_values() -> Iterator[None]:
     """Sets initial weights to 0 instead of drawing them, for weights that are assigned later.
 
-    Drawing the weights of BERT-base takes as long as reading them.
+    Drawing weights takes longer than reading them from a checkpoint.
     """
     token = _starts_with_zeros.set(True)
     try:
