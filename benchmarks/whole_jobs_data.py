@@ -55,11 +55,11 @@ def write_texts(directory: str, folder: str, count: int) -> str:
     for path in wikipedia_files(folder, count):
         name = os.path.basename(path).removesuffix(".gz")
         with open(os.path.join(directory, f"{name}.txt"), "w", encoding="utf-8") as file:
-            file.writelines(_paragraphs(path))
+            file.writelines(paragraphs(path))
     return os.path.join(directory, "*.txt")
 
 
-def _paragraphs(path: str) -> Iterator[str]:
+def paragraphs(path: str) -> Iterator[str]:
     """Yields the lines of the articles in a file, and an empty one after each article."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in file:
@@ -72,7 +72,7 @@ def _paragraphs(path: str) -> Iterator[str]:
 def write_sentences(path: str, folder: str, count: int) -> str:
     """Writes sentences of Wikipedia with 40 to 300 characters, one per line; returns the path."""
     files = wikipedia_files(folder, 60)
-    lines = itertools.chain.from_iterable(_paragraphs(file) for file in files)
+    lines = itertools.chain.from_iterable(paragraphs(file) for file in files)
     found = itertools.chain.from_iterable(line.strip().split(". ") for line in lines)
     # " ||| " would separate the two texts of a pair.
     usable = (text for text in found if 40 < len(text) < 300 and "|||" not in text)

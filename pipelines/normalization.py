@@ -198,7 +198,7 @@ def _tokenizers_code_points() -> CodePoints:
 
 @functools.cache
 def normal_forms(normalization: Normalization) -> dict[int, str]:
-    """Returns the lower-case, decomposed form, with marks, of each code point that changes."""
+    """Returns the lowercase decomposed form, including marks, of each code point that changes."""
     table = code_points(normalization.characters)
     lowered = table.lowered if normalization.lower else {}
     decomposed = table.decomposed if normalization.strip else {}

@@ -67,8 +67,8 @@ class BertPreprocessor(keras.layers.Layer):
         super().__init__(**{"autocast": False, "trainable": False, **kwargs})
         if max_seq_length < _MIN_SEQ_LENGTH:
             raise ValueError(
-                f"max_seq_length={max_seq_length}: expected at least {_MIN_SEQ_LENGTH}, for a pair "
-                "of one token each with [CLS] and two [SEP]."
+                f"max_seq_length={max_seq_length}: expected at least {_MIN_SEQ_LENGTH}, for "
+                "[CLS], two [SEP] and one token of each text of a pair."
             )
         if long_text not in _LONG_TEXTS:
             raise ValueError(f"long_text={long_text!r}: expected {' or '.join(_LONG_TEXTS)}.")

@@ -138,7 +138,7 @@ def word_separator(do_lower_case: bool) -> Callable[[Sequence[str]], list[bytes]
     """Returns a function that normalizes lines and separates their words by spaces.
 
     The words equal those of the BERT tokenizer of ``tokenizers``, whose own normalizer takes ten
-    times as long. Only lines that tensorflow-text cannot normalize pass through the latter.
+    times as long. That normalizer processes only lines that tensorflow-text cannot normalize.
     """
     normalizer = tokenizers.normalizers.BertNormalizer(lowercase=do_lower_case)
     pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()

@@ -24,9 +24,11 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.saved_model import save_context
 
 from bert_tf.answering.embeddings import endpoints
 from bert_tf.answering.export_options import ExportOptions
@@ -43,7 +45,7 @@ from bert_tf.io.untrusted import check_model_name
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.signatures import model_signatures
-from bert_tf.training.precision import preserved_arithmetic, set_rewrite
+from bert_tf.training.precision import set_rewrite
 
 from . import serving_files
 from .serving_files import Sample, run_samples
@@ -121,19 +123,17 @@ def export(
             f"{model.name} has no preprocessor. Pass the tokenizer that the model was trained with."
         )
     tokenizer = tokenizer or model.preprocessor.tokenizer
-    served = serve(model, tokenizer, options)
-    model_copy = served.model
-    signatures = model_signatures(served)
-    traced = trace(signatures)
-    attributes = endpoints(served)
-    with atomic_directory(output_dir) as folder, preserved_arithmetic():
-        set_rewrite(False)  # Servers do not rewrite graphs.
+    with _saving():
+        served = serve(model, tokenizer, options)
+        model_copy = served.model
+        signatures = model_signatures(served)
+        traced = trace(signatures)
+        attributes = endpoints(served)
+    with atomic_directory(output_dir) as folder, ThreadPoolExecutor(1) as pool:
+        # TensorFlow optimizes and runs the graphs while Python saves them.
+        running = pool.submit(_run_all_samples, signatures, traced)
         save(folder, traced, attributes, served.weights, served.resources)
-        samples = [
-            sample
-            for key, signature in signatures.items()
-            for sample in run_samples(key, traced[key], signature.inputs, signature.samples)
-        ]
+        samples = running.result()
         extra = os.path.join(folder, "assets.extra")
         tokenization = Tokenization.from_tokenizer(tokenizer)
         described = dataclasses.replace(to_checkpoint(model_copy), tokenization=tokenization)
@@ -166,6 +166,17 @@ def export(
         write_hashes(folder)
     outputs = {key: tuple(function.structured_outputs) for key, function in traced.items()}
     return Exported(output_dir, name, signatures, outputs, tuple(samples))
+
+
+def _run_all_samples(
+    signatures: Mapping[str, Signature], traced: Mapping[str, Any]
+) -> list[Sample]:
+    set_rewrite(False)  # in this thread, because servers do not rewrite graphs
+    return [
+        sample
+        for key, signature in signatures.items()
+        for sample in run_samples(key, traced[key], signature.inputs, signature.samples)
+    ]
 
 
 def remove_export(path: str) -> None:
@@ -203,9 +214,10 @@ def save(
     # The root is a tf.Module, because a Keras model would also save its layers.
     root = tf.Module()
     traces = [*signatures.values()]
-    for name, function in attributes.items():
-        setattr(root, name, function)
-        traces.append(function.get_concrete_function())
+    with _saving():
+        for name, function in attributes.items():
+            setattr(root, name, function)
+            traces.append(function.get_concrete_function())
     root.weights = dict(weights)
     root.resources = list(resources)
     # The remaining variables are dropout seeds.
@@ -214,6 +226,15 @@ def save(
     root.seeds = [variable for reference, variable in variables.items() if reference not in saved]
     with _preserved_logging():
         tf.saved_model.save(root, folder, signatures=dict(signatures))
+
+
+def _saving() -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which functions are traced as by ``tf.saved_model.save``.
+
+    Saving traces functions again that were traced outside, because the policy for variables is
+    different, and stores both graphs.
+    """
+    return save_context.save_context(tf.saved_model.SaveOptions())
 
 
 @contextlib.contextmanager

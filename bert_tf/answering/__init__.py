@@ -1,1 +1,1 @@
-"""In-graph answers of models: rows of texts, embeddings, masked tokens and serving signatures."""
+"""Computation of predictions in the graph: rows of texts, embeddings, masked tokens, signatures."""

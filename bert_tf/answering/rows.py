@@ -1,7 +1,7 @@
 """Rows of token ids from texts, and chunks of rows of similar length to save padding.
 
-The functions of signatures take the served model and a request's tensors, whose first dimension is
-the batch size, possibly 0. Their outputs are dense, padded with "", -1 or 0 and accompanied by
+Signature functions take the served model and a request's tensors, whose first dimension is the
+batch size, possibly 0. Their outputs are dense, padded with "", -1 or 0 and accompanied by
 counts, so that TensorFlow Serving can split a batch. ``truncated`` marks texts that were cut.
 
 Dimensions, also in the modules of signatures: B batch, S sequence, H hidden, V vocabulary, C

@@ -71,7 +71,7 @@ def read_splits(settings: FineTuningSettings) -> DataSplits:
     splits.notes.extend(_contradiction_notes(settings.kind, splits))
     splits.notes.extend(_shared_notes(settings.kind, splits))
     if skipped := splits.skipped:
-        splits.notes.append(f"Skipped {len(skipped):,} bad rows. The first: {skipped[0]}")
+        splits.notes.append(f"Bad rows skipped: {len(skipped):,}. The first: {skipped[0]}")
     return splits
 
 
@@ -196,7 +196,7 @@ def hold_out(
 
     Returns:
         The training examples and the held-out examples, at least one group each, in the order of
-        ``items``; and ``groups``, with a remark if a group is too large.
+        ``items``; and ``groups``, with a remark if the split is stratified or a group is too large.
     """
     sizes = collections.Counter(key(item) for item in items)
     if len(sizes) < 2:
@@ -209,6 +209,7 @@ def hold_out(
     classes = _classes(items, key)
     if len(set(classes.values())) > 1:
         chosen = _draw_by_class(ranked, sizes, classes, fraction, seed)
+        groups += ", stratified by class"
     else:
         chosen = _draw(ranked, sizes, fraction * len(items))
     # If every group is too large, use the smallest.
@@ -225,7 +226,7 @@ def _hash(seed: int, value: Hashable) -> bytes:
 
 
 def _draw(ranked: Sequence[Hashable], sizes: Mapping[Any, int], target: float) -> set[Hashable]:
-    """Draws groups up to approximately the target number of examples, but never all groups."""
+    """Draws groups until about the target number of examples is reached, but never all groups."""
     chosen: set[Hashable] = set()
     count = 0
     for group in ranked[:-1]:

@@ -78,7 +78,7 @@ class RunSource:
         return ""
 
     def fingerprint(self, moved: Sequence[str]) -> dict[str, str]:
-        """Returns the initial checkpoint's fingerprint by flag; {} if the checkpoint is not needed.
+        """Returns the initial checkpoint's fingerprint as {flag: fingerprint}, {} if not needed.
 
         ``moved`` contains the flags whose paths have changed since the run started.
         """

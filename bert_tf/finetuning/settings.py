@@ -279,8 +279,8 @@ class FineTuningSettings:
     sweep: str | None = flag.choice(
         None,
         ["paper"],
-        "Grid search; with paper, finetune trains with each combination of batch size (16, 32), "
-        "learning rate (5e-5, 3e-5, 2e-5) and number of epochs (2, 3, 4), and keeps the best run.",
+        "Grid search; paper trains a run with each combination of batch size (16, 32), learning "
+        "rate (5e-5, 3e-5, 2e-5) and number of epochs (2, 3, 4), and keeps the best run.",
         rules=[
             NEEDS_DEV_SET,
             flag.conflicts_with(

@@ -185,7 +185,7 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
             continue
         error = "expected_calibration_error"
         is_few = values["decisions"] < FEW
-        few = f"; uncertain, from only {values['decisions']:,} decisions" if is_few else ""
+        few = f"; uncertain: based on only {values['decisions']:,} decisions" if is_few else ""
         lines.append(
             f"temperature {values['temperature']:.3g}: calibration error {scaled[error]:.3f} on "
             f"{one_line(name)} ({raw[error]:.3f} without), loss {scaled['loss']:.3f} "

@@ -170,7 +170,7 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
     padding are undefined.
 
     Args:
-        encoder: ``BertEncoder``, which is frozen also in other models that use it.
+        encoder: ``BertEncoder``, which is also frozen in other models that use it.
         variant: Mixture of the encoder's layers; see ``LayerMixture``.
         **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
 

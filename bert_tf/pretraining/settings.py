@@ -154,7 +154,7 @@ class PretrainingSettings:
     )
     tfds: str | None = string(
         None,
-        "Text dataset of TensorFlow Datasets to train on, instead of or in addition to --input.",
+        "Text dataset from TensorFlow Datasets to train on, instead of or in addition to --input.",
         rules=[_needs_text(lambda name: name is not None)],
         advanced=True,
     )

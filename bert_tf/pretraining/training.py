@@ -188,7 +188,7 @@ class PretrainingTrainer(Trainer):
         return labels
 
     def remedy(self, error: BadStepError) -> Exception:
-        """Returns the error of a bad step with a remedy in its message."""
+        """Returns the error for a failed step; its message suggests a remedy."""
         self.background.wait()
         rate = f"--learning_rate={self.settings.learning_rate / 10:g}"
         remedy = f"resume from the last checkpoint with {rate}"

@@ -127,7 +127,9 @@ def _line_blocks(file: IO[bytes], path: str) -> Iterator[bytes]:
 def _open(path: str) -> Iterator[IO[bytes]]:
     paths.check_file(path, "a text file")
     if path.lower().endswith(".zip"):
-        raise ValueError(f"{path} is an archive. Extract it, and pass the path of a file in it.")
+        raise ValueError(
+            f"{path} is an archive. Extract it, and pass the path of an extracted file."
+        )
     with open_text(path) as file:
         yield file
 

@@ -86,7 +86,7 @@ class Request:
 
 
 def parse_action(method: str, path: str, name: str, version: int) -> str:
-    """Returns the action of a path for the served model.
+    """Returns the action that a path requests from the served model.
 
     The actions are ``status``, ``metadata``, ``predict``, ``classify`` and ``regress``.
     """

@@ -114,7 +114,7 @@ def _xor_shift(words: tf.Tensor, shift: int) -> tf.Tensor:
 
 
 class Masks(NamedTuple):
-    """Method for drawing masks: functions for the seeds of a step and for the masks of a seed."""
+    """Method for drawing masks: functions that draw seeds, and masks from seeds."""
 
     name: str
     seeds: Callable[..., tf.Tensor]

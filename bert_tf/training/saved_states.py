@@ -364,7 +364,7 @@ def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str
 
 
 def _delete(path: str) -> None:
-    """Deletes a checkpoint's files, the manifest first, which marks it as incomplete."""
+    """Deletes a checkpoint's files, its manifest first, so that the rest counts as incomplete."""
     remove(os.path.join(path, _MANIFEST))
     remove_written(path, _WRITTEN)
 

@@ -52,7 +52,7 @@ class Pipeline:
         self.options = {k: value for k, value in options.items() if k not in _IGNORED_OPTIONS}
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
-        """Returns the result of a text, or a list of results for a list of texts."""
+        """Returns the result for a text, or a list of results for a list of texts."""
         is_single = isinstance(inputs, str | Mapping) or not hasattr(inputs, "__iter__")
         results = self._run([inputs] if is_single else inputs, **{**self.options, **options})
         if self.unwraps_single and isinstance(inputs, list) and len(inputs) == 1:
@@ -208,7 +208,7 @@ class TokenClassificationPipeline(Pipeline):
             names, row = self.model.config.id2label, rows.encodings[0]
             probabilities = classes.probabilities(logits[0]).numpy()
             joins_pieces = aggregation_strategy not in ("none", "simple")
-            # The first label, and the scores and tokens of the words of each entity.
+            # For each entity, its first label, and the scores and tokens of its words.
             groups: list[tuple[str, list[Any], list[int]]] = []
             for word in self._split_words(row, joins_pieces):
                 scores = aggregate(probabilities[word])

@@ -260,7 +260,7 @@ def describe_rows(corpus: Corpus, tokenizer: BertTokenizer, rows: RowOptions) ->
     letters = [letter for sentence in sample for letter in sentence if letter.isalpha()]
     is_chinese = 2 * sum("\u3400" <= letter <= "\u9fff" for letter in letters) > len(letters)
     conditions = {
-        f"Tokens used in rows: {share:.1%} of a sample of {size:,}.": True,
+        f"Tokens used in rows: {share:.1%}, measured on a sample of {size:,} tokens.": True,
         "  The fraction is low, because pairs of long sentences are truncated. To use more of the "
         "text, increase --max_seq_length, or pass --pairs=false to pretrain.": share < _LOW_SHARE,
         f"In {random:.0%} of the pairs, the second text is from another document, because most "

@@ -180,7 +180,7 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     )
 
 
-# Maximum number of runs per document; a megabyte would become 125,000 runs of two tokens.
+# Maximum number of runs per document; without it, a megabyte could become 125,000 runs.
 _MAX_RUNS = 8192
 
 

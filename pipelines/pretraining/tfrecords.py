@@ -293,7 +293,7 @@ def tfrecord_dataset(
 
 
 def _parse_records(records: tf.Tensor, sizes: Mapping[str, int]) -> dict[str, tf.Tensor]:
-    """Parses (R,) records, with ``sizes`` values per feature, to the features of R rows."""
+    """Parses (R,) records, with ``sizes`` values per feature, into the features of R rows."""
     specs = {
         GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
             [] if spec.dimensions == "B" else [sizes[key]],

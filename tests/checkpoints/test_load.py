@@ -313,8 +313,8 @@ def test_max_seq_length(save):
         ),
         (
             4,
-            "max_seq_length=4: expected at least 5, for a pair of one token each with "
-            r"\[CLS\] and two \[SEP\]",
+            r"max_seq_length=4: expected at least 5, for \[CLS\], two \[SEP\] and "
+            "one token of each text",
         ),
     ):
         with pytest.raises(ValueError, match=message):

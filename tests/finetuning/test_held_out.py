@@ -44,7 +44,7 @@ def test_small_classes_are_held_out_by_total_fraction():
     items = [TextExample(str(n), f"text {n}", None, f"class {n % 50}") for n in range(200)]
     for seed in range(20):
         rest, held_out, what = hold_out(items, 0.1, seed)
-        assert (len(held_out), what) == (20, "chosen at random")
+        assert (len(held_out), what) == (20, "chosen at random, stratified by class")
         assert sorted([*rest, *held_out], key=lambda item: int(item.id)) == items
         assert {item.label for item in rest} == {item.label for item in items}
     assert hold_out(items, 0.1, 0)[1] != hold_out(items, 0.1, 1)[1]

@@ -230,7 +230,7 @@ def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
         read_task(settings(inputs, tmp_path, train_file=train))
     _, sets = read_task(settings(inputs, tmp_path, train_file=train, skip_bad_rows=True))
     assert len(sets.skipped) == 2 and "line 5: expected 2 columns, got 3" in sets.skipped[1]
-    assert sets.notes[0].startswith("Skipped 2 bad rows. The first: ")
+    assert sets.notes[0].startswith("Bad rows skipped: 2. The first: ")
 
 
 def test_label_smoothing_and_class_weights_change_loss_or_examples(inputs, tmp_path):

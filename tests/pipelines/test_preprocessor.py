@@ -105,8 +105,8 @@ def test_keras_export_gives_equal_features(keras_model, tmp_path):
 
 def test_invalid_arguments_raise_error(preprocessor):
     message = (
-        r"max_seq_length=4: expected at least 5, for a pair of one token each with "
-        r"\[CLS\] and two \[SEP\]"
+        r"max_seq_length=4: expected at least 5, for \[CLS\], two \[SEP\] and "
+        "one token of each text"
     )
     with pytest.raises(ValueError, match=message):
         BertPreprocessor(VOCAB, max_seq_length=4)

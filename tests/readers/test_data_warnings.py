@@ -74,7 +74,7 @@ CASES = [
      [": most tags are entity tags, but not 'o' (line 4), 'B_X' (line 4), which are scored as O. "
       "Correct misspelled tags."]),
     (read_tagging, ["o o", "b-x i-x"],
-     [": the tags resemble entity tags but are invalid, such as 'o' (line 2)"]),
+     [": some tags, such as 'o' (line 2), "]),
     (read_tagging, ["NOUN O", "B-X I-X", "NOUN VERB"], []),
     (read_tagging, ["NOUN\u200e O", "VERB O"],
      [f": the classes 'NOUN\\u200e' (line 2) {LOOK_ALIKE}"]),

@@ -116,7 +116,7 @@ def test_quoted_field_has_the_line_limit(tmp_path, monkeypatch):
     [
         ("/dev/zero", r"^/dev/zero: expected a file, got a pipe or a device\.$"),
         ("", r"^{}: expected a text file, got a directory\. Pass a file in it\.$"),
-        ("a.zip", r"a\.zip is an archive\. Extract it, and pass the path of a file in it\.$"),
+        ("a.zip", r"a\.zip is an archive\. Extract it, and pass the path of an extracted file\.$"),
         (
             "saved",
             "saved: expected a text file, got a directory from datasets' save_to_disk. Pass its "

@@ -10,6 +10,7 @@ from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.python.eager import context as eager
 
 import bert_tf.saved_models
+from bert_tf.answering.embeddings import endpoints
 from bert_tf.answering.signatures import Signature
 from bert_tf.checkpoints.load import load_with_report, open_checkpoint
 from bert_tf.modeling import BertClassifier, BertEncoder, BertFeatures
@@ -42,6 +43,20 @@ def exported(trained, tmp_path_factory):
 @pytest.fixture(scope="module")
 def loaded(exported):
     return tf.saved_model.load(exported.path)
+
+
+def test_functions_are_traced_once(trained, tmp_path, monkeypatch):
+    functions = {}
+
+    def recorded(served):
+        functions.update(endpoints(served))
+        return functions
+
+    monkeypatch.setattr(exporting, "endpoints", recorded)
+    options = ExportOptions(max_seq_length=16)
+    export(trained, str(tmp_path / "1"), tokenizer=traced_tokenizer(), options=options)
+    counts = {name: each.experimental_get_tracing_count() for name, each in functions.items()}
+    assert len(counts) == 4 and set(counts.values()) == {1}
 
 
 def test_contents_of_an_export(exported):

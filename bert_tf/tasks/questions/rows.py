@@ -295,7 +295,7 @@ def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.nda
 def _find_all_tokens(
     windows: Windows, byte_starts: np.ndarray, byte_ends: np.ndarray
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Calls ``_find_tokens`` for chunks of questions, to limit memory."""
+    """Calls ``_find_tokens`` on chunks of questions to limit memory use."""
     pieces = []
     for begin in range(0, len(byte_starts), _QUESTIONS_CHUNK_SIZE):
         part = slice(begin, begin + _QUESTIONS_CHUNK_SIZE)

@@ -209,7 +209,7 @@ class SimilarityTask(Task):
         if self._has_scores:
             labels = np.array([item.label for item in items], np.float64)
             lowest, highest = labels.min(), labels.max()
-            # Scores are scaled to 0 to 1, the range of the cosines to learn.
+            # Scores are scaled to the range [0, 1] of the cosines to learn.
             labels = (labels - lowest) / max(highest - lowest, np.finfo(np.float32).tiny)
         columns = zip(*(prefixed(item.texts, self._prefixes) for item in items), strict=True)
         return similarity_examples(

@@ -272,7 +272,7 @@ def _other_tool_hint(span: Any) -> str:
 
 
 def utf16_to_characters(text: str, start: int, end: int) -> Offsets:
-    """Converts a span from UTF-16 code units to characters, unless an end is inside a character."""
+    """Converts a span from UTF-16 code units to characters, unless it splits a character."""
     if len(text.encode("utf-16-le")) == 2 * len(text):
         return start, end
     units = list(itertools.accumulate((1 + (char > "\uffff") for char in text), initial=0))

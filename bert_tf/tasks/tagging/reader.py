@@ -176,8 +176,8 @@ def tag_notes(path: str, label_counts: LabelCounts) -> list[str]:
             "scored as O. Correct misspelled tags."
         ]
     return [
-        f"{path}: the tags resemble entity tags but are invalid, such as "
-        f"{label_counts.format(odd)}, so words are scored, not entities. Use O, B-TYPE and I-TYPE."
+        f"{path}: some tags, such as {label_counts.format(odd)}, resemble entity tags but are "
+        "invalid, so words are scored, not entities. Use O, B-TYPE and I-TYPE."
     ]
 
 

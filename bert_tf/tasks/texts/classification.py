@@ -41,8 +41,8 @@ _FEW_SHOT_DEFAULTS = {"learning_rate": 2e-5, "num_train_epochs": 1, "train_batch
 class _Options(ClassWeights, LongTexts):
     few_shot: bool = flag_fields.switch(
         False,
-        "classification: train on few single texts, such as 8 per class, using pairs of texts "
-        "from the same or different classes (defaults: "
+        "classification: train on a few texts, such as 8 per class, using pairs of texts from "
+        "the same or different classes; text pairs are not supported (defaults: "
         + ", ".join(f"--{name}={value:g}" for name, value in _FEW_SHOT_DEFAULTS.items())
         + ").",
         rules=[

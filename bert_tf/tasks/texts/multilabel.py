@@ -43,7 +43,7 @@ class MultiLabelTask(TextTask):
     A class is predicted if its calibrated probability is at least a threshold, which is given or
     maximizes micro F1 on the evaluated data set. ``micro_f1`` and ``macro_f1`` use this threshold;
     ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` use 0.5. The loss is the mean of the classes'
-    cross-entropies; the loss of a mistake is their sum.
+    cross-entropies; the loss of a misclassified example is their sum.
     """
 
     kind = "multilabel"
