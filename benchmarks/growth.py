@@ -18,7 +18,8 @@ of 128 units, so that reading, tokenizing and writing are a large part of the ti
 
 Each measurement is a new process, from its start to its end. Peak memory is that of the largest
 process. --output is the folder to which growth.csv and growth.png are written; the plot requires
-matplotlib. With several --rounds, the values are medians.
+matplotlib, and shows processor time, which other work on the machine hardly changes. With several
+--rounds, the values are medians.
 """
 
 import argparse
@@ -187,7 +188,7 @@ def measure(name: str, size: int, source: str, rounds: int) -> Point:
 
 
 def plot(points: Sequence[Point], path: str) -> None:
-    """Draws the seconds and the peak memory of each work, with logarithmic axes."""
+    """Draws the processor time and the peak memory of each work, with logarithmic axes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -200,7 +201,7 @@ def plot(points: Sequence[Point], path: str) -> None:
         2, len(names), figsize=(2.2 * len(names), 5), layout="constrained", **shape
     )
     for name, column in zip(names, panels.T, strict=True):
-        sizes, seconds, _, peaks = zip(
+        sizes, _, seconds, peaks = zip(
             *(dataclasses.astuple(point)[1:] for point in points if point.work == name),
             strict=True,
         )
@@ -213,7 +214,7 @@ def plot(points: Sequence[Point], path: str) -> None:
         column[0].plot(sizes, linear, color=_GREY, linestyle="--", linewidth=1, zorder=0)
         column[0].set(title=WORKS[name].command, ylim=(1, None))
         column[1].set(xlabel=WORKS[name].unit, ylim=(100, None))
-    panels[0, 0].set_ylabel("seconds")
+    panels[0, 0].set_ylabel("processor time, s")
     panels[1, 0].set_ylabel("peak memory, MiB")
     figure.savefig(path, dpi=110, facecolor="white")
 

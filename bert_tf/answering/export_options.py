@@ -16,11 +16,11 @@ from bert_tf.cli.flag_fields import check, rule
 _LARGEST_BATCH = 64
 _ASCENDING = rule(
     lambda sizes, _: any(a >= b for a, b in itertools.pairwise((0, *sizes))),
-    "{flag} is {value}: expected integers of 1 or more in ascending order.",
+    "{flag}={value}: expected integers of 1 or more in ascending order.",
 )
 _FITS_REQUESTS = rule(
     lambda sizes, values: bool(sizes and values["max_rows"] and sizes[-1] > values["max_rows"]),
-    "{flag} is {value}: expected batch sizes of at most max_rows={max_rows}.",
+    "{flag}={value}: expected batch sizes of at most max_rows={max_rows}.",
 )
 
 

@@ -160,7 +160,7 @@ def max_seq_length(model: BertModel, options: ExportOptions) -> int:
         length = default_max_length(model)
     if not _SHORTEST_SEQUENCE <= length <= positions:
         raise ValueError(
-            f"max_seq_length is {length}: expected {_SHORTEST_SEQUENCE} to {positions}, the "
+            f"max_seq_length={length}: expected {_SHORTEST_SEQUENCE} to {positions}, the "
             "model's max_position_embeddings."
         )
     return length

@@ -218,7 +218,7 @@ def choice(
     expected = f"one of {', '.join(choices)}"
     is_choice = rule(
         lambda value, _: value is not None and value not in choices,
-        f"{{flag}} is {{value!r}}: expected {expected}.",
+        f"{{flag}}={{value!r}}: expected {expected}.",
     )
     define = functools.partial(flags.DEFINE_enum, enum_values=list(choices))
     rules = [*rules, is_choice]
@@ -242,7 +242,7 @@ def integer(
 
     at_least = rule(
         lambda value, _: None not in (value, min_value) and value < min_value,
-        f"{{flag}} is {{value}}: expected {min_value} or more.",
+        f"{{flag}}={{value}}: expected {min_value} or more.",
     )
     define = functools.partial(flags.DEFINE_integer, lower_bound=min_value, upper_bound=max_value)
     expected, rules = f"an integer from {low} to {high:,}", [*rules, at_least]

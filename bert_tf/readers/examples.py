@@ -194,7 +194,7 @@ class BadRows:
         """Raises a ``ValueError`` for a bad row, or skips the row."""
         can_have_record = isinstance(reason, NoTextError) and self._known_id()
         if not (self._skip or (self.bad_rows_get_a_record and can_have_record)):
-            flag = ", or skip bad rows with --skip_bad_rows (in Python skip_bad_rows=True)"
+            flag = ", or skip bad rows with --skip_bad_rows"
             message = f"{self.path}, {format_location(location)}: {str(reason).rstrip('.')}"
             raise ValueError(f"{message}. Correct the row{'' if self._skip is None else flag}.")
         self.skip(location, reason)

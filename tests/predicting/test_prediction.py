@@ -107,7 +107,7 @@ def test_invalid_rows_have_records_with_errors(classifier, tmp_path, capsys):
         predict(classifier[0], source, output)
     assert str(error.value) == (
         f"{source}, line 3: expected 2 columns, got 1. Correct the row, or skip bad rows with "
-        "--skip_bad_rows (in Python skip_bad_rows=True)."
+        "--skip_bad_rows."
     )
     assert not output.exists()
     predict(classifier[0], source, output, skip_bad_rows=True)
@@ -140,7 +140,7 @@ def test_invalid_rows_have_records_with_errors(classifier, tmp_path, capsys):
     source.write_text('{"n": "", "text": ""}\n')
     message = (
         "line 1: expected non-empty text in column 'text', got ''. Correct the row, or skip bad "
-        r"rows with --skip_bad_rows \(in Python skip_bad_rows=True\)"
+        r"rows with --skip_bad_rows"
     )
     with pytest.raises(ValueError, match=message):
         predict(classifier[0], source, output)

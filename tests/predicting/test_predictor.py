@@ -150,7 +150,7 @@ def test_invalid_arguments_raise_errors(model, given, message):
 
 def test_invalid_data_raise_errors(classifier, tmp_path):
     predictor = bert_tf.Predictor(classifier[0])
-    remedy = "Correct the row, or skip bad rows with --skip_bad_rows .in Python skip_bad_rows=True."
+    remedy = "Correct the row, or skip bad rows with --skip_bad_rows."
     for data, message in (
         ([], "data is empty: expected at least one example"),
         ([{"other": "so"}], "data has no text column: expected text, got other"),

@@ -19,7 +19,7 @@ def test_first_bad_row_raises_error():
     assert bad.collect([(1, 2), (2, 4)], halve) == [1, 2]
     message = (
         "a.tsv, line 7: expected an even number, got 5. Correct the row, or skip bad rows with "
-        "--skip_bad_rows (in Python skip_bad_rows=True)."
+        "--skip_bad_rows."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         bad.collect([(6, 2), (7, 5), (8, 9)], halve)

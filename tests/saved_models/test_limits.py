@@ -79,21 +79,21 @@ def test_limits_in_the_model_card():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_rows": 0}, "max_rows is 0: expected 1 or more"),
-        ({"long_text": "tail"}, "long_text is 'tail': expected one of head, head_tail, windows"),
-        ({"doc_stride": 0}, "doc_stride is 0: expected 1 or more"),
-        ({"max_bytes": 255}, "max_bytes is 255: expected 256 or more"),
-        ({"precision": "half"}, "precision is 'half': expected one of float32, bfloat16"),
+        ({"max_rows": 0}, "max_rows=0: expected 1 or more"),
+        ({"long_text": "tail"}, "long_text='tail': expected one of head, head_tail, windows"),
+        ({"doc_stride": 0}, "doc_stride=0: expected 1 or more"),
+        ({"max_bytes": 255}, "max_bytes=255: expected 256 or more"),
+        ({"precision": "half"}, "precision='half': expected one of float32, bfloat16"),
         *(
             (
                 {"allowed_batch_sizes": sizes},
-                f"allowed_batch_sizes is {sizes}: expected integers of 1 or more in ascending",
+                f"allowed_batch_sizes={sizes}: expected integers of 1 or more in ascending",
             )
             for sizes in ((8, 8), (0, 8))
         ),
         (
             {"allowed_batch_sizes": (8, 64), "max_rows": 32},
-            "allowed_batch_sizes is (8, 64): expected batch sizes of at most max_rows=32",
+            "allowed_batch_sizes=(8, 64): expected batch sizes of at most max_rows=32",
         ),
     ],
 )

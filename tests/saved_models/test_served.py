@@ -278,7 +278,7 @@ def test_max_seq_length_of_exports():
         assert found == expected
     for length in (4, 25):
         message = (
-            f"max_seq_length is {length}: expected 5 to 24, the model's max_position_embeddings"
+            f"max_seq_length={length}: expected 5 to 24, the model's max_position_embeddings"
         )
         with pytest.raises(ValueError, match=message):
             served(model, max_seq_length=length)

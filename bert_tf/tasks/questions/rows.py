@@ -242,7 +242,7 @@ def question_examples(
     check_at_least("max_query_length", max_query_length, 1)
     if max_seq_length <= max_query_length + SPECIAL_TOKENS:
         raise ValueError(
-            f"max_seq_length is {max_seq_length}: expected at least "
+            f"max_seq_length={max_seq_length}: expected at least "
             f"{max_query_length + SPECIAL_TOKENS + 1}, because a row contains a question of up to "
             f"max_query_length={max_query_length} tokens, a token of the context, [CLS] and two "
             "[SEP]."

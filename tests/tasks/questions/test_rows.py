@@ -134,7 +134,7 @@ def _answers(starts, ends):
         ({"contexts": ["a", "b"]}, "contexts: expected one row for each of the 1 examples"),
         ({"questions": []}, "questions: expected at least one string, got none"),
         ({"contexts": [None]}, r"contexts\[0\]: expected a string, got None"),
-        ({"max_seq_length": 20}, "max_seq_length is 20: expected at least 68, because a row "
+        ({"max_seq_length": 20}, "max_seq_length=20: expected at least 68, because a row "
          "contains a question of up to max_query_length=64 tokens, a token of the context, "
          r"\[CLS\] and two \[SEP\]"),
         ({"doc_stride": 0}, "doc_stride: expected at least 1, got 0"),
