@@ -11,7 +11,7 @@ from bert_tf.checkpoints.load import open_checkpoint
 from bert_tf.choices import SCHEDULE
 from bert_tf.config import BertConfig
 from bert_tf.io.files import check_outside, read_json, remove, write_json
-from bert_tf.io.messages import warn
+from bert_tf.io.messages import listed, warn
 from bert_tf.pipelines.corpora.sources import Corpus
 from bert_tf.pipelines.pretraining.dataset import describe_rows
 from bert_tf.pipelines.vocabulary import load_vocabulary
@@ -77,9 +77,14 @@ def run(
             )
             stack.enter_context(progress_to(NOWHERE))
         local = ("model_dir", "cache_dir", "worker_hosts", "task_index", "worker_wait_minutes")
-        flags = {name: value for name, value in settings.to_dict().items() if name not in local}
+        flags = [item for item in settings.to_dict().items() if item[0] not in local]
         # Workers with different flags would wait for each other at different steps.
-        workers.check_same(zlib.crc32(repr(flags).encode()), "flags")
+        numbers = {f"--{flag[0]}": zlib.crc32(repr(flag).encode()) for flag in flags}
+        if different := workers.differences(numbers):
+            raise ValueError(
+                f"{listed(different, 3)}: the workers have different values. Run the same command "
+                "on each worker."
+            )
         directory = RunDirectory(
             settings.model_dir, is_chief=workers.is_chief, is_temporary=is_temporary
         )

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -133,13 +133,19 @@ class Workers:
         with contextlib.suppress(LostWorkerError):
             self.wait()
 
+    def differences(self, numbers: Mapping[str, float]) -> dict[str, list[float]]:
+        """Returns the values of numbers that differ, after which this worker may exit."""
+        columns = zip(numbers, self.gather([*numbers.values()]).T, strict=True)
+        different = {name: each.tolist() for name, each in columns if (each != each[0]).any()}
+        if different:
+            self._linger()
+        return different
+
     def check_same(self, number: float, name: str) -> None:
         """Checks that all workers have the same number; error messages call it ``name``."""
-        numbers = self.gather([number])[:, 0]
-        if (numbers != numbers[0]).any():
-            self._linger()
+        if different := self.differences({name: number}):
             raise ValueError(
-                f"The workers differ in the {name} ({numbers.tolist()}). Run the same command on "
+                f"The workers differ in the {name} ({different[name]}). Run the same command on "
                 "each worker, with a shared disk."
             )
 

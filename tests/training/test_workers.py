@@ -17,10 +17,12 @@ from bert_tf.training.trainer import Trainer
 
 def test_different_values_raise_error():
     mine = workers.Workers(None, Cluster(("a:1", "b:1"), 0))
-    mine.gather = lambda values: np.array([values, [4]], float)
+    mine.gather = lambda values: np.array([values, [4, 5][: len(values)]], float)
     mine.check_same(4, "newest checkpoint")
     with pytest.raises(ValueError, match=r"workers differ in the newest checkpoint .\[3.0, 4.0\]"):
         mine.check_same(3, "newest checkpoint")
+    assert mine.differences({"a": 4, "b": 5}) == {}
+    assert mine.differences({"a": 4, "b": 3}) == {"b": [3, 5]}
 
 
 def test_lost_worker_error_is_shown_by_command():
