@@ -33,6 +33,13 @@ def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None
             "--worker_hosts and --task_index require each other. Pass the HOST:PORT of each "
             "worker, separated by commas, and the index of this process, starting at 0."
         )
+    if task_index is not None and not 0 <= task_index < len(worker_hosts):
+        count, last = len(worker_hosts), len(worker_hosts) - 1
+        raise ValueError(
+            f"{'SLURM_PROCID' if slurm else '--task_index'}={task_index}: expected "
+            f"{f'0 to {last}' if last else 0}, because --worker_hosts has {count} "
+            f"worker{'s' if last else ''}."
+        )
     jobs: Mapping[str, Sequence[str]] = {"worker": worker_hosts}
     task: Any = {"type": "worker", "index": task_index}
     source = "--worker_hosts and --task_index"

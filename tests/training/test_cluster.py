@@ -81,14 +81,12 @@ WRONG_CONFIGS = [
      "TF_CONFIG: evaluator tasks are not supported, because the chief runs evaluations. Do not "
      "start this task."),
     (worker_config(["a:1", "b:1"], 2),
-     r"TF_CONFIG: expected one of the .* tasks, .* got {.*: 2, 'type': 'worker'\}"),
+     """TF_CONFIG: expected one of the cluster's 2 tasks, such as {"type": "worker", "index": """
+     r"0}, got {'index': 2, 'type': 'worker'\}"),
     (worker_config(["a:1", "b"], 0), "expected distinct HOST:PORT addresses, got 'b'"),
     (worker_config(["a:1", "a:1"], 0), "expected distinct HOST:PORT addresses, got 'a:1'"),
 ]  # fmt: skip
-NO_TASK = (
-    r"""expected one of the cluster's 2 tasks, such as \{"type": "worker", "index": 0\}, got """
-    r"\{'index': 2, 'type': 'worker'\}"
-)
+TWO_WORKERS = "=2: expected 0 to 1, because --worker_hosts has 2 workers."
 
 
 @pytest.mark.parametrize(
@@ -97,13 +95,14 @@ NO_TASK = (
         *((environment, [], None, message) for environment, message in WRONG_CONFIGS),
         ({}, ["a:1", "b:1"], None, "--worker_hosts and --task_index require each other"),
         ({}, [], 1, "--worker_hosts and --task_index require each other"),
-        ({}, ["a:1", "b:1"], 2, f"--worker_hosts and --task_index: {NO_TASK}"),
+        ({}, ["a:1", "b:1"], 2, f"^--task_index{TWO_WORKERS}"),
+        ({}, ["a:1"], 1, "^--task_index=1: expected 0, because --worker_hosts has 1 worker."),
         ({}, ["slurm"], None, "the environment variable SLURM_STEP_NODELIST is not set"),
         (slurm("n[1-2]", "4"), ["slurm"], None, "expected one task per node, got 4 tasks on 2 "
          r"nodes \(n\[1-2\]\)\. Pass --ntasks-per-node=1"),
         (slurm("n[1-2]", "2"), ["slurm"], 0, "--worker_hosts=slurm determines --task_index. Remove "
          "--task_index"),
-        (slurm("n[1-2]", "2", "2"), ["slurm"], None, NO_TASK),
+        (slurm("n[1-2]", "2", "2"), ["slurm"], None, f"^SLURM_PROCID{TWO_WORKERS}"),
     ],
 )  # fmt: skip
 def test_invalid_cluster_raises_error(monkeypatch, environment, hosts, task, message):
