@@ -146,7 +146,7 @@ def check_file(path: str, expected: str) -> None:
             )
         raise ValueError(f"{path}: expected {expected}, got a directory. Pass a file in it.")
     if not is_file(path):
-        raise ValueError(f"No such file: {path}{near_name(path)}. Expected {expected}.")
+        raise ValueError(f"No such file: {path}{near_name(path)}. Pass the path of {expected}.")
 
 
 def missing_checkpoint_message(path: str) -> str:
