@@ -34,7 +34,13 @@ class VerifySettings:
 def main(settings: VerifySettings, directory: str) -> None:
     """Verifies the export in a directory."""
     if not paths.is_folder(directory):
-        raise ValueError(f"{directory}: expected the directory of an export, such as exports/1.")
+        if paths.is_file(directory):
+            raise ValueError(
+                f"{directory}: expected the directory of an export, such as exports/1, got a file."
+            )
+        raise ValueError(
+            f"No such directory: {directory}. Pass the directory of an export, such as exports/1."
+        )
     command.load_tensorflow()
     from bert_tf.saved_models.verification import verify
 

@@ -7,7 +7,7 @@ from tests.processes import run_in_forks
 
 COLUMNS = "--text_columns=a --label_column=b"
 TASK = f"--task=classification {COLUMNS} --model_dir=run"
-FILE = "No such file: no.csv. Expected a text file."
+FILE = "No such file: no.csv. Pass the path of a text file."
 CORPUS = "No file matches 'no*'. Pass comma-separated paths or glob patterns of text files."
 CHECKPOINT = (
     "No such checkpoint: no. Expected a directory, a prefix such as DIR/bert_model.ckpt, a .keras "
@@ -42,7 +42,10 @@ COMMANDS = {
     "convert --output=run --format=bert_tf --model=no": CHECKPOINT,
     "export --output=run/1 --model=no": CHECKPOINT,
     "export --output=run/1 --model=tiny/": CHECKPOINT.replace(": no.", ": tiny/."),
-    "verify no": "no: expected the directory of an export, such as exports/1.",
+    "verify no": "No such directory: no. Pass the directory of an export, such as exports/1.",
+    "verify there.csv": (
+        "there.csv: expected the directory of an export, such as exports/1, got a file."
+    ),
     f"finetune {TASK} --init_checkpoint=. --train_file=there.csv": UNSUPPORTED,
     "predict --model=. --input=there.csv": UNSUPPORTED,
     "pretrain --model_dir=run --input=there.csv --init_checkpoint=.": UNSUPPORTED,
@@ -93,6 +96,6 @@ def test_check_inputs(tmp_path):
     with pytest.raises(
         ValueError,
         match=r"No such file: .*/bert_model.ckpt \(did you mean .*/bert_model\.ckpt\.index\?\)\. "
-        "Expected a text file",
+        "Pass the path of a text file",
     ):
         check_inputs(files=[f"{tmp_path}/bert_model.ckpt"], output=f"{tmp_path}/none")
