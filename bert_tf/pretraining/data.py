@@ -14,6 +14,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.corpora import sample as sample_corpus
 from bert_tf.pipelines.corpora import sources
+from bert_tf.pipelines.corpora.corpus import format_count
 from bert_tf.pipelines.pretraining import masking, tfrecords
 from bert_tf.pipelines.pretraining.dataset import RowOptions, make_row_batches
 from bert_tf.pipelines.pretraining.pools import ReadCursors
@@ -97,16 +98,17 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             print_progress("The corpus has one document: nothing is held out or evaluated.")
         else:
             print_progress(
-                f"Held out for evaluation: {held_out.num_documents:,} documents.", flush=True
+                f"Held out for evaluation: {format_count(held_out.num_documents, 'document')}.",
+                flush=True,
             )
             # Without the copy, each evaluation would read every block with a held-out document.
             held_out = sources.copy_documents(held_out, run.corpus)
             fingerprints[_HELD_OUT] = held_out.fingerprint
     if settings.pairs and train.num_documents < 2:
         raise ValueError(
-            f"The corpus has {train.num_documents} training documents, but next-sentence pairs "
-            "need at least 2. Add documents, pass --input_format=google if blank lines separate "
-            "them, or pass --pairs=false."
+            f"The corpus has {format_count(train.num_documents, 'training document')}, but "
+            "next-sentence pairs need at least 2. Add documents, pass --input_format=google if "
+            "blank lines separate them, or pass --pairs=false."
         )
     return PretrainingData(train, held_out, fingerprints)
 
@@ -115,7 +117,7 @@ def _open_records(settings: PretrainingSettings, cache: str) -> PretrainingData:
     if not settings.input:
         raise ValueError("--input_format=tfrecord requires --input. Pass the files to read.")
     records = open_records(settings.input, cache)
-    print_progress(f"Corpus: TFRecords, {len(records.files)} files.")
+    print_progress(f"Corpus: TFRecords, {format_count(len(records.files), 'file')}.")
     fingerprints = {"--input": tfrecords.fingerprint(records)}
     evaluated: Records | None = records
     if settings.eval_input:

@@ -29,7 +29,7 @@ HEADS = json.dumps({**TINY, "num_attention_heads": 3})
         ({"input": "empty.txt"}, b"", r"empty.txt.* empty|no document"),
         ({"input": "bytes.txt"}, b"A good line.\nA bad \xff one.\n\nMore.\n", r"bytes.txt.*\b19\b"),
         ({"input": "one.txt"}, b"One sentence.\nAnother one.\nA third.\n",
-         "has 1 training documents.*--pairs=false"),
+         "has 1 training document, but .*--pairs=false"),
         ({"input": "nothing*.txt"}, None, r"nothing\*\.txt"),
         ({"input": "none"}, None, "none"),
         (VOCABULARY, f"{PIECES}word\n".encode(), r"vocab.txt.*\[MASK\]"),

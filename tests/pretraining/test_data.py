@@ -71,7 +71,8 @@ def test_records_without_evaluation(tmp_path, capsys, run):
     )
     data = open_data(settings, run)
     assert data.evaluated is None and not data.is_held_out
-    assert "--held_out_fraction=0: nothing is evaluated." in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.startswith("Corpus: TFRecords, 1 file.\n--held_out_fraction=0: nothing is ")
     run.check_inputs(data.fingerprints)
     with_eval_input = replace(settings, eval_input=(str(tmp_path / "b-1"),))
     assert open_data(with_eval_input, run).is_held_out
