@@ -173,7 +173,7 @@ def _check_start(settings: FineTuningSettings, start: InitialModel) -> None:
     if settings.max_seq_length > positions:
         raise ValueError(
             f"--max_seq_length={settings.max_seq_length}: expected at most {positions}, the number "
-            f"of positions of {settings.init_checkpoint}."
+            f"of positions of {settings.init_checkpoint}. Pass --max_seq_length={positions}."
         )
     frozen = settings.freeze
     if frozen > blocks:

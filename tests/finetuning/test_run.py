@@ -125,7 +125,7 @@ def test_finished_run_is_shown_if_read_only_or_moved(
     ("flags", "message"),
     [
         ({"max_seq_length": 64}, "--max_seq_length=64: expected at most 32, the number of "
-            "positions of .*tiny"),
+            r"positions of .*tiny\. Pass --max_seq_length=32\."),
         ({"freeze": 3}, "--freeze=3: expected at most 1, the number of blocks of .*tiny"),
         ({**dict.fromkeys(("text_columns", "label_column", "learning_rate")),
           **{"task": "tagging", "feature_based": "last,concat_last_four"}},
