@@ -13,6 +13,7 @@ from bert_tf.io.messages import did_you_mean
 from bert_tf.readers.tables import SUFFIXES, check_delimiter
 from bert_tf.tasks.registry import KINDS, tasks
 from bert_tf.tasks.task import NoOptions, Task
+from bert_tf.tasks.texts.task import DIAGNOSTIC
 from bert_tf.tasks.training_options import FRACTION, GLUE_NAMES, NEEDS_DEV_SET, evaluates
 
 # Settings that may change when a run resumes: those that do not affect data, model or schedule, and
@@ -406,7 +407,12 @@ def tasks_with_flag(name: str) -> list[str]:
         "files": names - GLUE_NAMES.keys(),
         "glue": names & GLUE_NAMES.keys(),
     }[fields()[name].metadata["only"]]
-    return [task for task in tasks() if task in supported]
+    return [task for task in _trained_tasks() if task in supported]
+
+
+def _trained_tasks() -> list[str]:
+    """Returns the values of --task without the diagnostic set, which has no training examples."""
+    return [task for task in tasks() if task != DIAGNOSTIC]
 
 
 # === Conversion of flags ===
@@ -458,16 +464,16 @@ def _task(task: str | None, tfds: str | None) -> str:
     if task is None and tfds:
         task = tfds.removeprefix("glue/").split("_")[0]
     if not task:
-        raise ValueError(f"--task is missing: expected one of {', '.join(tasks())}.")
+        raise ValueError(f"--task is missing: expected one of {', '.join(_trained_tasks())}.")
     plain = task.lower()
     if plain.replace("-", "") in GLUE_NAMES:
         plain = plain.replace("-", "")
     if plain not in tasks():
         raise ValueError(
-            f"--task={task} is unknown{did_you_mean(plain, tasks())}: expected one of "
-            f"{', '.join(tasks())}."
+            f"--task={task} is unknown{did_you_mean(plain, _trained_tasks())}: expected one of "
+            f"{', '.join(_trained_tasks())}."
         )
-    if plain == "ax":
+    if plain == DIAGNOSTIC:
         raise ValueError(
             "--task=ax has no training examples. Use --task=mnli, which also predicts ax if "
             "--data_dir contains its file."

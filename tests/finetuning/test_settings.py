@@ -82,10 +82,10 @@ TEXTS = "classification"
     ("task", "flags", "message"),
     [
         (None, {}, "--task is missing: expected one of cola, sst2, mrpc, qqp, mnli, qnli, rte, "
-         "wnli, ax, stsb, ner, swag, classification, multilabel, regression, tagging, "
+         "wnli, stsb, ner, swag, classification, multilabel, regression, tagging, "
          "multiple_choice, similarity, squad"),
         ("mrcp", {}, r"--task=mrcp is unknown \(did you mean mrpc\?\): expected one of cola, "
-         "sst2, mrpc, qqp, mnli, qnli, rte, wnli, ax, stsb, ner, swag, classification, "
+         "sst2, mrpc, qqp, mnli, qnli, rte, wnli, stsb, ner, swag, classification, "
          "multilabel, regression, tagging, multiple_choice, similarity, squad"),
         ("ax", {}, "--task=ax has no training examples. Use --task=mnli, which also predicts ax if "
          "--data_dir contains its file"),
@@ -179,7 +179,7 @@ def test_invalid_flags_raise_error(task, flags, message):
          "--{} is not supported for --task=mrpc, only for .* Pass --data_dir for GLUE's files, or "
          "--task=classification for a table"),
         ("ner", {}, {"data_dir": "g"}, "--{} is not supported for --task=ner, only for cola, "
-         "sst2, mrpc, qqp, mnli, qnli, rte, wnli, ax, stsb"),
+         "sst2, mrpc, qqp, mnli, qnli, rte, wnli, stsb"),
         ("ner", LAST,
          {"freeze": 2, "pooling": "max", "sweep": "paper", "hidden_dropout_prob": 0},
          "--{} is not supported with --feature_based, which freezes the encoder"),
