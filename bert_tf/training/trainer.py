@@ -55,6 +55,9 @@ class Interruption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
+            previous = self._handlers[number]
+            if callable(previous):  # The command's handler also records the interruption.
+                previous(number, frame)
             raise KeyboardInterrupt
         self.requested = True
         print(

@@ -277,9 +277,7 @@ def test_max_seq_length_of_exports():
         found = max_seq_length(model, ExportOptions(max_seq_length=given))
         assert found == expected
     for length in (4, 25):
-        message = (
-            f"max_seq_length={length}: expected 5 to 24, the model's max_position_embeddings"
-        )
+        message = f"max_seq_length={length}: expected 5 to 24, the model's max_position_embeddings"
         with pytest.raises(ValueError, match=message):
             served(model, max_seq_length=length)
     # The vocabulary must not exceed that of the model.

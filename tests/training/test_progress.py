@@ -57,6 +57,22 @@ def test_first_signal_is_recorded_and_second_interrupts(number, capsys):
     assert signal.getsignal(number) is before
 
 
+def test_second_signal_calls_previous_handler():
+    """The handler of a command records it, because TensorFlow may replace the KeyboardInterrupt."""
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    try:
+        with Interruption():
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert not received
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGTERM)
+                signal.sigtimedwait([], 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == [signal.SIGTERM]
+
+
 def test_curves_have_five_sections(tmp_path):
     tags_of_scores = {
         "masked_lm_accuracy": "masked_lm/accuracy",
