@@ -55,7 +55,7 @@ class Interruption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
-            previous = self._handlers[number]
+            previous = self._handlers[signal.Signals(number)]
             if callable(previous):  # The command's handler also records the interruption.
                 previous(number, frame)
             raise KeyboardInterrupt
