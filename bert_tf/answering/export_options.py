@@ -71,7 +71,7 @@ class ExportOptions(QuestionOptions):
     >>> ExportOptions(n_best_size=0)
     Traceback (most recent call last):
     ...
-    ValueError: n_best_size is 0: expected 1 or more.
+    ValueError: n_best_size=0: expected 1 or more.
     """
 
     follows_model: ClassVar[bool] = True

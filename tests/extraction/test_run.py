@@ -153,8 +153,8 @@ def test_cls_pooling_of_causal_model_is_rejected(text, tmp_path):
         ({"input": ["empty.txt"]}, "All files of the input empty.txt are empty"),
         ({"max_seq_length": 99},
          "max_seq_length=99: expected at most 16 (max_position_embeddings of MODEL)."),
-        ({"max_seq_length": 4}, "max_seq_length=4: expected at least 5, for a pair of one token "
-         "each with [CLS] and two [SEP]."),
+        ({"max_seq_length": 4}, "max_seq_length=4: expected at least 5, for [CLS], two [SEP] and "
+         "one token of each text of a pair."),
         ({"layers": ["4"]}, "--layers=4: expected -4 to 3, because MODEL has 4 blocks."),
         ({"layers": ["-1", "-5"]}, "--layers=-5: expected -4 to 3, because MODEL has 4 blocks."),
         *(({"input": ["text.txt", f"corpus{suffix}"]},
