@@ -65,9 +65,11 @@ class Work:
 
 def _paragraphs(source: str) -> Iterator[str]:
     """Yields the lines of the articles of English Wikipedia, repeated without end."""
-    while True:
-        for path in data.wikipedia_files(source, 1000):
-            yield from data.paragraphs(path)
+    paths = data.wikipedia_files(source, 1000)
+    if not paths:
+        raise ValueError("BERT_TF_DATA contains no files in corpora/enwiki.")
+    for path in itertools.cycle(paths):
+        yield from data.paragraphs(path)
 
 
 def _examples(source: str, count: int) -> Iterator[data.Row]:
@@ -128,7 +130,7 @@ def _training_flags(folder: str, rows: Iterable[data.Row]) -> Sequence[str]:
 def _predict(source: str, folder: str, rows: int) -> Sequence[str]:
     model, train = os.path.join(folder, "model"), os.path.join(folder, "train")
     os.mkdir(train)
-    flags = [flag.format(output=model) for flag in _finetune(source, train, _ROWS_TO_TRAIN)]
+    flags = [flag.replace("{output}", model) for flag in _finetune(source, train, _ROWS_TO_TRAIN)]
     run(_command("finetune", flags), folder)
     table = os.path.join(folder, "rows.csv")
     _write_table(table, _examples(source, rows))

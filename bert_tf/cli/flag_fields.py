@@ -326,7 +326,7 @@ def flags_of(settings: type) -> list[dataclasses.Field[Any]]:
 def define_flags(values: flags.FlagValues, *declarations: type) -> None:
     """Defines those flags of dataclasses that are not defined yet.
 
-    Each dataclass defines its aliases, ``other_names``, after its fields.
+    The flags of a dataclass precede those of its aliases in ``other_names``.
     """
     for declaration in declarations:
         for field in flags_of(declaration):

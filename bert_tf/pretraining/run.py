@@ -72,8 +72,8 @@ def run(
         stack.enter_context(workers.connected())
         if not workers.is_chief:
             print_progress(
-                f"This is {workers.name(workers.index)}. Progress is printed and saved by "
-                f"{workers.name(0)}."
+                f"This is {workers.name(workers.index)}; {workers.name(0)} prints progress and "
+                "saves checkpoints."
             )
             stack.enter_context(progress_to(NOWHERE))
         local = ("model_dir", "cache_dir", "worker_hosts", "task_index", "worker_wait_minutes")
