@@ -1,7 +1,9 @@
 """Contents of exports, recorded answers and rejected arguments."""
 
+import functools
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -199,6 +201,9 @@ def test_samples_are_run_with_default_arithmetic(model, tokenizer, tmp_path, mon
     monkeypatch.setattr(exporting, "model_signatures", lambda _: {"serving_default": signature})
     monkeypatch.setattr(exporting, "endpoints", lambda _: {})
     monkeypatch.setattr(exporting, "run_samples", run)
+    # A process-wide setting also applies to new threads.
+    pool = functools.partial(ThreadPoolExecutor, initializer=precision.set_rewrite, initargs=[True])
+    monkeypatch.setattr(exporting, "ThreadPoolExecutor", pool)
     with precision.preserved_arithmetic():
         precision.set_precision("bfloat16", "CPU")
         with pytest.raises(KeyboardInterrupt):
