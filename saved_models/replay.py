@@ -62,7 +62,7 @@ def load(directory: str, read: Callable[[str], Any] = tf.saved_model.load) -> An
         ReplayError: If the directory is not an export with signatures.
     """
     if not tf.io.gfile.isdir(directory):
-        raise ReplayError(f"No such directory: {directory}. Expected an export such as exports/1.")
+        raise ReplayError(f"No such directory: {directory}. Pass an export, such as exports/1.")
     if not tf.io.gfile.exists(os.path.join(directory, "saved_model.pb")):
         raise ReplayError(
             f"{directory} has no saved_model.pb. Pass the directory of a version, such as "

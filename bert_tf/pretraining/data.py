@@ -110,7 +110,12 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             "next-sentence pairs need at least 2. Add documents, pass --input_format=google if "
             "blank lines separate them, or pass --pairs=false."
         )
-    return PretrainingData(train, held_out, fingerprints)
+    data = PretrainingData(train, held_out, fingerprints)
+    if settings.pairs and held_out is not None and not data.evaluates_next_sentence:
+        print_progress(
+            "Next-sentence accuracy is not measured, because it needs 2 documents to evaluate on."
+        )
+    return data
 
 
 def _open_records(settings: PretrainingSettings, cache: str) -> PretrainingData:

@@ -18,7 +18,7 @@ from bert_tf.finetuning.settings import fields as fine_tuning_flags
 from bert_tf.predicting.settings import PredictionSettings
 from bert_tf.pretraining.settings import PretrainingSettings
 from tests.documents import PAGES, ROOT
-from tests.processes import run_in_forks
+from tests.processes import run_in_forks, run_python
 
 PROGRAM = textwrap.dedent(
     """
@@ -253,6 +253,26 @@ def test_interrupted_command_exits_with_status_130(program, number):
     process.send_signal(number)
     _, stderr = process.communicate(timeout=20)
     assert (process.returncode, stderr) == (130, "\nInterrupted.\n")
+
+
+@pytest.mark.parametrize("words", [["-m", "bert_tf.verify"], ["-m", "bert_tf", "verify"]])
+def test_interrupt_during_imports_prints_one_line(tmp_path, words):
+    (tmp_path / "absl").mkdir()
+    (tmp_path / "absl" / "__init__.py").write_text("raise KeyboardInterrupt")
+    done = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "\nInterrupted.\n")
+
+
+def test_import_outside_commands_keeps_the_exception_hook():
+    code = "import sys, bert_tf.cli.command; assert sys.excepthook is sys.__excepthook__"
+    run_python(code, check=True)
 
 
 @pytest.mark.slow
