@@ -172,7 +172,7 @@ def write_sample(content):
             write_sample("{}"),
             r"tokens\.0\.json: expected JSON with .* got KeyError: 'signature_name'",
         ),
-        (shutil.rmtree, "No such directory: .*/1. Expected an export such as exports/1"),
+        (shutil.rmtree, "No such directory: .*/1. Pass an export, such as exports/1"),
         (
             lambda folder: (folder / "saved_model.pb").unlink(),
             r" has no saved_model\.pb\. Pass the directory of a version, such as exports/1",
