@@ -77,7 +77,10 @@ def make_batches(folder: str, path: str, batch_size: int) -> None:
 def our_stepper(
     size: str, precision: str, arrays: dict[str, np.ndarray], jit_compile: bool = False
 ) -> Callable[[int], None]:
-    """Returns a function that runs steps with bert_tf."""
+    """Returns a function that runs steps with bert_tf, in the environment of a command."""
+    from bert_tf.io import runtime
+
+    runtime.enable_onednn()
     import tensorflow as tf
 
     from bert_tf.config import BertConfig

@@ -15,6 +15,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from bert_tf.io import runtime
+
+# Commands enable oneDNN. Otherwise, results of tests in Python could differ in the last bits.
+runtime.enable_onednn()
+
 # Background jobs of a shell ignore SIGINT, and child processes inherit this. Tests that interrupt a
 # process would never end.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

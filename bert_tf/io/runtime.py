@@ -6,6 +6,7 @@ import importlib
 import math
 import multiprocessing
 import os
+import platform
 import select
 import shutil
 import signal
@@ -77,6 +78,7 @@ def check_versions() -> None:
 
 _BACKEND = "KERAS_BACKEND"
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 _XLA_FLAGS = "XLA_FLAGS"
 
 
@@ -85,7 +87,29 @@ def set_environment() -> None:
     os.environ[_BACKEND] = "tensorflow"
     # Level 0 prints start-up notices. A level that the user set is kept.
     os.environ.setdefault(_LOG_LEVEL, "1")
+    enable_onednn()
     set_compiler_flags()
+
+
+def enable_onednn() -> None:
+    """Enables oneDNN on x86 processors, unless the user disabled it; call before TensorFlow starts.
+
+    By default, TensorFlow does not use it on processors without instructions for neural networks,
+    such as AVX-512 VNNI. Pre-training then takes up to 1.5 times as long.
+    """
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        os.environ.setdefault(_ONEDNN, "1")
+
+
+def has_avx512(root: str = "/") -> bool:
+    """Whether the processor has AVX-512, without which oneDNN does not support bfloat16.
+
+    Returns ``True`` if this is unknown, for example on other architectures. ``root`` is the root of
+    the file system that contains ``/proc``.
+    """
+    lines = _read(Path(root) / "proc/cpuinfo").splitlines()
+    flags = next((line for line in lines if line.startswith("flags")), "avx512f")
+    return "avx512f" in flags.split()
 
 
 def check_backend() -> None:

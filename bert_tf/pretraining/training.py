@@ -253,8 +253,7 @@ class PretrainingTrainer(Trainer):
         tf.io.gfile.makedirs(self.directory.best)
         self.inputs.describe_model(self.directory.best)
         weights = model_state(self.loop.model)
-        folder = self.directory.best_weights
-        self.background.save(folder, step, weights, self.best, keep=1, at_same_step=True)
+        self.background.save(self.directory.best_weights, step, weights, self.best, keep=1)
 
     def restore_best(self) -> None:
         """Restores the best evaluation; deletes the best weights if they are of a later step."""

@@ -136,7 +136,7 @@ def copy_values(variables: Mapping[str, keras.Variable | tf.Tensor]) -> dict[str
 
 
 class BackgroundSaving:
-    """Context that saves checkpoints in a background thread, one at a time.
+    """Context that saves checkpoints in a background thread, one after another.
 
     On exit, except after Ctrl-C, the context waits for the last checkpoint. Saving requires memory
     for a second copy of the variables.
@@ -145,6 +145,7 @@ class BackgroundSaving:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._pending: list[Future[str]] = []
+        self._step = -1
 
     def __enter__(self) -> Self:
         return self
@@ -161,16 +162,22 @@ class BackgroundSaving:
         extra: Mapping[str, Any],
         *,
         keep: int,
-        at_same_step: bool = False,
     ) -> None:
         """Copies the values and calls `save` in the background.
 
-        Unless ``at_same_step``, first waits for the previous checkpoint, and raises its OSError.
+        First waits for checkpoints of other steps, and raises their OSError. A checkpoint is not
+        saved if an earlier one of the same step could not be saved.
         """
-        if not at_same_step:
+        if step != self._step:
             self.wait()
-        values = copy_values(variables)
-        self._pending.append(self._thread.submit(save, directory, step, values, extra, keep=keep))
+        self._step, earlier, values = step, [*self._pending], copy_values(variables)
+
+        def save_after_earlier() -> str:
+            for saving in earlier:
+                saving.result()
+            return save(directory, step, values, extra, keep=keep)
+
+        self._pending.append(self._thread.submit(save_after_earlier))
 
     def wait(self) -> None:
         """Waits for pending checkpoints; raises OSError if one could not be saved."""

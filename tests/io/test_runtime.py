@@ -74,6 +74,37 @@ def test_triton_gemm_is_disabled_on_gpus_unless_set_by_user(gpus, before, after,
     assert os.environ.get("XLA_FLAGS") == after
 
 
+@pytest.mark.parametrize(
+    ("machine", "before", "after"),
+    [("x86_64", None, "1"), ("AMD64", None, "1"), ("x86_64", "0", "0"), ("aarch64", None, None)],
+)
+def test_commands_enable_onednn_on_x86_unless_set_by_user(machine, before, after, monkeypatch):
+    # Also restores the variables that set_environment changes.
+    for name in ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(runtime.platform, "machine", lambda: machine)
+    if before is not None:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", before)
+    runtime.set_environment()
+    assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == after
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx2 fma\n", False),
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx512f\n", True),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", True),
+        (None, True),
+    ],
+    ids=["AVX2", "AVX-512", "ARM", "no file"],
+)
+def test_avx512_is_found(text, expected, tmp_path):
+    _write_files(tmp_path, {} if text is None else {"proc/cpuinfo": text})
+    assert runtime.has_avx512(str(tmp_path)) is expected
+
+
 # === Usable cores: affinity and cgroup quota ===
 
 

@@ -65,6 +65,15 @@ def test_precision_applies_to_threads_of_call(restore_precision):
         assert found == [is_rounded] * 3
 
 
+def test_processor_without_avx512_computes_in_float32_with_a_warning(
+    restore_precision, monkeypatch
+):
+    monkeypatch.setattr(precisions.runtime, "has_avx512", lambda: False)
+    with pytest.warns(DifferenceWarning, match="bfloat16: this processor has no AVX-512"):
+        assert precisions.set_precision("bfloat16", "CPU") == "float32"
+    assert not _rounds()
+
+
 def test_preserved_settings_are_restored(restore_precision):
     precisions.set_precision("bfloat16", "GPU")
     with precisions.preserved_arithmetic():

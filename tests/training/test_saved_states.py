@@ -338,6 +338,32 @@ def test_save_waits_for_previous_save(tmp_path, blocked):
     assert saved_states.find_latest(str(tmp_path)).step == 2
 
 
+def test_saves_of_one_step_do_not_wait_for_each_other(tmp_path, blocked):
+    weight = {"weight": keras.Variable([1.0])}
+    with BackgroundSaving() as saving:
+        for name in ("best", "states"):
+            saving.save(str(tmp_path / name), 1, weight, {}, keep=1)
+        assert not (tmp_path / "states").exists()
+        blocked.set()
+    for name in ("best", "states"):
+        assert saved_states.find_latest(str(tmp_path / name)).step == 1
+
+
+def test_state_is_not_saved_if_its_best_weights_are_not(tmp_path):
+    """Otherwise, a resumed run would expect weights that do not exist."""
+    weight, best = {"weight": keras.Variable([1.0])}, tmp_path / "best"
+    best.mkdir()
+    (best / "step-00000001").symlink_to(tmp_path)
+    saving = BackgroundSaving()
+    saving.save(str(best), 1, weight, {}, keep=1)
+    saving.save(str(tmp_path / "states"), 1, weight, {}, keep=1)
+    with pytest.raises(OSError, match="best"):
+        saving.wait()
+    saving.save(str(tmp_path / "later"), 2, weight, {}, keep=1)
+    saving.wait()
+    assert not (tmp_path / "states").exists()
+
+
 @pytest.mark.parametrize("surfaces", ["at the next save", "at the end", "on request"])
 def test_failed_save_is_reported_once_and_keeps_checkpoints(tmp_path, surfaces, monkeypatch):
     """A link in place of a checkpoint is not followed."""
