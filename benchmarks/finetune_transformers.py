@@ -2,7 +2,8 @@
 
 A plain loop with the defaults of ``Trainer``: AdamW with bias correction, fused and without weight
 decay, shuffling, batches padded to the longest row, linear warmup and decay, and gradients clipped
-to a norm of 1. Questions are prepared and answers selected as in ``run_qa``.
+to a norm of 1. Rows are grouped by length, which is an option of ``Trainer``: on SST-2, it is about
+twice as fast. Questions are prepared and answers selected as in ``run_qa``.
 """
 
 import math
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_tf.readers.examples import QuestionExample
 
@@ -88,12 +90,13 @@ def _num_rows_seen(num_rows: int, steps: int) -> int:
 
 def _fit(model: Any, rows: Rows, collate: Any, run: Run, epochs: int) -> tuple[Stopwatch, int]:
     """Trains; returns the times, and the number of positions (with padding) in all batches."""
-    loader = torch.utils.data.DataLoader(
-        rows,
-        batch_size=BATCH_SIZE,
-        shuffle=True,
-        collate_fn=collate,
+    sampler = LengthGroupedSampler(
+        BATCH_SIZE,
+        lengths=[len(row["input_ids"]) for row in rows],
         generator=torch.Generator().manual_seed(run.seed),
+    )
+    loader = torch.utils.data.DataLoader(
+        rows, batch_size=BATCH_SIZE, sampler=sampler, collate_fn=collate
     )
     total = epochs * len(loader)
     optimizer = torch.optim.AdamW(

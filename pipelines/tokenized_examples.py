@@ -9,7 +9,7 @@ Letters: N examples, B batch, S sequence length, C classes.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -193,16 +193,23 @@ class Examples:
         widths = padded_lengths(self.max_seq_length, length_multiple)
         return self._packed(dataset, widths).prefetch(tf.data.AUTOTUNE)
 
-    def single_batch(self, length_multiple: int = LENGTH_MULTIPLE) -> tuple[Any, int]:
-        """Returns all examples as one batch, longest first, and the batch's width S.
+    def sorted_batches(
+        self, batch_size: int, length_multiple: int = LENGTH_MULTIPLE
+    ) -> Iterator[tuple[Any, int]]:
+        """Yields the batches of ``evaluation_batches``, longest first, and the width S of each.
 
-        For a few rows, this is faster than building a ``tf.data`` pipeline.
+        They are computed eagerly. Building a ``tf.data`` pipeline takes half a second, in which a
+        model computes some hundred short texts.
         """
+        check_at_least("batch_size", batch_size, 1)
         widths = padded_lengths(self.max_seq_length, length_multiple)
-        width = int(widths[np.searchsorted(widths, self.lengths.max())])
-        with tf.device("CPU:0"):
-            order = tf.constant(np.argsort(-self.lengths, kind="stable"), tf.int32)
-            return self.make_batch(order, tf.constant(width)), width
+        order = np.argsort(-self.lengths, kind="stable").astype(np.int32)
+        for begin in range(0, len(order), batch_size):
+            indices = order[begin : begin + batch_size]
+            width = int(widths[np.searchsorted(widths, self.lengths[indices[0]])])
+            with tf.device("CPU:0"):
+                batch = self.make_batch(tf.constant(indices), tf.constant(width))
+            yield batch, width
 
     def _packed(
         self,
@@ -340,6 +347,7 @@ def row_examples(
 
 # Batch size at which the tokenizer is fastest.
 _STRINGS_CHUNK_SIZE = 1024
+_MAX_EAGER_STRINGS = 8 * _STRINGS_CHUNK_SIZE
 
 
 def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.RaggedTensor:
@@ -393,8 +401,11 @@ def _in_chunks(
     tokenize: Callable[[tf.Tensor], Sequence[tf.RaggedTensor]], strings: tf.Tensor
 ) -> list[tf.RaggedTensor]:
     """Computes ragged tensors with equal row splits, one chunk of strings at a time."""
-    if len(strings) <= _STRINGS_CHUNK_SIZE:
-        return list(tokenize(strings))  # faster than tracing a graph
+    if len(strings) <= _MAX_EAGER_STRINGS:  # Tracing a graph would take longer.
+        starts = range(0, len(strings), _STRINGS_CHUNK_SIZE)
+        parts = [tokenize(strings[start : start + _STRINGS_CHUNK_SIZE]) for start in starts]
+        columns = zip(*parts, strict=True)
+        return [tf.concat(column, 0) if len(column) > 1 else column[0] for column in columns]
 
     @tf.autograph.experimental.do_not_convert
     def one_chunk(start: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -5,7 +5,7 @@ Dimensions: N examples, C classes.
 
 import dataclasses
 import functools
-import math
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -76,13 +76,15 @@ def _batches(
     examples: Examples, batch_size: int, length_multiple: int
 ) -> tuple[Iterable[Any], Any]:
     """Returns the batches, and the element spec of a dataset with such batches."""
-    if len(examples) <= batch_size:
-        batch, width = examples.single_batch(length_multiple)
-        sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(batch)]
-        # Building a dataset takes longer than evaluating a few rows. If the width occurs only once
-        # in each shape, the dimensions that vary are known without a dataset.
+    # The windows of an example are a dimension that varies.
+    if examples.rows_per_example == 1 or len(examples) <= batch_size:
+        batches = examples.sorted_batches(batch_size, length_multiple)
+        first, width = next(batches)
+        sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(first)]
+        # If the width occurs only once in each shape, it is the only dimension that varies.
         if all(size.count(width) <= 1 for size in sizes):
-            return [batch], tf.nest.map_structure(lambda part: _spec(part, width), batch)
+            spec = tf.nest.map_structure(lambda part: _spec(part, width), first)
+            return itertools.chain([first], (batch for batch, _ in batches)), spec
     dataset = examples.evaluation_batches(
         batch_size, longest_first=True, length_multiple=length_multiple
     )
@@ -128,7 +130,8 @@ class Mistake:
     Attributes:
         texts: Texts of the example by name; a single text has the name "".
         loss: Negative log-likelihood of the expected answer, or the squared error.
-        probabilities: Probabilities of the expected and the predicted class (single-label only).
+        probabilities: Calibrated probabilities of the expected and the predicted class
+            (single-label only).
     """
 
     id: str
@@ -167,18 +170,21 @@ def predict_classes(
     """Predicts a class for each row of logits (N, C) and compares it with the true id, (N,).
 
     Returns:
-        The predicted ids, (N,); the negative log-likelihoods of the true ids, (N,); the
-        log-probabilities, (N, C); and keyword arguments for ``Evaluation``.
+        The predicted ids, (N,); the negative log-likelihoods of the true ids, (N,); the calibrated
+        probabilities of the true and the predicted ids, (N, 2); and keyword arguments for
+        ``Evaluation``.
     """
     temperature = get_temperature(thresholds, logits, true)
-    logs = log_probabilities(logits).numpy()
+    logs, rows = log_probabilities(logits).numpy(), np.arange(len(true))
     predicted = logs.argmax(1)
+    calibrated = log_probabilities(logits, temperature).numpy()
+    pairs = np.exp(np.stack([calibrated[rows, true], calibrated[rows, predicted]], axis=1))
     fields = {
         "thresholds": {TEMPERATURE: temperature},
         "calibrate": functools.partial(calibrate_classes, logits, true, temperature),
         "constant": is_constant(true, predicted),
     }
-    return predicted, -logs[np.arange(len(true)), true], logs, fields
+    return predicted, -logs[rows, true], pairs, fields
 
 
 def worst_mistakes(
@@ -186,7 +192,7 @@ def worst_mistakes(
     losses: np.ndarray,
     is_wrong: np.ndarray,
     show: Callable[[int], tuple[Mapping[str, str], str, str]],
-    log_probabilities: np.ndarray | None = None,
+    probabilities: np.ndarray | None = None,
 ) -> list[Mistake]:
     """Returns up to 50 mistakes with the largest losses, in descending order of loss.
 
@@ -195,18 +201,20 @@ def worst_mistakes(
         losses: Loss of each example, shape (N,).
         is_wrong: Whether each prediction is incorrect, shape (N,).
         show: Function that maps an example's index to the texts, the label and the prediction.
-        log_probabilities: Log-probabilities of the classes, shape (N, C) (single-label only).
+        probabilities: Probabilities of the expected and the predicted class, shape (N, 2)
+            (single-label only).
     """
 
-    def probabilities(index: int) -> tuple[float, float] | None:
-        if log_probabilities is None:
+    def pair(index: int) -> tuple[float, float] | None:
+        if probabilities is None:
             return None
-        return math.exp(-losses[index]), math.exp(log_probabilities[index].max())
+        expected, predicted = probabilities[index].tolist()
+        return expected, predicted
 
     numbers = np.flatnonzero(is_wrong)
     order = np.argsort(-losses[numbers], kind="stable")[:_MAX_MISTAKES]
     return [
-        Mistake(items[index].id, *show(index), float(losses[index]), probabilities(index))
+        Mistake(items[index].id, *show(index), float(losses[index]), pair(index))
         for index in numbers[order]
     ]
 

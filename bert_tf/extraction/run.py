@@ -367,11 +367,9 @@ class _Extractor:
             features.INPUT_TYPE_IDS: (rows.type_ids, 0),
         }
         examples = row_examples(rows.lengths, columns, self._preprocessor.max_seq_length)
-        batches = examples.evaluation_batches(
-            self._batch_size, longest_first=True, length_multiple=prediction_length_multiple()
-        )
+        batches = examples.sorted_batches(self._batch_size, prediction_length_multiple())
         for batch, vectors in compute_batches(
-            lambda batch: step({key: batch[key] for key in _BATCH}), batches
+            lambda batch: step({key: batch[key] for key in _BATCH}), (batch for batch, _ in batches)
         ):
             lines = batch[features.EXAMPLE_INDEX].numpy()
             if not layout.is_pooled:

@@ -92,7 +92,7 @@ class FineTuningSettings:
         "Task; for your own table, one of classification, multilabel, regression, tagging, "
         "multiple_choice, similarity (embeddings) and squad; for published files, one of cola, "
         "sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli (GLUE), squad, swag and ner.",
-        heading="Required flags",
+        heading="Task and data",
     )
     train_file: str | None = flag.string(
         None,

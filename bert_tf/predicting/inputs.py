@@ -167,8 +167,8 @@ def _columns(task: TaskFile, table: TableFile, names: Sequence[str] | None) -> d
         texts = trained or next(defaults, None)
         if texts is None:
             raise ValueError(
-                "--text_columns is required: the model does not define the columns of "
-                f"{table.path} to read. Pass the names of the columns {kind.text_form}."
+                f"--text_columns: expected {kind.text_form}, got none. Pass the names of these "
+                f"columns in {table.path}; the model does not define them."
             )
         return {"text_columns": list(texts), **options}
     minimum, maximum = kind.num_texts

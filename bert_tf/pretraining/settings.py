@@ -85,6 +85,10 @@ _IS_WITHIN_STEPS = flag.rule(
     lambda steps, values: steps is not None and steps > values["num_train_steps"],
     "--{flag}={value}: expected at most --num_train_steps={num_train_steps}.",
 )
+_IS_DIVIDED_BY_WORKERS = flag.rule(
+    lambda rows, values: bool(rows % max(1, len(values["worker_hosts"] or ()))),
+    "--{flag}={value}: expected a multiple of the number of --worker_hosts.",
+)
 _IS_PRESET = flag.rule(
     lambda config, values: (
         not (values["init_checkpoint"] or config in PRESETS or config.endswith(".json"))
@@ -261,7 +265,7 @@ class PretrainingSettings:
         16,
         "Number of rows per step, over all replicas.",
         min_value=1,
-        rules=[flag.divided_by("gradient_accumulation_steps")],
+        rules=[flag.divided_by("gradient_accumulation_steps"), _IS_DIVIDED_BY_WORKERS],
     )
     gradient_accumulation_steps: int = integer(
         1, "Number of micro-batches per step; more need less memory.", min_value=1

@@ -304,7 +304,7 @@ class RunDirectory:
             (allowed if may_differ else conflicts).append(name)
         if conflicts:
             differences = ", ".join(
-                f"--{name}={current.get(name)} (was {recorded.get(name)})" for name in conflicts
+                _difference(name, current.get(name), recorded.get(name)) for name in conflicts
             )
             raise ValueError(
                 f"{self.path} contains a run with different settings: {differences}. Rerun with "
@@ -378,6 +378,11 @@ def fingerprint(value: Any) -> str:
     False
     """
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
+
+
+def _difference(name: str, value: Any, before: Any) -> str:
+    flag = f"--{name} is not set" if value is None else f"--{name}={value}"
+    return f"{flag} (was {'not set' if before is None else before})"
 
 
 def _is_same_path(old: Any, new: Any) -> bool:

@@ -345,7 +345,7 @@ def test_help_has_headings_defaults_and_bounds(results):
         and max(map(len, text.split("\n"))) <= 100
     )
     headings = re.findall(r"^[A-Z][a-z ']+:$", text, re.M)
-    assert headings[:2] == ["Required flags:", "More data:"]
+    assert headings[:2] == ["Task and data:", "More data:"]
     assert headings[-1] == "Errors:"
     # Headings of groups with only advanced flags are hidden.
     assert "Questions:" in headings and "Questions:" not in results["finetune --help"].stdout

@@ -35,7 +35,7 @@ def test_run_saves_pooling(flagged_run, inputs, tmp_path):
     np.testing.assert_allclose(predicted, expected.numpy()[:, order], atol=1e-5)
     card = (flagged_run.path / "README.md").read_text()
     assert "- The head reads the mean of the token embeddings.\n" in card
-    with pytest.raises(ValueError, match=r"--pooling=max \(was None\)"):
+    with pytest.raises(ValueError, match=r"--pooling=max \(was not set\)"):
         run(settings(inputs, flagged_run.path, **flagged_run.flags, pooling="max"))
     # A head with the same pooling is reused; with another pooling it is randomly initialized.
     model, notes = started(settings(inputs, tmp_path, init_checkpoint=flagged_run.path))

@@ -144,17 +144,20 @@ def test_invalid_lengths_raise_error(lengths, message):
         Examples(np.int32(lengths), 19, _make_batch)
 
 
-def test_single_batch_contains_all_examples(examples):
-    batch, width = examples.single_batch()
-    ((indices, expected),) = _batches(examples.evaluation_batches(45, longest_first=True))
-    assert batch["example_index"].numpy().tolist() == indices
-    assert width == int(batch["width"]) == expected == 20
-    assert Examples(np.int32([9, 3]), 20, _make_batch).single_batch()[1] == 16
-    assert Examples(np.int32([9, 3]), 20, _make_batch).single_batch(1)[1] == 9
+@pytest.mark.parametrize("length_multiple", [1, 8])
+@pytest.mark.parametrize("batch_size", [7, 45])
+def test_sorted_batches_equal_those_of_the_dataset(examples, batch_size, length_multiple):
+    dataset = examples.evaluation_batches(
+        batch_size, longest_first=True, length_multiple=length_multiple
+    )
+    eager = [*examples.sorted_batches(batch_size, length_multiple)]
+    found = [(batch["example_index"].numpy().tolist(), width) for batch, width in eager]
+    assert found == _batches(dataset)
+    assert all(int(batch["width"]) == width for batch, width in eager)
 
 
-# 2,500 strings are three chunks, of which the last one is smaller.
-STRINGS = ["a b" * (i % 4) + "c" * (i % 3) for i in range(2500)]
+# Nine chunks, of which the last one is smaller: more than are tokenized eagerly.
+STRINGS = ["a b" * (i % 4) + "c" * (i % 3) for i in range(8500)]
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +165,10 @@ def tokenizer():
     return BertTokenizer([*SPECIAL_TOKENS, "a", "b", "c", "##c", "##a"])
 
 
-def test_chunked_tokenization_equals_single_batch(tokenizer):
-    columns = tokenize_with_offsets(tokenizer, string_column(STRINGS, "texts"))
-    expected = tokenizer.tokenize_with_offsets(STRINGS)
+@pytest.mark.parametrize("size", [2500, 8500], ids=["eager", "dataset"])
+def test_chunked_tokenization_equals_single_call(tokenizer, size):
+    columns = tokenize_with_offsets(tokenizer, string_column(STRINGS[:size], "texts"))
+    expected = tokenizer.tokenize_with_offsets(STRINGS[:size])
     few = tokenize_column(tokenizer, np.array(STRINGS[:9]), "texts")
     assert few.dtype == tf.int32 and few.to_list() == expected[0][:9].to_list()
     for column, wanted in zip(columns, expected, strict=True):

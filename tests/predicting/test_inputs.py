@@ -129,7 +129,9 @@ def test_models_without_columns_read_the_default_columns(tmp_path, kind, row, te
     (items,) = read_inputs(task, write(tmp_path, f"a.{suffix}", lines)).chunks()
     assert texts_of(items[0]) == texts
     wrong = write(tmp_path, f"b.{suffix}", ["n,m", "1,2"] if suffix == "csv" else ['{"n": 1}'])
-    with pytest.raises(ValueError, match="--text_columns is required: .* does not define the col"):
+    with pytest.raises(
+        ValueError, match="--text_columns: expected .* got none. .* does not define them"
+    ):
         read_inputs(task, wrong)
     if suffix == "csv":
         assert read_inputs(task, write(tmp_path, "c.csv", lines[:1])).count == 0

@@ -210,6 +210,6 @@ def test_wrong_number_of_text_columns_raises_error(tagger, table, tmp_path):
         write_model(tmp_path / class_name, class_name)
         with pytest.raises(ValueError, match=f"--text_columns=a: expected {expected}."):
             predict(tmp_path / class_name, table, tmp_path / "out.tsv", text_columns=["a"])
-    message = "does not define the columns of .* Pass the names of the columns QUESTION,CONTEXT"
+    message = "--text_columns: expected QUESTION,CONTEXT, got none. Pass the names of these columns"
     with pytest.raises(ValueError, match=message):
         predict(tmp_path / class_name, table, tmp_path / "out.tsv")

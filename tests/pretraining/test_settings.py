@@ -97,6 +97,8 @@ def test_tfrecord_format_is_inferred_from_file_names(arguments, input_format):
          "length"),
         (["--train_batch_size=10", "--gradient_accumulation_steps=4"],
          "--train_batch_size=10 is not a multiple of --gradient_accumulation_steps=4"),
+        (["--train_batch_size=15", "--worker_hosts=a:1,b:1"],
+         "--train_batch_size=15: expected a multiple of the number of --worker_hosts"),
         (["--num_train_steps=10", "--num_warmup_steps=11"], "--num_warmup_steps=11: expected at "
          "most --num_train_steps=10"),
         *(([f"--mask_split={wrong}"], f"--mask_split={wrong}: expected percentages of "

@@ -79,7 +79,7 @@ def test_changed_settings_raise_error(started_run):
         ({"seed": 2, "learning_rate": 0.2},
          r"--learning_rate=0.2 \(was 0.1\), --seed=2 \(was 1\)"),
         ({"keep": 4}, r"--keep=4 \(was 3\)"),
-        ({"new": 3}, r"--new=3 \(was None\)"),
+        ({"new": 3}, r"--new=3 \(was not set\)"),
     ):  # fmt: skip
         message = (
             rf"contains a run with different settings: {message}\. Rerun with the original flags "
@@ -88,7 +88,7 @@ def test_changed_settings_raise_error(started_run):
         with pytest.raises(ValueError, match=message):
             started_run.check_settings({**saved, **changes})
     del saved["gone"]
-    with pytest.raises(ValueError, match=r"different settings: --gone=None \(was 0.5\)"):
+    with pytest.raises(ValueError, match=r"different settings: --gone is not set \(was 0.5\)"):
         started_run.check_settings(saved)
     assert read_json(started_run.flags)["seed"] == 1
 

@@ -344,7 +344,9 @@ def _check_columns(sentence: _Sentence, width: int | None) -> None:
             raise BadRowError(f"expected a word, got {read.quoted(columns[0])}", line)
         if width is not None and len(columns) != width:
             raise BadRowError(
-                f"expected {width} columns as in the first line, got {len(columns)}", line
+                f"expected {width} columns as in the first line, got {len(columns)} (CoNLL files "
+                "have one word per line)",
+                line,
             )
 
 

@@ -121,12 +121,12 @@ class ClassificationTask(TextTask):
         from bert_tf.evaluation.evaluation import Evaluation, predict_classes
 
         true = self._targets(items)
-        predicted, losses, logs, fields = predict_classes(outputs, true, thresholds)
+        predicted, losses, pairs, fields = predict_classes(outputs, true, thresholds)
         comparison = compare_classes(true, predicted, self.labels, losses)
         return Evaluation(
             **fields,
             scores=self.select_scores(comparison),
-            mistakes=self._mistakes(items, losses, true != predicted, true, predicted, logs),
+            mistakes=self._mistakes(items, losses, true != predicted, true, predicted, pairs),
             confusion=count_confusions(true, predicted),
             comparison=comparison,
         )

@@ -181,7 +181,7 @@ class MultipleChoiceTask(Task):
         from bert_tf.evaluation.evaluation import Evaluation, predict_classes, worst_mistakes
 
         labels = np.array([item.label for item in items])
-        chosen, losses, logs, fields = predict_classes(outputs, labels, thresholds)
+        chosen, losses, pairs, fields = predict_classes(outputs, labels, thresholds)
 
         def show(index: int) -> tuple[Mapping[str, str], str, str]:
             choices = items[index].choices
@@ -192,7 +192,7 @@ class MultipleChoiceTask(Task):
             **fields,
             scores=self.select_scores(comparison),
             comparison=comparison,
-            mistakes=worst_mistakes(items, losses, chosen != labels, show, logs),
+            mistakes=worst_mistakes(items, losses, chosen != labels, show, pairs),
         )
 
     @staticmethod

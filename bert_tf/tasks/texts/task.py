@@ -105,7 +105,7 @@ class TextTask(Task):
         wrong: np.ndarray,
         true: np.ndarray,
         predicted: np.ndarray,
-        log_probabilities: np.ndarray | None = None,
+        probabilities: np.ndarray | None = None,
     ) -> list[Mistake]:
         from bert_tf.evaluation.evaluation import worst_mistakes
 
@@ -113,7 +113,7 @@ class TextTask(Task):
             texts = self.display_texts(items[index])
             return texts, self._format_target(true[index]), self._format_target(predicted[index])
 
-        return worst_mistakes(items, losses, wrong, show, log_probabilities)
+        return worst_mistakes(items, losses, wrong, show, probabilities)
 
     @classmethod
     def grouping(cls, items: Items, fraction: float) -> tuple[Callable[[Any], Hashable], str]:

@@ -235,8 +235,12 @@ def test_classification_scores_equal_literals(tmp_path):
     ]
     assert [m.loss for m in found.mistakes] == pytest.approx([math.log(10), math.log(4)], rel=1e-5)
     assert found.mistakes[0].text == items[3].text_a
+    # The probabilities are calibrated, like those of predictions.
+    temperature = found.thresholds["temperature"]
+    z, x = (np.exp(np.divide(outputs[row], temperature)) for row in (3, 1))
     probabilities = [share for mistake in found.mistakes for share in mistake.probabilities]
-    assert probabilities == pytest.approx([0.1, 0.8, 0.25, 0.5], rel=1e-5)
+    assert temperature > 1.01
+    assert probabilities == pytest.approx([*(z / z.sum())[[2, 0]], *(x / x.sum())[[0, 1]]], rel=1e-5)
     paths = task.write_predictions(runner, "dev", str(tmp_path / "new"), {})
     assert paths == [str(tmp_path / "new" / "dev.tsv")]
     assert (tmp_path / "new" / "dev.tsv").read_text().splitlines() == [
