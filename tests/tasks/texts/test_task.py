@@ -239,8 +239,8 @@ def test_classification_scores_equal_literals(tmp_path):
     temperature = found.thresholds["temperature"]
     z, x = (np.exp(np.divide(outputs[row], temperature)) for row in (3, 1))
     probabilities = [share for mistake in found.mistakes for share in mistake.probabilities]
-    assert temperature > 1.01
-    assert probabilities == pytest.approx([*(z / z.sum())[[2, 0]], *(x / x.sum())[[0, 1]]], rel=1e-5)
+    expected = [*(z / z.sum())[[2, 0]], *(x / x.sum())[[0, 1]]]
+    assert probabilities == pytest.approx(expected, rel=1e-5) and temperature > 1.01
     paths = task.write_predictions(runner, "dev", str(tmp_path / "new"), {})
     assert paths == [str(tmp_path / "new" / "dev.tsv")]
     assert (tmp_path / "new" / "dev.tsv").read_text().splitlines() == [
