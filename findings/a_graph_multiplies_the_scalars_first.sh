@@ -3,7 +3,7 @@
 # constant, and the result is vector * (0.01 * rate). A third of 4,096 products differ in the last bit from the same
 # Python code outside tf.function. An update such as weight -= weight * decay * rate therefore has other bits in eager
 # mode, and a kernel that computes it exactly as written cannot replace it in a run that must resume with equal bits.
-# With the optimizer's arithmetic optimization switched off, the bits are equal; without constant folding, they are not.
+# With the optimizer's arithmetic optimization switched off, the bits are equal.
 #
 # Guessed: floating-point products are computed in the order of the code, because they are not associative.
 set -euo pipefail

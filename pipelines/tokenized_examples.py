@@ -199,7 +199,7 @@ class Examples:
         """Yields the batches of ``evaluation_batches``, longest first, and the width S of each.
 
         They are computed eagerly. Building a ``tf.data`` pipeline takes half a second, in which a
-        model computes some hundred short texts.
+        model computes a few hundred short texts.
         """
         check_at_least("batch_size", batch_size, 1)
         widths = padded_lengths(self.max_seq_length, length_multiple)
@@ -351,7 +351,7 @@ _MAX_EAGER_STRINGS = 8 * _STRINGS_CHUNK_SIZE
 
 
 def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.RaggedTensor:
-    """Tokenizes a column of strings in parallel: [N, (tokens)] int32, on the CPU."""
+    """Tokenizes a column of strings: [N, (tokens)] int32, on the CPU."""
     (ids,) = _in_chunks(lambda chunk: (tokenizer.tokenize(chunk),), string_column(strings, name))
     return ids
 
@@ -359,7 +359,7 @@ def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.Rag
 def tokenize_with_offsets(
     tokenizer: BertTokenizer, strings: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Runs ``BertTokenizer.tokenize_with_offsets`` on a column in parallel."""
+    """Runs ``BertTokenizer.tokenize_with_offsets`` on a column."""
     ids, starts, ends = _in_chunks(tokenizer.tokenize_with_offsets, strings)
     return ids, starts, ends
 
@@ -400,12 +400,13 @@ def flat_column(rows: Any, name: str) -> tuple[Any, np.ndarray]:
 def _in_chunks(
     tokenize: Callable[[tf.Tensor], Sequence[tf.RaggedTensor]], strings: tf.Tensor
 ) -> list[tf.RaggedTensor]:
-    """Computes ragged tensors with equal row splits, one chunk of strings at a time."""
+    """Computes ragged tensors with equal row splits, in chunks; many chunks in parallel."""
     if len(strings) <= _MAX_EAGER_STRINGS:  # Tracing a graph would take longer.
         starts = range(0, len(strings), _STRINGS_CHUNK_SIZE)
         parts = [tokenize(strings[start : start + _STRINGS_CHUNK_SIZE]) for start in starts]
-        columns = zip(*parts, strict=True)
-        return [tf.concat(column, 0) if len(column) > 1 else column[0] for column in columns]
+        with tf.device("CPU:0"):
+            columns = zip(*parts, strict=True)
+            return [tf.concat(column, 0) if len(column) > 1 else column[0] for column in columns]
 
     @tf.autograph.experimental.do_not_convert
     def one_chunk(start: tf.Tensor) -> tuple[tf.Tensor, ...]:

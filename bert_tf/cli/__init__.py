@@ -11,10 +11,11 @@ def _hide_interrupt(
     if issubclass(kind, KeyboardInterrupt):
         print("\nInterrupted.", file=sys.stderr, flush=True)
     else:
-        sys.__excepthook__(kind, error, traceback)
+        _previous_hook(kind, error, traceback)
 
 
-# Commands import this package first. `command.run` handles interrupts only after the imports.
+# `command.run` handles interrupts, but only after the imports.
+_previous_hook = sys.excepthook
 _spec = getattr(sys.modules["__main__"], "__spec__", None)
 if _spec is not None and _spec.name.startswith("bert_tf."):
     sys.excepthook = _hide_interrupt

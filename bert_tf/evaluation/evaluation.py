@@ -76,15 +76,13 @@ def _batches(
     examples: Examples, batch_size: int, length_multiple: int
 ) -> tuple[Iterable[Any], Any]:
     """Returns the batches, and the element spec of a dataset with such batches."""
-    # The windows of an example are a dimension that varies.
-    if examples.rows_per_example == 1 or len(examples) <= batch_size:
-        batches = examples.sorted_batches(batch_size, length_multiple)
-        first, width = next(batches)
-        sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(first)]
-        # If the width occurs only once in each shape, it is the only dimension that varies.
-        if all(size.count(width) <= 1 for size in sizes):
-            spec = tf.nest.map_structure(lambda part: _spec(part, width), first)
-            return itertools.chain([first], (batch for batch, _ in batches)), spec
+    batches = examples.sorted_batches(batch_size, length_multiple)
+    first, width = next(batches)
+    sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(first)]
+    # If the width occurs only once in each shape, it is the only dimension that varies.
+    if all(size.count(width) <= 1 for size in sizes):
+        spec = tf.nest.map_structure(lambda part: _spec(part, width), first)
+        return itertools.chain([first], (batch for batch, _ in batches)), spec
     dataset = examples.evaluation_batches(
         batch_size, longest_first=True, length_multiple=length_multiple
     )

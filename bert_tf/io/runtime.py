@@ -101,15 +101,15 @@ def enable_onednn() -> None:
         os.environ.setdefault(_ONEDNN, "1")
 
 
-def has_avx512(root: str = "/") -> bool:
-    """Whether the processor has AVX-512, without which oneDNN does not support bfloat16.
+def supports_bfloat16(root: str = "/") -> bool:
+    """Whether oneDNN supports bfloat16 on this processor.
 
     Returns ``True`` if this is unknown, for example on other architectures. ``root`` is the root of
     the file system that contains ``/proc``.
     """
     lines = _read(Path(root) / "proc/cpuinfo").splitlines()
-    flags = next((line for line in lines if line.startswith("flags")), "avx512f")
-    return "avx512f" in flags.split()
+    flags = next((line for line in lines if line.startswith("flags")), None)
+    return flags is None or not {"avx512f", "avx_ne_convert"}.isdisjoint(flags.split())
 
 
 def check_backend() -> None:

@@ -111,9 +111,10 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             "blank lines separate them, or pass --pairs=false."
         )
     data = PretrainingData(train, held_out, fingerprints)
-    if settings.pairs and held_out is not None and not data.evaluates_next_sentence:
+    if settings.nsp and held_out is not None and not data.evaluates_next_sentence:
         print_progress(
-            "Next-sentence accuracy is not measured, because it needs 2 documents to evaluate on."
+            "Next-sentence accuracy is not measured, because it needs at least two documents to "
+            "evaluate on."
         )
     return data
 

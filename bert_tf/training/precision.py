@@ -50,8 +50,8 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
     and most elementwise operations are bfloat16. On GPUs and TPUs, and with XLA, this is Keras'
     ``mixed_bfloat16`` policy. On CPUs, the model is float32, and TensorFlow's graph optimizer
     rewrites the matrix products of traced functions for oneDNN. For BERT-base, the rewrite is 1.16
-    times as fast as the policy. Eager code computes in float32. Processors without AVX-512 do, too,
-    and cause a `DifferenceWarning`.
+    times as fast as the policy. Eager code computes in float32; without AVX-512, so does all code,
+    with a `DifferenceWarning`.
 
     Args:
         precision: "float32" or "bfloat16".
@@ -69,11 +69,11 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
             f"Unknown precision {precision!r}: expected one of {', '.join(choices.PRECISIONS)}."
         )
     policy = dtype_policy(precision, device_type, jit_compile)
-    rewritten, has_avx512 = is_rewritten(precision, device_type, jit_compile), runtime.has_avx512()
-    # Otherwise, TensorFlow would still rewrite graphs, and compute in bfloat16 without oneDNN.
-    set_rewrite(rewritten and has_avx512)
-    if rewritten and not has_avx512:
-        warn(["--precision=bfloat16: this processor has no AVX-512. The run uses float32."])
+    rewritten = is_rewritten(precision, device_type, jit_compile)
+    # TensorFlow would also rewrite graphs if it had to compute in bfloat16 without oneDNN.
+    set_rewrite(rewritten and runtime.supports_bfloat16())
+    if rewritten and not runtime.supports_bfloat16():
+        warn(["--precision=bfloat16: this processor has no AVX-512. Computations are in float32."])
     if precision == "bfloat16" and device_type == "GPU":
         warn(_bfloat16_warnings())
     keras.config.set_dtype_policy(policy)

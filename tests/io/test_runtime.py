@@ -80,7 +80,7 @@ def test_triton_gemm_is_disabled_on_gpus_unless_set_by_user(gpus, before, after,
 )
 def test_commands_enable_onednn_on_x86_unless_set_by_user(machine, before, after, monkeypatch):
     # Also restores the variables that set_environment changes.
-    for name in ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"):
+    for name in ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     monkeypatch.setattr(runtime.platform, "machine", lambda: machine)
@@ -95,14 +95,15 @@ def test_commands_enable_onednn_on_x86_unless_set_by_user(machine, before, after
     [
         ("processor\t: 0\nflags\t\t: fpu avx2 fma\n", False),
         ("processor\t: 0\nflags\t\t: fpu avx2 avx512f\n", True),
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx_ne_convert\n", True),
         ("processor\t: 0\nFeatures\t: fp asimd\n", True),
         (None, True),
     ],
-    ids=["AVX2", "AVX-512", "ARM", "no file"],
+    ids=["AVX2", "AVX-512", "AVX-NE-CONVERT", "ARM", "no file"],
 )
-def test_avx512_is_found(text, expected, tmp_path):
+def test_bfloat16_support_is_found(text, expected, tmp_path):
     _write_files(tmp_path, {} if text is None else {"proc/cpuinfo": text})
-    assert runtime.has_avx512(str(tmp_path)) is expected
+    assert runtime.supports_bfloat16(str(tmp_path)) is expected
 
 
 # === Usable cores: affinity and cgroup quota ===

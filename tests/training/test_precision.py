@@ -68,7 +68,7 @@ def test_precision_applies_to_threads_of_call(restore_precision):
 def test_processor_without_avx512_computes_in_float32_with_a_warning(
     restore_precision, monkeypatch
 ):
-    monkeypatch.setattr(precisions.runtime, "has_avx512", lambda: False)
+    monkeypatch.setattr(precisions.runtime, "supports_bfloat16", lambda: False)
     with pytest.warns(DifferenceWarning, match="bfloat16: this processor has no AVX-512"):
         assert precisions.set_precision("bfloat16", "CPU") == "float32"
     assert not _rounds()
