@@ -33,7 +33,7 @@ def test_files_of_finished_run(finished):
     assert f"{evaluation['masked_lm_accuracy']:6.1%}" in printed
     assert f"{evaluation['next_sentence_baseline']:6.1%}" in printed
     assert "Corpus: 1 file, google, 40 documents," in printed
-    assert "Held out for evaluation: 1 document.\nNext-sentence accuracy is not measured" in printed
+    assert "Held out for evaluation: 2 documents.\n" in printed
     events = list((model_dir / "logs").rglob("*tfevents*"))
     assert {path.parent.name for path in events} == {"train", "eval"}
 

@@ -61,6 +61,17 @@ def test_single_document_is_not_held_out(tmp_path, capsys, run):
     assert "nothing is held out or evaluated" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("nsp", [True, False])
+def test_single_held_out_document_has_no_next_sentence_accuracy(nsp, tmp_path, capsys, run):
+    (tmp_path / "a.txt").write_text("\n".join(f"This is {i}.\nIt ends at {i}.\n" for i in range(3)))
+    settings = PretrainingSettings(input=(str(tmp_path / "a.txt"),), nsp=nsp)
+    data = open_data(settings, run)
+    printed = capsys.readouterr().out
+    assert "Held out for evaluation: 1 document.\n" in printed
+    assert not data.evaluates_next_sentence
+    assert ("Next-sentence accuracy is not measured" in printed) is nsp
+
+
 def test_records_without_evaluation(tmp_path, capsys, run):
     write_tfrecords([_batch(0, 20)], [str(tmp_path / name) for name in ("a-1", "b-1")])
     settings = PretrainingSettings(
