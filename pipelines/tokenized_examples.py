@@ -168,48 +168,62 @@ class Examples:
         ).prefetch(tf.data.AUTOTUNE)
 
     def evaluation_batches(
-        self,
-        batch_size: int,
-        *,
-        longest_first: bool = False,
-        length_multiple: int = LENGTH_MULTIPLE,
+        self, batch_size: int, *, length_multiple: int = LENGTH_MULTIPLE
     ) -> tf.data.Dataset:
         """Creates batches of one pass over the examples, in order, as for ``model.predict``.
 
         Args:
             batch_size: Batch size; the last batch may be smaller.
-            longest_first: Whether to sort the examples by length. This minimizes padding, and the
-                first batch shows whether the memory suffices. ``example_index`` restores the
-                order.
             length_multiple: Multiple to which S is rounded up, up to ``max_seq_length``.
 
         Returns:
             A dataset of the results of ``make_batch``, with a known cardinality.
         """
         check_at_least("batch_size", batch_size, 1)
-        keys = -self.lengths if longest_first else np.zeros(len(self))
-        order = np.argsort(keys, kind="stable").astype(np.int32)
-        dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
+        dataset = tf.data.Dataset.range(len(self), output_type=tf.int32).batch(batch_size)
         widths = padded_lengths(self.max_seq_length, length_multiple)
         return self._packed(dataset, widths).prefetch(tf.data.AUTOTUNE)
 
     def sorted_batches(
         self, batch_size: int, length_multiple: int = LENGTH_MULTIPLE
-    ) -> Iterator[tuple[Any, int]]:
-        """Yields the batches of ``evaluation_batches``, longest first, and the width S of each.
+    ) -> Iterator[Any]:
+        """Yields the batches of one pass over the examples, the longest first.
 
-        They are computed eagerly. Building a ``tf.data`` pipeline takes half a second, in which a
-        model computes a few hundred short texts.
+        This order minimizes padding, and the first batch shows whether the memory suffices;
+        ``example_index`` restores the original order. Batches are computed eagerly, because
+        building a ``tf.data`` pipeline takes half a second, in which a model computes a few hundred
+        short texts.
+
+        Args:
+            batch_size: Batch size; the last batch may be smaller.
+            length_multiple: Multiple to which S is rounded up, up to ``max_seq_length``.
+
+        Yields:
+            Results of ``make_batch``.
         """
         check_at_least("batch_size", batch_size, 1)
         widths = padded_lengths(self.max_seq_length, length_multiple)
         order = np.argsort(-self.lengths, kind="stable").astype(np.int32)
         for begin in range(0, len(order), batch_size):
             indices = order[begin : begin + batch_size]
-            width = int(widths[np.searchsorted(widths, self.lengths[indices[0]])])
-            with tf.device("CPU:0"):
-                batch = self.make_batch(tf.constant(indices), tf.constant(width))
-            yield batch, width
+            width = widths[np.searchsorted(widths, self.lengths[indices[0]])]
+            yield self._eager_batch(indices, width)
+
+    def element_spec(self) -> Any:
+        """Returns the ``tf.TensorSpec`` of each part of a batch, for all sizes and widths."""
+        index, length = np.int32([0]), self.lengths[0]
+        batches = [self._eager_batch(index, width) for width in (length, length + 1)]
+
+        def spec(part: tf.Tensor, wider: tf.Tensor) -> tf.TensorSpec:
+            pairs = zip(part.shape[1:], wider.shape[1:], strict=True)
+            sizes = (size if size == larger else None for size, larger in pairs)
+            return tf.TensorSpec([None, *sizes], part.dtype)
+
+        return tf.nest.map_structure(spec, *batches)
+
+    def _eager_batch(self, indices: np.ndarray, width: int) -> Any:
+        with tf.device("CPU:0"):
+            return self.make_batch(tf.constant(indices), tf.constant(width, tf.int32))
 
     def _packed(
         self,

@@ -5,8 +5,7 @@ Dimensions: N examples, C classes.
 
 import dataclasses
 import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,8 +58,8 @@ class Inference:
                 outputs are replaced by finite numbers, so that a diverged model can be evaluated.
         """
         batch_size = max(self.batch_size // examples.rows_per_example, 1)
-        batches, spec = _batches(examples, batch_size, self.length_multiple)
-        step = get_traced_step(self.model, _rows_and_outputs, spec)
+        batches = examples.sorted_batches(batch_size, self.length_multiple)
+        step = get_traced_step(self.model, _rows_and_outputs, examples.element_spec())
         for _, (rows, outputs) in compute_batches(step, batches):
             rows = {key: value.numpy() for key, value in rows.items()}
             yield rows, np.nan_to_num(outputs.numpy())
@@ -70,28 +69,6 @@ class Inference:
         batches = [(rows[features.EXAMPLE_INDEX], out) for rows, out in self.outputs(examples)]
         indices, outputs = map(np.concatenate, zip(*batches, strict=True))
         return outputs[np.argsort(indices)]
-
-
-def _batches(
-    examples: Examples, batch_size: int, length_multiple: int
-) -> tuple[Iterable[Any], Any]:
-    """Returns the batches, and the element spec of a dataset with such batches."""
-    batches = examples.sorted_batches(batch_size, length_multiple)
-    first, width = next(batches)
-    sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(first)]
-    # If the width occurs only once in each shape, it is the only dimension that varies.
-    if all(size.count(width) <= 1 for size in sizes):
-        spec = tf.nest.map_structure(lambda part: _spec(part, width), first)
-        return itertools.chain([first], (batch for batch, _ in batches)), spec
-    dataset = examples.evaluation_batches(
-        batch_size, longest_first=True, length_multiple=length_multiple
-    )
-    return dataset, dataset.element_spec
-
-
-def _spec(part: tf.Tensor, width: int) -> tf.TensorSpec:
-    sizes = (None if size == width else size for size in part.shape[1:])
-    return tf.TensorSpec([None, *sizes], part.dtype)
 
 
 def _rows_and_outputs(model: BertModel, rows: Any) -> tuple[Any, Any]:

@@ -369,7 +369,7 @@ class _Extractor:
         examples = row_examples(rows.lengths, columns, self._preprocessor.max_seq_length)
         batches = examples.sorted_batches(self._batch_size, prediction_length_multiple())
         for batch, vectors in compute_batches(
-            lambda batch: step({key: batch[key] for key in _BATCH}), (batch for batch, _ in batches)
+            lambda batch: step({key: batch[key] for key in _BATCH}), batches
         ):
             lines = batch[features.EXAMPLE_INDEX].numpy()
             if not layout.is_pooled:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.pipelines.classification import classification_examples, multiple_choice_examples
 from bert_tf.pipelines.randomness import Operation, fold, permutation
 from bert_tf.pipelines.tokenized_examples import (
     Examples,
@@ -98,17 +99,17 @@ def test_few_shapes_limits_batch_shapes(examples):
 
 
 @pytest.mark.parametrize(
-    ("multiple", "in_order", "longest_first"),
+    ("multiple", "in_order", "by_length"),
     [(1, (9, 12, 9), (12, 9, 3)), (8, (12, 12, 12), (12, 12, 8))],
 )
-def test_evaluation_order_is_original_or_longest_first(multiple, in_order, longest_first):
+def test_evaluation_order_is_original_or_by_length(multiple, in_order, by_length):
     examples = Examples(np.int32([5, 9, 3, 12, 9]), 12, _make_batch)
     dataset = examples.evaluation_batches(2, length_multiple=multiple)
     assert dataset.cardinality().numpy() == 3
     assert _batches(dataset) == list(zip(([0, 1], [2, 3], [4]), in_order, strict=True))
-    dataset = examples.evaluation_batches(2, longest_first=True, length_multiple=multiple)
-    assert dataset.cardinality().numpy() == 3
-    assert _batches(dataset) == list(zip(([3, 1], [4, 0], [2]), longest_first, strict=True))
+    eager = [*examples.sorted_batches(2, multiple)]
+    found = [(batch["example_index"].numpy().tolist(), int(batch["width"])) for batch in eager]
+    assert found == list(zip(([3, 1], [4, 0], [2]), by_length, strict=True))
 
 
 @pytest.mark.parametrize(("device", "multiple"), [("CPU", 1), ("GPU", 8), ("TPU", 8)])
@@ -144,18 +145,6 @@ def test_invalid_lengths_raise_error(lengths, message):
         Examples(np.int32(lengths), 19, _make_batch)
 
 
-@pytest.mark.parametrize("length_multiple", [1, 8])
-@pytest.mark.parametrize("batch_size", [7, 45])
-def test_sorted_batches_equal_those_of_the_dataset(examples, batch_size, length_multiple):
-    dataset = examples.evaluation_batches(
-        batch_size, longest_first=True, length_multiple=length_multiple
-    )
-    eager = [*examples.sorted_batches(batch_size, length_multiple)]
-    found = [(batch["example_index"].numpy().tolist(), width) for batch, width in eager]
-    assert found == _batches(dataset)
-    assert all(int(batch["width"]) == width for batch, width in eager)
-
-
 # Nine chunks, of which the last one is smaller: more than are tokenized eagerly.
 STRINGS = ["a b" * (i % 4) + "c" * (i % 3) for i in range(8500)]
 
@@ -163,6 +152,26 @@ STRINGS = ["a b" * (i % 4) + "c" * (i % 3) for i in range(8500)]
 @pytest.fixture(scope="module")
 def tokenizer():
     return BertTokenizer([*SPECIAL_TOKENS, "a", "b", "c", "##c", "##a"])
+
+
+def _examples_of_each_form(tokenizer):
+    texts, options = ["a b " * n for n in range(1, 7)], {"max_seq_length": 8}
+    yield classification_examples(tokenizer, texts, **options)
+    options["labels"] = [1, 0] * 3
+    yield classification_examples(tokenizer, texts, long_text="windows", **options)
+    # There are as many choices as columns.
+    choices = [["a", "b", "c", "d"] * 2] * 6
+    yield multiple_choice_examples(tokenizer, texts, choices, **options)
+
+
+def test_element_spec_is_that_of_the_dataset(tokenizer):
+    for examples in _examples_of_each_form(tokenizer):
+        spec = examples.element_spec()
+        assert spec == examples.evaluation_batches(2).element_spec
+        for batch in examples.sorted_batches(4):
+            tf.nest.map_structure(
+                lambda part, spec: spec.shape.assert_is_compatible_with(part.shape), batch, spec
+            )
 
 
 @pytest.mark.parametrize("size", [2500, 8500], ids=["eager", "dataset"])

@@ -134,12 +134,11 @@ class QuestionExamples:
 
     def _run(self, model: Any, batch_size: int, n_best: int) -> list[np.ndarray]:
         """Returns the fields of ``BestColumns`` for all windows, and the windows' losses."""
-        dataset = self.examples.evaluation_batches(batch_size, longest_first=True)
-        if isinstance(dataset.element_spec, tuple):
-            dataset = dataset.map(lambda rows, labels: {**rows, **labels})
-        step = get_traced_step(model, _best_spans, dataset.element_spec, n_best)
+        batches = map(_with_labels, self.examples.sorted_batches(batch_size))
+        spec = _with_labels(self.examples.element_spec())
+        step = get_traced_step(model, _best_spans, spec, n_best)
         collected: list[np.ndarray] = []
-        for _, outputs in compute_batches(step, dataset):
+        for _, outputs in compute_batches(step, batches):
             indices, *best = tf.nest.flatten(outputs)
             if not collected:
                 collected = [
@@ -160,6 +159,14 @@ class QuestionExamples:
             end = max(begin + 1, int(fitting))
             yield slice(begin, end), slice(int(firsts[begin]), int(firsts[end]))
             begin = end
+
+
+def _with_labels(batch: Any) -> Any:
+    """Returns the features of a batch, together with its labels, if any."""
+    if not isinstance(batch, tuple):
+        return batch
+    rows, labels = batch
+    return {**rows, **labels}
 
 
 def best_of_windows(logits: Any, rows: Any, n_best: int) -> BestColumns:

@@ -87,7 +87,7 @@ class WordStates:
 
 
 def _count_words(examples: Examples) -> int:
-    batches = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
+    batches = examples.sorted_batches(_BATCH_SIZE)
     return sum(int(np.sum(_rows(batch)[features.WORD_INDEX] >= 0)) for batch in batches)
 
 
@@ -99,9 +99,8 @@ def _encoded(
     model: BertFeatureTagger, examples: Examples
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Yields the states of each batch's words, (words, L, H), and the batch's other columns."""
-    dataset = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
-    encode = get_traced_step(model, _states, dataset.element_spec)
-    for batch, states in compute_batches(encode, dataset):
+    encode = get_traced_step(model, _states, examples.element_spec())
+    for batch, states in compute_batches(encode, examples.sorted_batches(_BATCH_SIZE)):
         rows = {key: value.numpy() for key, value in _rows(batch).items()}
         is_word = rows[features.WORD_INDEX] >= 0
         small = {
