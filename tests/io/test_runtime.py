@@ -54,6 +54,33 @@ def test_output_of_import_is_shown_only_on_failure(value, status, stderr, tmp_pa
     assert ("ValueError" in done.stderr) == bool(status)
 
 
+def test_import_pauses_garbage_collection_and_excludes_its_objects(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("import gc; assert not gc.isenabled(); OBJECTS = [[]]")
+    checks = "import gc, tensorflow; assert gc.isenabled() and gc.get_freeze_count(); gc.collect()"
+    listed = "assert not any(found is tensorflow.OBJECTS for found in gc.get_objects())"
+    script = f"from bert_tf.io import runtime; runtime.load_quietly(); {checks}; {listed}"
+    done = run_python(script, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+
+
+def test_import_does_not_find_unused_packages_which_can_be_imported_later(tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import importlib.metadata, importlib.util\n"
+        "assert importlib.util.find_spec('pandas') is None\n"
+        "assert importlib.metadata.version('absl-py')\n"
+        "try:\n    import matplotlib.pyplot\nexcept ImportError:\n    import used\n"
+    )
+    for name in ("pandas", "matplotlib", "used"):
+        (tmp_path / f"{name}.py").touch()
+    before = "import sys; from bert_tf.io import runtime; before = [*sys.meta_path]"
+    after = (
+        "import used, pandas; assert sys.meta_path == before and 'matplotlib' not in sys.modules"
+    )
+    script = f"{before}; runtime.load_quietly(); {after}; import matplotlib"
+    done = run_python(script, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     "gpus, before, after",
     [
