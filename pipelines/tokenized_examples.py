@@ -34,8 +34,8 @@ class Examples:
             Shape `(N,)`, int32.
         max_seq_length: Maximum number of columns in a batch.
         make_batch: Function that creates a dataset element from the indices of a batch's examples,
-            `(B,)` int32, and S, a scalar int32. It runs in the graph, in parallel and without
-            AutoGraph.
+            `(B,)` int32, and S, a scalar int32, at least the largest of their lengths. It runs
+            eagerly, and in a graph, in parallel and without AutoGraph.
         num_too_long: Number of examples that were truncated.
         num_lost: Number of examples whose label is not in any row.
         rows_per_example: Maximum number of rows per example; evaluation batches have
@@ -211,7 +211,9 @@ class Examples:
 
     def element_spec(self) -> Any:
         """Returns the ``tf.TensorSpec`` of each part of a batch, for all sizes and widths."""
-        index, length = np.int32([0]), self.lengths[0]
+        shortest = self.lengths.argmin()
+        length = self.lengths[shortest]
+        index = np.int32([shortest])
         batches = [self._eager_batch(index, width) for width in (length, length + 1)]
 
         def spec(part: tf.Tensor, wider: tf.Tensor) -> tf.TensorSpec:

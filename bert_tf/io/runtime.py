@@ -179,54 +179,45 @@ def exit_quietly_on_broken_pipe() -> Iterator[None]:
         sys.exit(_SIGPIPE_STATUS)
 
 
-# Keras and TensorFlow import these packages if they are installed, which takes 1.3 s and 150 MiB,
-# for plots, data frames, notebooks and estimators. No command uses those.
+# Keras imports these packages if they are installed, which takes 1.3 s and 150 MiB. They are for
+# estimators, data frames, plots and notebooks, which no command uses.
 _UNUSED_PACKAGES = frozenset({"IPython", "matplotlib", "pandas", "sklearn"})
 
 
-class _Finder:
-    """Finder of modules that finds no unused packages, as if they were not installed."""
-
-    def __init__(self, finder: Any) -> None:
-        self.finder = finder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.finder, name)
-
-    def find_spec(self, name: str, *arguments: Any) -> Any:
-        return None if name in _UNUSED_PACKAGES else self.finder.find_spec(name, *arguments)
-
-
 @contextlib.contextmanager
-def _only_used_packages() -> Iterator[None]:
-    """Hides unused packages from imports within the context."""
-    sys.meta_path[:] = map(_Finder, sys.meta_path)
+def _without_unused_packages() -> Iterator[None]:
+    """Makes imports of unused packages raise a ModuleNotFoundError within the context."""
+    hidden = _UNUSED_PACKAGES - sys.modules.keys()
+    modules: dict[str, Any] = sys.modules
+    modules |= dict.fromkeys(hidden)
     try:
         yield
     finally:
-        found = [*sys.meta_path]
-        sys.meta_path[:] = (f.finder if isinstance(f, _Finder) else f for f in found)
+        for name in hidden:
+            modules.pop(name, None)
 
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Excludes all objects that exist at the end of the context from Python's garbage collection.
+    """Pauses garbage collection, and then excludes all existing objects from it.
 
     Importing TensorFlow creates 270,000 objects or more that are used until the process ends.
     Searching them for garbage takes a third of the import, and more time when the process exits.
     """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
         gc.freeze()
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
-@_only_used_packages()
+@_without_unused_packages()
 @_without_collection()
 def load_quietly() -> None:
-    """Imports TensorFlow in a process of bert_tf, without the notices of its libraries.
+    """Imports TensorFlow for a command or a worker, without the notices of its libraries.
 
     The notices are printed if the import fails. Without a GPU, the log level is also raised,
     because the libraries would report missing hardware; every error that they log is also raised in

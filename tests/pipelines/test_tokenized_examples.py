@@ -145,6 +145,23 @@ def test_invalid_lengths_raise_error(lengths, message):
         Examples(np.int32(lengths), 19, _make_batch)
 
 
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_batches_of_fixed_size_match_the_element_spec(size):
+    """A dimension may equal a length, and another may be limited to the largest length."""
+    rows = tf.zeros([5, size, 8], tf.int32)
+    examples = Examples(
+        np.int32([3, 8, 5, 2, 7]), 8, lambda indices, width: tf.gather(rows, indices)[..., :width]
+    )
+    spec = examples.element_spec()
+    assert spec == tf.TensorSpec([None, size, None], tf.int32)
+    batches = [*examples.sorted_batches(2, 1)]
+    assert [batch.shape.as_list() for batch in batches] == [
+        [2, size, 8],
+        [2, size, 5],
+        [1, size, 2],
+    ]
+
+
 # Nine chunks, of which the last one is smaller: more than are tokenized eagerly.
 STRINGS = ["a b" * (i % 4) + "c" * (i % 3) for i in range(8500)]
 
@@ -155,13 +172,12 @@ def tokenizer():
 
 
 def _examples_of_each_form(tokenizer):
-    texts, options = ["a b " * n for n in range(1, 7)], {"max_seq_length": 8}
+    texts, options = ["a b " * n for n in range(6, 0, -1)], {"max_seq_length": 8}
     yield classification_examples(tokenizer, texts, **options)
     options["labels"] = [1, 0] * 3
     yield classification_examples(tokenizer, texts, long_text="windows", **options)
-    # There are as many choices as columns.
-    choices = [["a", "b", "c", "d"] * 2] * 6
-    yield multiple_choice_examples(tokenizer, texts, choices, **options)
+    # All rows have 8 tokens, and there are 8 choices.
+    yield multiple_choice_examples(tokenizer, ["a b a b"] * 6, [["a"] * 8] * 6, **options)
 
 
 def test_element_spec_is_that_of_the_dataset(tokenizer):
