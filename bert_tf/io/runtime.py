@@ -179,9 +179,9 @@ def exit_quietly_on_broken_pipe() -> Iterator[None]:
         sys.exit(_SIGPIPE_STATUS)
 
 
-# Keras imports these packages if they are installed, which takes 1.3 s and 150 MiB. They are for
-# estimators, data frames, plots and notebooks, which no command uses.
-_UNUSED_PACKAGES = frozenset({"IPython", "matplotlib", "pandas", "sklearn"})
+# Keras imports these packages if they are installed. No command uses the functions that need them.
+# The four for notebooks, plots, data frames and estimators take 1.3 s and 150 MiB.
+_UNUSED_PACKAGES = frozenset({"IPython", "matplotlib", "pandas", "sklearn", "cv2", "jax"})
 
 
 @contextlib.contextmanager
