@@ -156,7 +156,8 @@ def _predict(model: Any, items: list[Any], comparison: Comparison) -> list[Any]:
         )
         return [text.decode() for text in answers.texts[:, 0]]
     predicted = np.zeros(len(items), np.int32)
-    for batch, _ in examples.sorted_batches(EVALUATION_BATCH_SIZE):
+    batches, _ = examples.sorted_batches(EVALUATION_BATCH_SIZE)
+    for batch, _ in batches:
         logits = model.predict_on_batch(batch)
         predicted[batch[features.EXAMPLE_INDEX].numpy()] = logits.argmax(axis=-1)
     return predicted.tolist()

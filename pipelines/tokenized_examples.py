@@ -186,8 +186,8 @@ class Examples:
 
     def sorted_batches(
         self, batch_size: int, length_multiple: int = LENGTH_MULTIPLE
-    ) -> Iterator[Any]:
-        """Yields the batches of one pass over the examples, the longest first.
+    ) -> tuple[Iterator[Any], Any]:
+        """Creates the batches of one pass over the examples, the longest first.
 
         This order minimizes padding, and the first batch shows whether the memory suffices;
         ``example_index`` restores the original order. Batches are computed eagerly, because
@@ -198,30 +198,38 @@ class Examples:
             batch_size: Batch size; the last batch may be smaller.
             length_multiple: Multiple to which S is rounded up, up to ``max_seq_length``.
 
-        Yields:
-            Results of ``make_batch``.
+        Returns:
+            An iterator over the results of ``make_batch``, and their element spec, as of a dataset.
         """
         check_at_least("batch_size", batch_size, 1)
         widths = padded_lengths(self.max_seq_length, length_multiple)
         order = np.argsort(-self.lengths, kind="stable").astype(np.int32)
-        for begin in range(0, len(order), batch_size):
+
+        def make(begin: int) -> tuple[Any, int]:
             indices = order[begin : begin + batch_size]
-            width = widths[np.searchsorted(widths, self.lengths[indices[0]])]
-            yield self._eager_batch(indices, width)
+            width = int(widths[np.searchsorted(widths, self.lengths[indices[0]])])
+            return self._eager_batch(indices, width), width
 
-    def element_spec(self) -> Any:
-        """Returns the ``tf.TensorSpec`` of each part of a batch, for all sizes and widths."""
-        shortest = self.lengths.argmin()
-        length = self.lengths[shortest]
-        index = np.int32([shortest])
-        batches = [self._eager_batch(index, width) for width in (length, length + 1)]
+        first, width = make(0)
+        others = (make(begin)[0] for begin in range(batch_size, len(order), batch_size))
+        return itertools.chain([first], others), self._element_spec(first, width)
 
-        def spec(part: tf.Tensor, wider: tf.Tensor) -> tf.TensorSpec:
-            pairs = zip(part.shape[1:], wider.shape[1:], strict=True)
-            sizes = (size if size == larger else None for size, larger in pairs)
+    def _element_spec(self, batch: Any, width: int) -> Any:
+        """Returns the element spec, given a batch."""
+        compared = []
+        if any(width in part.shape[1:-1] for part in tf.nest.flatten(batch)):
+            # The dimension could be a fixed size that equals S. A batch with another S shows this.
+            shortest = self.lengths.argmin()
+            length = int(self.lengths[shortest])
+            other_width = length if length != width else length + 1
+            compared.append(self._eager_batch(np.int32([shortest]), other_width))
+
+        def spec(part: tf.Tensor, *others: tf.Tensor) -> tf.TensorSpec:
+            dimensions = zip(*(each.shape[1:] for each in (part, *others)), strict=True)
+            sizes = (None if size == width and size not in o else size for size, *o in dimensions)
             return tf.TensorSpec([None, *sizes], part.dtype)
 
-        return tf.nest.map_structure(spec, *batches)
+        return tf.nest.map_structure(spec, batch, *compared)
 
     def _eager_batch(self, indices: np.ndarray, width: int) -> Any:
         with tf.device("CPU:0"):

@@ -58,8 +58,8 @@ class Inference:
                 outputs are replaced by finite numbers, so that a diverged model can be evaluated.
         """
         batch_size = max(self.batch_size // examples.rows_per_example, 1)
-        batches = examples.sorted_batches(batch_size, self.length_multiple)
-        step = get_traced_step(self.model, _rows_and_outputs, examples.element_spec())
+        batches, spec = examples.sorted_batches(batch_size, self.length_multiple)
+        step = get_traced_step(self.model, _rows_and_outputs, spec)
         for _, (rows, outputs) in compute_batches(step, batches):
             rows = {key: value.numpy() for key, value in rows.items()}
             yield rows, np.nan_to_num(outputs.numpy())

@@ -367,7 +367,7 @@ class _Extractor:
             features.INPUT_TYPE_IDS: (rows.type_ids, 0),
         }
         examples = row_examples(rows.lengths, columns, self._preprocessor.max_seq_length)
-        batches = examples.sorted_batches(self._batch_size, prediction_length_multiple())
+        batches, _ = examples.sorted_batches(self._batch_size, prediction_length_multiple())
         for batch, vectors in compute_batches(
             lambda batch: step({key: batch[key] for key in _BATCH}), batches
         ):

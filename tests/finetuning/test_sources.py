@@ -252,7 +252,7 @@ def test_label_smoothing_and_class_weights_change_loss_or_examples(inputs, tmp_p
     train = write_table(tmp_path / "train.tsv", [("good", "pos")] * 3 + [("bad", "neg")])
     task, _ = read_task(settings(inputs, tmp_path, train_file=train, class_weights="balanced"))
     examples = task.training_examples(BertTokenizer(list(VOCAB)), 16)
-    _, labels, weights = next(examples.sorted_batches(1000))
+    _, labels, weights = next(examples.sorted_batches(1000)[0])
     by_label = dict(zip(labels.numpy().tolist(), weights.numpy().tolist(), strict=True))
     assert by_label == {0: 2.0, 1: pytest.approx(2 / 3)}
 

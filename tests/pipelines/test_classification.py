@@ -54,7 +54,7 @@ def test_multiple_choice_batch(form):
     )
     assert (len(examples), examples.num_too_long) == (2, 1)
     assert examples.lengths.tolist() == [5, 8]
-    ((batch, labels),) = examples.sorted_batches(2)
+    ((batch, labels),) = examples.sorted_batches(2)[0]
     features.check_batch(batch, features.CHOICE_FEATURES)
     assert batch["input_word_ids"].numpy().tolist() == [
         [[CLS, B, B, B, SEP, A, SUB_B, SEP], [CLS, B, B, B, SEP, D, D, SEP]],

@@ -134,11 +134,10 @@ class QuestionExamples:
 
     def _run(self, model: Any, batch_size: int, n_best: int) -> list[np.ndarray]:
         """Returns the fields of ``BestColumns`` for all windows, and the windows' losses."""
-        batches = map(_with_labels, self.examples.sorted_batches(batch_size))
-        spec = _with_labels(self.examples.element_spec())
-        step = get_traced_step(model, _best_spans, spec, n_best)
+        batches, spec = self.examples.sorted_batches(batch_size)
+        step = get_traced_step(model, _best_spans, _with_labels(spec), n_best)
         collected: list[np.ndarray] = []
-        for _, outputs in compute_batches(step, batches):
+        for _, outputs in compute_batches(step, map(_with_labels, batches)):
             indices, *best = tf.nest.flatten(outputs)
             if not collected:
                 collected = [

@@ -87,7 +87,7 @@ class WordStates:
 
 
 def _count_words(examples: Examples) -> int:
-    batches = examples.sorted_batches(_BATCH_SIZE)
+    batches, _ = examples.sorted_batches(_BATCH_SIZE)
     return sum(int(np.sum(_rows(batch)[features.WORD_INDEX] >= 0)) for batch in batches)
 
 
@@ -99,8 +99,9 @@ def _encoded(
     model: BertFeatureTagger, examples: Examples
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Yields the states of each batch's words, (words, L, H), and the batch's other columns."""
-    encode = get_traced_step(model, _states, examples.element_spec())
-    for batch, states in compute_batches(encode, examples.sorted_batches(_BATCH_SIZE)):
+    batches, spec = examples.sorted_batches(_BATCH_SIZE)
+    encode = get_traced_step(model, _states, spec)
+    for batch, states in compute_batches(encode, batches):
         rows = {key: value.numpy() for key, value in _rows(batch).items()}
         is_word = rows[features.WORD_INDEX] >= 0
         small = {

@@ -192,7 +192,7 @@ def test_answer_is_found_in_any_window():
     rows = task.training_examples(TOKENIZER, 24)
     assert (rows.num_too_long, len(rows) > 9 * 5) == (9, True)
     num_with_answer = 0
-    batch, labels = next(rows.sorted_batches(1000))
+    batch, labels = next(rows.sorted_batches(1000)[0])
     for row, start, end in zip(batch["input_word_ids"].numpy(), *labels.values(), strict=True):
         tokens = [VOCAB[token] for token in row[int(start) : int(end) + 1]]
         assert tokens == (["g0", "h0"] if start else ["[CLS]"])
@@ -276,7 +276,7 @@ def test_first_answer_is_the_training_target():
     # The text has fewer characters than bytes.
     item = question("7", "a0", "\u00e9 b0 \u00e9\u00e9 c0 d0", "\u00e9\u00e9 c0", "b0")
     task = task_on([item])
-    batch, labels = next(task.training_examples(TOKENIZER, 24).sorted_batches(1000))
+    batch, labels = next(task.training_examples(TOKENIZER, 24).sorted_batches(1000)[0])
     tokens = batch["input_word_ids"].numpy()[0]
     start, end = labels["start_logits"].numpy()[0], labels["end_logits"].numpy()[0]
     assert tokens[start : end + 1].tolist() == [IDS["[UNK]"], IDS["c0"]]
@@ -288,7 +288,7 @@ def test_loss_is_mean_of_start_and_end():
     keras.utils.set_random_seed(1)
     model = BertSpanPredictor(dataclasses.replace(CONFIG, initializer_range=0.5))
     rows = task.training_examples(TOKENIZER, 24)
-    batch, labels = next(rows.sorted_batches(1000))
+    batch, labels = next(rows.sorted_batches(1000)[0])
     logits = model(batch, training=False)
     expected = []
     for index in range(len(rows)):

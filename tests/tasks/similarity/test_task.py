@@ -204,7 +204,7 @@ def test_prefixes_precede_the_texts(model):
     mistakes = evaluate(task, inference(model), "dev").mistakes
     texts = {text for item in items for text in item.texts}
     assert mistakes and all({*m.texts.values(), m.expected, m.predicted} <= texts for m in mistakes)
-    rows, labels = next(task.training_examples(TOKENIZER, 32).sorted_batches(1000))
+    rows, labels = next(task.training_examples(TOKENIZER, 32).sorted_batches(1000)[0])
     order, labels = rows["example_index"].numpy().argsort(), labels.numpy()
     firsts = [TOKENIZER.vocab[i] for i in rows["input_word_ids"][0, :, 1].numpy()]
     assert firsts == ["a1", "c3"]
@@ -228,7 +228,7 @@ def test_training_scores_are_scaled_to_0_to_1(scores):
     texts = pairs(3).items
     items = [dataclasses.replace(i, label=s) for i, s in zip(texts, scores, strict=True)]
     examples = SimilarityTask("m", examples_of(items), {}, {}).training_examples(TOKENIZER, 32)
-    rows, labels = next(examples.sorted_batches(1000))
+    rows, labels = next(examples.sorted_batches(1000)[0])
     assert labels.numpy()[rows["example_index"].numpy().argsort()].tolist() == [1.0, 0.0, 0.5]
 
 

@@ -19,7 +19,7 @@ def _lists(*tensors):
 def test_rows_equal_literals():
     examples = tagging_examples(TOKENIZER, WORDS, tags=TAGS, max_seq_length=9)
     assert (len(examples), examples.num_too_long) == (4, 0)
-    ((batch, labels),) = examples.sorted_batches(8)
+    ((batch, labels),) = examples.sorted_batches(8)[0]
     features.check_batch(batch, features.ENCODER_FEATURES)
     assert {labels.dtype, *(value.dtype for value in batch.values())} == {tf.int32}
     ids, numbers, words = _lists(
@@ -52,7 +52,7 @@ def test_long_sentences_are_split_into_rows():
         TOKENIZER, [["d"], ["a", "b", "c", "d", "e"]], tags=[[9], [0, 1, 2, 3, 4]], max_seq_length=5
     )
     assert (len(examples), examples.num_too_long) == (4, 1)
-    ((batch, labels),) = examples.sorted_batches(8)
+    ((batch, labels),) = examples.sorted_batches(8)[0]
     assert _lists(batch["input_word_ids"], batch["example_index"], labels) == [
         [[CLS, A, B, C, SEP], [CLS, B, C, D, SEP], [CLS, C, D, E, SEP], [CLS, D, SEP, PAD, PAD]],
         [1, 1, 1, 0],

@@ -232,7 +232,7 @@ def test_words_with_spaces_are_written_as_json_lines(tmp_path):
 
 def test_loss_is_mean_over_words(model):
     task = TaggingTask("ner", random_sentences(12, longest=24), {}, {})
-    batch, labels = next(task.training_examples(TOKENIZER, 16).sorted_batches(1000))
+    batch, labels = next(task.training_examples(TOKENIZER, 16).sorted_batches(1000)[0])
     logs = tf.nn.log_softmax(model(batch, training=False)).numpy()
     words = np.argwhere(labels.numpy() >= 0)
     assert len(words) < labels.numpy().size

@@ -40,7 +40,7 @@ def model():
 def by_word(rows, model):
     """Maps (sentence, word) to the encoder's states of the first piece and the tag."""
     found = {}
-    batch, labels = next(rows.sorted_batches(1000))
+    batch, labels = next(rows.sorted_batches(1000)[0])
     blocks = np.stack(model.encoder(batch)["encoder_outputs"], 2)
     words, sentences = batch["word_index"].numpy(), batch["example_index"].numpy()
     for row, column in np.argwhere(words >= 0):
@@ -77,7 +77,7 @@ def test_stored_states_equal_the_encoder_and_are_computed_once(
     expected = by_word(train, model)
     assert len(expected) == 14
     seen = 0
-    batch, labels = next(kept.sorted_batches(1000))
+    batch, labels = next(kept.sorted_batches(1000)[0])
     states, words = batch["word_states"].numpy(), batch["word_index"].numpy()
     assert states.shape == (*words.shape, 2, 16)
     np.testing.assert_array_equal(labels.numpy() == -1, words == -1)
@@ -91,7 +91,7 @@ def test_stored_states_equal_the_encoder_and_are_computed_once(
     # Other sets and other variants are encoded separately.
     assert store.encode(model, examples()) is not kept and len(runs) == 2
     other = BertFeatureTagger(CONFIG, num_classes=3, variant="last", lstm_units=2)
-    states = next(store.encode(other, train).sorted_batches(1000))[0]["word_states"]
+    states = next(store.encode(other, train).sorted_batches(1000)[0])[0]["word_states"]
     assert states.shape[2] == 1 and len(runs) == 3
     assert list(tmp_path.iterdir()) == []
 
@@ -108,7 +108,7 @@ def test_scores_equal_those_from_tokens_and_loss_is_mean_over_words(tmp_path):
     assert kept.scores == pytest.approx(tokens.scores)
     losses = [[mistake.loss for mistake in one.mistakes] for one in (kept, tokens)]
     np.testing.assert_allclose(*losses, rtol=1e-4)
-    batch, labels = next(rows.sorted_batches(1000))
+    batch, labels = next(rows.sorted_batches(1000)[0])
     assert (labels.numpy() < 0).any()  # padding
     loss = loss_of(task, model, batch, labels, training=False)
     assert loss == pytest.approx(kept.scores["loss"], rel=1e-4)
@@ -119,7 +119,7 @@ def test_states_in_bfloat16(tmp_path):
         CONFIG, num_classes=3, variant="last", lstm_units=2, dtype="mixed_bfloat16"
     )
     kept = WordStates(str(tmp_path)).encode(model, examples())
-    batch = next(kept.sorted_batches(1000))
+    batch = next(kept.sorted_batches(1000)[0])
     assert batch["word_states"].dtype.name == "bfloat16"
     row = int(np.argwhere(batch["example_index"].numpy() == 0)[0, 0])
     ids = np.array([[IDS["[CLS]"], IDS["a0"], IDS["a1"], IDS["[SEP]"]]], "int32")

@@ -99,7 +99,7 @@ def test_evaluation_equals_plain_loop(model, tmp_path):
         )
 
     # Training uses the same loss; label smoothing covers only the choices of each example.
-    features, targets = next(task.training_examples(TOKENIZER, 32).sorted_batches(1000))
+    features, targets = next(task.training_examples(TOKENIZER, 32).sorted_batches(1000)[0])
     assert loss_of(task, model, features, targets, training=False) == pytest.approx(
         np.mean(losses), rel=1e-4
     )
