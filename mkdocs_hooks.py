@@ -1,6 +1,7 @@
 """MkDocs hooks for the site: package layout, API tables and highlighting of flags."""
 
 import pathlib
+import posixpath
 import re
 import shutil
 import tempfile
@@ -35,8 +36,22 @@ def _documented_objects(obj):
     return sorted((one for one in members if one.is_module), key=lambda one: one.path) or members
 
 
+def _name_files_outside_docs(markdown, folder):
+    """Replaces links to files outside ``docs/``, which the site does not contain, with paths."""
+
+    def replace(link):
+        text, target = link.groups()
+        path = posixpath.normpath(posixpath.join(folder, target))
+        if not path.startswith("../"):
+            return link[0]
+        return f"{text} (`{path.removeprefix('../')}` in the repository)"
+
+    return re.sub(r"\[([^]]+)\]\((\.\./[^)#]+)\)", replace, markdown)
+
+
 def on_page_markdown(markdown, *, page, **_):
     """Adds a table of the documented objects to a page of the API reference."""
+    markdown = _name_files_outside_docs(markdown, posixpath.dirname(page.file.src_uri))
     paths = re.findall(r"^::: (\S+)$", markdown, re.MULTILINE)
     if not paths:
         return markdown

@@ -222,7 +222,7 @@ class Examples:
             shortest = self.lengths.argmin()
             length = int(self.lengths[shortest])
             other_width = length if length != width else length + 1
-            compared.append(self._eager_batch(np.int32([shortest]), other_width))
+            compared.append(self._eager_batch(np.array([shortest], np.int32), other_width))
 
         def spec(part: tf.Tensor, *others: tf.Tensor) -> tf.TensorSpec:
             dimensions = zip(*(each.shape[1:] for each in (part, *others)), strict=True)
