@@ -190,7 +190,7 @@ def measure(name: str, size: int, source: str, rounds: int) -> Point:
 
 
 def plot(points: Sequence[Point], path: str) -> None:
-    """Draws the processor time and the peak memory of each work, with logarithmic axes."""
+    """Draws the processor time, with logarithmic axes, and the peak memory of each work."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -207,15 +207,18 @@ def plot(points: Sequence[Point], path: str) -> None:
             *(dataclasses.astuple(point)[1:] for point in points if point.work == name),
             strict=True,
         )
-        for axes, values in zip(column, (seconds, peaks), strict=True):
+        for axes, values, scale in zip(column, (seconds, peaks), ("log", "linear"), strict=True):
             axes.plot(sizes, values, color=_BLUE, marker="o", markersize=4)
-            axes.set(xscale="log", yscale="log")
+            axes.set(xscale="log", yscale=scale)
             axes.grid(color=_PALE, linewidth=0.6)
         # A line through the last point with a slope of 1 shows what linear growth looks like.
         linear = [seconds[-1] * size / sizes[-1] for size in sizes]
         column[0].plot(sizes, linear, color=_GREY, linestyle="--", linewidth=1, zorder=0)
-        column[0].set(title=WORKS[name].command, ylim=(1, None))
-        column[1].set(xlabel=WORKS[name].unit, ylim=(100, None))
+        column[0].set(title=WORKS[name].command)
+        column[1].set(xlabel=WORKS[name].unit)
+    # The panels of a row share their limits.
+    panels[0, 0].set_ylim(1, 1.5 * max(point.processor_seconds for point in points))
+    panels[1, 0].set_ylim(0, 1.1 * max(point.peak_mib for point in points))
     panels[0, 0].set_ylabel("processor time, s")
     panels[1, 0].set_ylabel("peak memory, MiB")
     figure.savefig(path, dpi=110, facecolor="white")
