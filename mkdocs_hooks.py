@@ -50,7 +50,7 @@ def _name_files_outside_docs(markdown, folder):
 
 
 def on_page_markdown(markdown, *, page, **_):
-    """Adds a table of the documented objects to a page of the API reference."""
+    """Replaces links to files outside ``docs/``, and adds a table to pages of the API reference."""
     markdown = _name_files_outside_docs(markdown, posixpath.dirname(page.file.src_uri))
     paths = re.findall(r"^::: (\S+)$", markdown, re.MULTILINE)
     if not paths:
