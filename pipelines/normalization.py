@@ -19,11 +19,10 @@ Letters: N strings, C characters of all strings, W words of all strings.
 
 import dataclasses
 import functools
-import itertools
 import string
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import flatbuffers
 import numpy as np
@@ -91,9 +90,9 @@ class CodePoints:
     ideograph: np.ndarray  # bool; a separate word, determined before normalization
     punctuation: np.ndarray  # bool; a separate word, determined after normalization
     nonspacing: np.ndarray  # bool; category Mn, which accent stripping removes
-    combining_class: np.ndarray  # uint8; key of canonical ordering, 0 if it does not move
     cased: np.ndarray  # bool; determines the lower case of an adjacent capital sigma
     case_ignorable: np.ndarray  # bool; skipped when looking for adjacent cased characters
+    combining_class: np.ndarray  # uint8; key of canonical ordering, 0 if it does not move
     # Lower case (U+03A3 becomes U+03C3) and canonical decomposition of code points that change.
     lowered: dict[int, str]
     decomposed: dict[int, str]
@@ -127,50 +126,36 @@ def code_points(characters: str = GOOGLE) -> CodePoints:
 
 def _google_code_points() -> CodePoints:
     """Builds the properties of Unicode 14, on every Python version."""
+    flags = np.zeros((7, NUM_CODE_POINTS), bool)
+    table = CodePoints(*flags, np.zeros(NUM_CODE_POINTS, np.uint8), lowered={}, decomposed={})
+    table.ideograph[:] = _members(IDEOGRAPHS)
     later = _members(ASSIGNED_AFTER_14)
-    dropped, space, punctuation, nonspacing, cased, case_ignorable = (
-        np.zeros(NUM_CODE_POINTS, bool) for _ in range(6)
-    )
-    combining_class = np.zeros(NUM_CODE_POINTS, np.uint8)
-    lowered, decomposed = {}, {}
-    ideograph = _members(IDEOGRAPHS)
     for code in (*range(0x40000), *range(0xE0000, 0xE1000)):  # all assigned code points
         # Most are ideographs, which have none of the other properties unless they decompose.
-        if later[code] or (ideograph[code] and not unicodedata.decomposition(chr(code))):
+        if later[code] or (table.ideograph[code] and not unicodedata.decomposition(chr(code))):
             continue
         character = chr(code)
         category = unicodedata.category(character)
         if category in ("Cn", "Co", "Cs"):
             continue
-        space[code] = category[0] == "Z" or character in "\t\n\r"
-        dropped[code] = category in ("Cc", "Cf") and not space[code]
-        punctuation[code] = category[0] == "P" or character in ASCII_PUNCTUATION
-        nonspacing[code] = category == "Mn"
-        combining_class[code] = unicodedata.combining(character)
+        table.space[code] = category[0] == "Z" or character in "\t\n\r"
+        table.dropped[code] = category in ("Cc", "Cf") and not table.space[code]
+        table.punctuation[code] = category[0] == "P" or character in ASCII_PUNCTUATION
+        table.nonspacing[code] = category == "Mn"
+        table.combining_class[code] = unicodedata.combining(character)
         # Python does not expose these two properties. They follow from the lower case of a capital
         # sigma after the character: it is final after a cased character, even if case-ignorable
         # characters are in between.
         is_final_after = (character + "Σ").lower()[-1] == "ς"
         is_final_after_letter = ("A" + character + "Σ").lower()[-1] == "ς"
-        cased[code] = is_final_after
-        case_ignorable[code] = is_final_after_letter and not is_final_after
+        table.cased[code] = is_final_after
+        table.case_ignorable[code] = is_final_after_letter and not is_final_after
         if (small := character.lower()) != character:
-            lowered[code] = small
+            table.lowered[code] = small
         if (normal := unicodedata.normalize("NFD", character)) != character:
-            decomposed[code] = normal
-    dropped[REPLACEMENT_CHARACTER] = True
-    return CodePoints(
-        dropped=dropped,
-        space=space,
-        ideograph=ideograph,
-        punctuation=punctuation,
-        nonspacing=nonspacing,
-        combining_class=combining_class,
-        cased=cased,
-        case_ignorable=case_ignorable,
-        lowered=lowered,
-        decomposed=decomposed,
-    )
+            table.decomposed[code] = normal
+    table.dropped[REPLACEMENT_CHARACTER] = True
+    return table
 
 
 def _tokenizers_code_points() -> CodePoints:
@@ -230,26 +215,32 @@ _BLOCK = 256
 _HAS_VALUE = 1 << 8
 _OFFSET_SHIFT = 10
 _IS_VALUE = 1 << 31
+_CHILDREN = 64  # continuation bytes
+_CONTINUATION = 0x80
+_FREE = np.array([index for index in range(1, _BLOCK // 2) if index != _CHILDREN])
 
 
 @functools.cache
 def build_normalizer_model(normalization: Normalization) -> np.ndarray:
     """Builds a ``FastBertNormalizerModel``, uint8, once per process."""
     pool = bytearray()
-    values: dict[bytes, int] = {}
+    value_of: dict[str, int] = {}
 
-    def value(replacement: bytes) -> int:
-        if replacement not in values:
-            values[replacement] = _IS_REPLACED | len(pool) << _POOL_SHIFT | len(replacement)
-            pool.extend(replacement)
-        return values[replacement]
+    def value(replacement: str) -> int:
+        if replacement not in value_of:
+            data = replacement.encode()
+            value_of[replacement] = _IS_REPLACED | len(pool) << _POOL_SHIFT | len(data)
+            pool.extend(data)
+        return value_of[replacement]
 
-    replaced = dict(replacements(normalization))
+    removed = value("")
+    values = np.zeros(NUM_CODE_POINTS, np.int32)
+    for code, new in replacements(normalization).items():
+        values[code] = value(new)
+    values[code_points(normalization.characters).dropped] = removed
     # NUL terminates keys of the trie, so the model stores its value separately.
-    value_of_nul = value(replaced.pop(0).encode())
-    entries = dict.fromkeys(_ill_formed_sequences(), value(b""))
-    entries |= {chr(code).encode(): value(new.encode()) for code, new in replaced.items()}
-    trie = _double_array(entries)
+    value_of_nul, values[0] = int(values[0]), 0
+    trie = _double_array(values, removed)
 
     builder = flatbuffers.Builder(trie.nbytes + len(pool) + 64)
     pool_offset = builder.CreateByteVector(bytes(pool))
@@ -265,7 +256,7 @@ def build_normalizer_model(normalization: Normalization) -> np.ndarray:
 
 @functools.cache
 def replacements(normalization: Normalization) -> Mapping[int, str]:
-    """Returns the replacement of each code point that the model changes."""
+    """Returns the replacement of each code point that the model changes and does not drop."""
     table = code_points(normalization.characters)
     # Only non-ASCII punctuation needs spaces; the next operation splits at ASCII punctuation.
     spaced = {code: f" {chr(code)} " for code in _where(table.punctuation) if code >= 0x80}
@@ -275,7 +266,6 @@ def replacements(normalization: Normalization) -> Mapping[int, str]:
     for code, form in normal_forms(normalization).items():
         changed[code] = form.translate(stripped).translate(spaced)
     changed |= dict.fromkeys(_where(ambiguous_code_points(normalization)), f" {AMBIGUOUS} ")
-    changed |= dict.fromkeys(_where(table.dropped), "")
     changed |= dict.fromkeys(_where(table.space), " ")
     del changed[ord(" ")]
     return changed
@@ -320,19 +310,12 @@ def _where(flags: np.ndarray) -> list[int]:
     return np.flatnonzero(flags).tolist()
 
 
-def _ill_formed_sequences() -> Iterator[bytes]:
-    """Yields the byte strings that are one ill-formed character (Unicode, section 3.9)."""
-    for byte in range(0x80, 0x100):
-        yield bytes([byte])
-    for code in range(0x800, NUM_CODE_POINTS, 0x40):
-        if not 0xD800 <= code < 0xE000:
-            character = chr(code).encode()
-            for length in range(2, len(character)):
-                yield character[:length]
+def _double_array(values: np.ndarray, removed: int) -> np.ndarray:
+    """Builds a trie from UTF-8 to values below 2**31, as a uint32 vector.
 
-
-def _double_array(entries: dict[bytes, int]) -> np.ndarray:
-    """Builds a trie from UTF-8 bytes to values below 2**31, as a uint32 vector.
+    ``values`` contains the values by code point; 0 means that a code point is not in the trie.
+    Ill-formed characters (Unicode, section 3.9) have the value ``removed``: they are the bytes
+    above 0x7F, and incomplete characters of several bytes.
 
     Units have the format of darts-clone: bits 0-7 are the label (the byte that leads here), bit 8
     means "has a value", and bits 10-30 are the offset. The child for byte b of the node at n is at
@@ -341,38 +324,52 @@ def _double_array(entries: dict[bytes, int]) -> np.ndarray:
     children of two nodes in its upper half, and values in its lower half. Equal values of leaves
     share an index, as do the children of equal nodes.
     """
-    children: dict[bytes, list[bytes]] = {}
-    for node in {key[:length] for key in entries for length in range(1, len(key) + 1)}:
-        children.setdefault(node[:-1], []).append(node)
-    free_indices = (
-        block * _BLOCK + index
-        for block in itertools.count(2)
-        for index in range(1, _BLOCK // 2)
-        if index != _BLOCK // 4
-    )
-    value_index: dict[int, int] = {}
-    for value in sorted({value for key, value in entries.items() if key not in children}):
-        value_index[value] = next(free_indices)
-    # base = n ^ offset.
-    base = {key: value_index[value] for key, value in entries.items() if key not in children}
-    number_of: dict[Any, int] = {}
-    parents = [b""]  # with distinct children
-    for parent in sorted(children.keys() - {b""}, key=lambda node: (-len(node), node)):
-        below = tuple(sorted((node[-1], base[node]) for node in children[parent]))
-        number = number_of.setdefault((below, entries.get(parent)), len(number_of))
-        base[parent] = (2 + number // 2) * _BLOCK + number % 2 * _BLOCK // 4
-        if number == len(parents) - 1:
-            parents.append(parent)
-    base[b""] = _BLOCK
+    leaf_values = np.unique([*values[values > 0], removed])
+    order = np.arange(leaf_values.size)
+    value_index = (2 + order // _FREE.size) * _BLOCK + _FREE[order % _FREE.size]
+    leaf = value_index[np.searchsorted(leaf_values, removed)]
+    # A base is n ^ offset. Those of a node's children are a row, with 0 for missing children.
+    number_of: dict[bytes, int] = {}
 
-    units = np.zeros((max(base.values()) // _BLOCK + 1) * _BLOCK, np.uint32)
-    units[0] = base[b""] << _OFFSET_SHIFT
-    for node in itertools.chain.from_iterable(children[parent] for parent in parents):
-        index = base[node[:-1]] ^ node[-1]
-        units[index] |= (index ^ base[node]) << _OFFSET_SHIFT | node[-1]
-        if node in entries:
-            units[index] |= _HAS_VALUE
-            units[base[node]] = entries[node] | _IS_VALUE
+    def add(rows: np.ndarray) -> np.ndarray:
+        """Adds nodes with these children, and returns their bases."""
+        bases = np.full(len(rows), leaf)
+        for at in np.flatnonzero(rows.any(axis=1)):
+            number = number_of.setdefault(rows[at].tobytes(), len(number_of))
+            bases[at] = (2 + number // 2) * _BLOCK + number % 2 * _CHILDREN
+        return bases
+
+    codes = np.flatnonzero(values)
+    bases = np.zeros(values.size, np.int64)
+    bases[codes] = value_index[np.searchsorted(leaf_values, values[codes])]
+    characters = bases.reshape(-1, _CHILDREN)
+    # Bases by the code point without its last 6 bits, and without its last 12 bits.
+    shorter = np.zeros(len(characters), bases.dtype)
+    shorter[0x10000 >> 6 :] = add(characters[0x10000 >> 6 :])
+    shorter[0x800 >> 6 : 0x10000 >> 6] = add(characters[0x800 >> 6 : 0x10000 >> 6])
+    shorter[0xD800 >> 6 : 0xE000 >> 6] = 0  # surrogates
+    pairs = shorter.reshape(-1, _CHILDREN)
+    fours = np.zeros(5 * _CHILDREN, bases.dtype)
+    fours[0x10000 >> 12 : len(pairs)] = add(pairs[0x10000 >> 12 :])
+    root = np.concatenate([bases[:0x80], np.full(0x80, leaf)])
+    root[0xC2:0xE0] = add(characters[0x80 >> 6 : 0x800 >> 6])
+    root[0xE0:0xF0] = add(pairs[: 0x10000 >> 12])
+    root[0xF0:0xF5] = add(fours.reshape(-1, _CHILDREN))
+
+    numbers = np.arange(len(number_of))
+    nodes = (2 + numbers // 2) * _BLOCK + numbers % 2 * _CHILDREN
+    rows = np.frombuffer(b"".join(number_of), bases.dtype).reshape(-1, _CHILDREN)
+    units = np.zeros((max(nodes[-1], value_index[-1]) // _BLOCK + 1) * _BLOCK, np.uint32)
+    units[0] = _BLOCK << _OFFSET_SHIFT
+    row, column = np.nonzero(rows)
+    for start, label, base in (
+        (nodes[row], column + _CONTINUATION, rows[row, column]),
+        (_BLOCK, np.flatnonzero(root), root[root > 0]),
+    ):
+        index = start ^ label
+        units[index] = (index ^ base) << _OFFSET_SHIFT | _HAS_VALUE | label
+    units[value_index] = leaf_values | _IS_VALUE
+    units[nodes] = removed | _IS_VALUE
     return units
 
 
@@ -634,5 +631,5 @@ def _trait_ranges(normalization: Normalization) -> tuple[np.ndarray, np.ndarray]
     }
     for bit, holds in flags.items():
         bits |= np.where(holds, np.int32(bit), np.int32(0))
-    firsts = np.flatnonzero(np.diff(bits, prepend=-1)).astype(np.int32)
+    firsts = np.flatnonzero(np.diff(bits, prepend=np.int32(-1))).astype(np.int32)
     return firsts, bits[firsts]

@@ -31,6 +31,7 @@ from .normalization import (
     Normalization,
     WordSplitter,
     build_normalizer_model,
+    code_points,
     next_larger,
     replacements,
     row_bases,
@@ -49,7 +50,13 @@ def _matchable_pieces(
 
     Special tokens and similar pieces could confuse the builder of the operation's trie.
     """
-    replaced = _replaced_characters(normalization)
+    changed, dropped = replacements(normalization), code_points(normalization.characters).dropped
+    replaced = {
+        character
+        for character in {*"".join(vocab)}
+        if dropped[ord(character)]
+        or changed.get(ord(character), character).strip() not in (character, AMBIGUOUS)
+    }
     excluded_ids = {token.id for token in added if not token.is_piece}
     pieces = []
     for index, piece in enumerate(vocab):
@@ -63,14 +70,6 @@ def _matchable_pieces(
             )
         pieces.append(piece if matchable else f"[{index}]")
     return pieces
-
-
-@functools.cache
-def _replaced_characters(normalization: Normalization) -> frozenset[str]:
-    """Returns the characters that occur in no normalized word."""
-    changed = replacements(normalization).items()
-    removed = (chr(code) for code, new in changed if new.strip() not in (chr(code), AMBIGUOUS))
-    return frozenset([" ", *removed])
 
 
 @functools.lru_cache(maxsize=4)  # two per vocabulary, with 2 MB for BERT-base

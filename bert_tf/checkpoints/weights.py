@@ -18,7 +18,7 @@ from bert_tf.io.messages import listed
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import LOADED_ATTRIBUTES, BertModel, dense_shapes, normalization_shapes
 from bert_tf.modeling.keras_hooks import seeds_from
-from bert_tf.modeling.layers import zero_initial_values
+from bert_tf.modeling.layers import uninitialized_weights
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 
@@ -143,10 +143,10 @@ def build_model(
         spec: Model class and arguments.
         dtype: Dtype policy of the model.
         generator: See ``seeds_from``.
-        initialize: Whether to draw the weights; otherwise they are 0, to be assigned by the caller.
+        initialize: Whether to draw the weights; otherwise the caller must assign them.
     """
     model_class: Any = spec.model_class
-    with seeds_from(generator), contextlib.nullcontext() if initialize else zero_initial_values():
+    with seeds_from(generator), contextlib.nullcontext() if initialize else uninitialized_weights():
         return model_class(config, dtype=dtype, **spec.arguments)
 
 

@@ -350,7 +350,7 @@ def read_bounded(path: str, kind: str, limit: int) -> bytes:
 
 # === Fingerprints, which detect damaged files of checkpoints and exports ===
 
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 def hash_file(path: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import BertConfig
@@ -18,31 +19,32 @@ from bert_tf.graph_gradients import custom_gradient, owned_by_graph
 
 # === Initial values ===
 
-_starts_with_zeros: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "_starts_with_zeros", default=False
+_is_uninitialized: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "_is_uninitialized", default=False
 )
 
 
 @contextlib.contextmanager
-def zero_initial_values() -> Iterator[None]:
-    """Sets initial weights to 0 instead of drawing them, for weights that are assigned later.
+def uninitialized_weights() -> Iterator[None]:
+    """Creates weights with undefined values instead of drawing them, to be assigned later.
 
-    Drawing weights takes longer than reading them from a checkpoint.
+    Drawing weights takes longer than reading them from a checkpoint. Memory that is not written
+    does not count towards the process's memory.
     """
-    token = _starts_with_zeros.set(True)
+    token = _is_uninitialized.set(True)
     try:
         yield
     finally:
-        _starts_with_zeros.reset(token)
+        _is_uninitialized.reset(token)
 
 
 class _Initializer(keras.initializers.TruncatedNormal):
-    """Truncated normal distribution that supports ``zero_initial_values``."""
+    """Truncated normal distribution that supports ``uninitialized_weights``."""
 
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
         """Returns the initial value of a weight."""
-        if _starts_with_zeros.get():
-            return ops.zeros(shape, dtype)
+        if _is_uninitialized.get():
+            return tf.raw_ops.Empty(shape=shape, dtype=dtype or keras.config.floatx())
         return super().__call__(shape, dtype)
 
 

@@ -405,10 +405,12 @@ class Bundle:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        for file in (prefix + INDEX, *tf.io.gfile.glob(f"{prefix}.data-*")):
+        files = tf.io.gfile.glob(f"{prefix}.data-*")
+        for file in (prefix + INDEX, *files):
             check_readable(file)
         with self._readable(""):
             self._reader = tf.train.load_checkpoint(prefix)
+            self._stored = sum(tf.io.gfile.stat(file).length for file in files)
         shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
         dtypes = self._reader.get_variable_to_dtype_map()
@@ -423,11 +425,9 @@ class Bundle:
             )
         with self._readable(name):
             # Check before TensorFlow allocates memory.
-            files = tf.io.gfile.glob(f"{self.prefix}.data-*")
-            stored = sum(tf.io.gfile.stat(file).length for file in files)
             size = math.prod(self.shapes[name]) * dtype.size
-            if size > stored:
-                raise IndexError(f"it has {size:,} bytes, but the data files have {stored:,}")
+            if size > self._stored:
+                raise IndexError(f"it has {size:,} bytes, but the data files have {self._stored:,}")
             return np.asarray(self._reader.get_tensor(name))
 
     def read_string(self, name: str) -> bytes:

@@ -3,6 +3,7 @@
 import dataclasses
 import random
 
+import keras
 import ml_dtypes
 import numpy as np
 import pytest
@@ -43,23 +44,19 @@ def test_assigned_weights_are_cast():
     small.assert_bit_equal(small.variables_of(model), small.fused(expected))
 
 
-def test_model_without_initial_values_draws_the_same_seeds():
+def test_model_without_initial_values_draws_only_seeds(monkeypatch):
     generators = random.Random(5), random.Random(5)
-    drawn, zeros = (
-        build_model(
-            small.CONFIG, small.MODELS["classifier"], None, generator, initialize=initialize
-        )
-        for generator, initialize in zip(generators, (True, False), strict=True)
-    )
+    spec = small.MODELS["classifier"]
+    drawn = build_model(small.CONFIG, spec, None, generators[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.initializers.TruncatedNormal, "__call__", None)
+        undrawn = build_model(small.CONFIG, spec, None, generators[1], initialize=False)
     # The seeds of dropout follow those of the weights.
     assert generators[0].getstate() == generators[1].getstate() != random.Random(5).getstate()
-    expected = small.variables_of(drawn)
-    assert any(array.std() for array in expected.values())
-    for name, array in small.variables_of(zeros).items():
-        is_scale = name.endswith("gamma")
-        np.testing.assert_array_equal(array, 1 if is_scale else 0, name)
+    shapes = {name: array.shape for name, array in small.variables_of(drawn).items()}
+    assert shapes == {name: array.shape for name, array in small.variables_of(undrawn).items()}
     # Code that reinitializes a layer of a loaded model calls its initializer.
-    dense = zeros.encoder.pooler.dense
+    dense = undrawn.encoder.pooler.dense
     np.testing.assert_array_equal(
         dense.kernel_initializer(dense.kernel.shape),
         drawn.encoder.pooler.dense.kernel,

@@ -114,7 +114,8 @@ def test_ill_formed_bytes_are_removed():
     texts += [valid[start:end] for start in range(9) for end in range(start, 10)]
     model = tf.constant(normalization.build_normalizer_model(CASED))
     normalized = tensorflow_text.FastBertNormalizer(model_buffer=model).normalize(texts).numpy()
-    replaced = normalization.replacements(CASED)
+    dropped = dict.fromkeys(np.flatnonzero(normalization.code_points().dropped).tolist(), "")
+    replaced = normalization.replacements(CASED) | dropped
     for text, new in zip(texts, normalized, strict=True):
         kept = text.decode("utf-8", "ignore")
         assert new.decode() == "".join(replaced.get(ord(c), c) for c in kept), text
