@@ -30,9 +30,11 @@ from .vocabulary import (
 )
 
 _CHARACTER_COVERAGE = 0.9999
-# Number of lines passed to the learner at a time. They keep its threads busy with little memory.
-# Texts without line ends have lines of a megabyte; a character takes 13 bytes.
+# Number of lines that are normalized at a time. Texts without line ends have lines of a megabyte.
 _LINES_PER_BATCH, _CHARACTERS_PER_BATCH = 4096, 1 << 22
+# Number of lines of a batch after joining. The learner counts words by line, so that a few long
+# lines take less time than many short ones, but each character of a line takes 13 bytes.
+_JOINED_LINES_PER_BATCH = 32
 
 
 def learn_vocabulary(
@@ -112,10 +114,11 @@ def _write_words(file: IO[bytes], lines: Iterable[str], do_lower_case: bool) -> 
     separate = word_separator(do_lower_case)
     totals = np.zeros(sys.maxunicode + 1, np.int64)
     for batch in group_items(lines, len, _LINES_PER_BATCH, _CHARACTERS_PER_BATCH):
-        separated = separate(batch)
-        text = b"\n".join([*separated, b""])
+        words, step = separate(batch), 1 + len(batch) // _JOINED_LINES_PER_BATCH
+        joined = [b" ".join(words[first : first + step]) for first in range(0, len(words), step)]
+        text = b"\n".join([*joined, b""])
         if _longest_run(text) > MAX_WORD_LENGTH:
-            text = b"".join(_without_long_words(line) + b"\n" for line in separated)
+            text = b"".join(_without_long_words(line) + b"\n" for line in joined)
         file.write(text)
         counts = np.bincount(np.frombuffer(text.decode().encode("utf-32-le"), np.uint32))
         totals[: counts.size] += counts
@@ -154,6 +157,8 @@ def word_separator(do_lower_case: bool) -> Callable[[Sequence[str]], list[bytes]
         normalized = fast_normalizer.normalize(tf.constant(lines))
         separated = tf.strings.regex_replace(normalized, isolated, r" \1 ").numpy()
         mark = AMBIGUOUS.encode()
+        if mark not in b"".join(separated):
+            return list(separated)
         return [
             " ".join(split(line)).encode() if mark in words else words
             for line, words in zip(lines, separated, strict=True)
