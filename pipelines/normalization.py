@@ -215,8 +215,7 @@ _BLOCK = 256
 _HAS_VALUE = 1 << 8
 _OFFSET_SHIFT = 10
 _IS_VALUE = 1 << 31
-_CHILDREN = 64  # continuation bytes
-_CONTINUATION = 0x80
+_CHILDREN = 64  # continuation bytes, from 0x80
 _FREE = np.array([index for index in range(1, _BLOCK // 2) if index != _CHILDREN])
 
 
@@ -329,41 +328,41 @@ def _double_array(values: np.ndarray, removed: int) -> np.ndarray:
     value_index = (2 + order // _FREE.size) * _BLOCK + _FREE[order % _FREE.size]
     leaf = value_index[np.searchsorted(leaf_values, removed)]
     # A base is n ^ offset. Those of a node's children are a row, with 0 for missing children.
-    number_of: dict[bytes, int] = {}
+    base_of: dict[bytes, int] = {}
 
     def add(rows: np.ndarray) -> np.ndarray:
         """Adds nodes with these children, and returns their bases."""
         bases = np.full(len(rows), leaf)
         for at in np.flatnonzero(rows.any(axis=1)):
-            number = number_of.setdefault(rows[at].tobytes(), len(number_of))
-            bases[at] = (2 + number // 2) * _BLOCK + number % 2 * _CHILDREN
+            free = (2 + len(base_of) // 2) * _BLOCK + len(base_of) % 2 * _CHILDREN
+            bases[at] = base_of.setdefault(rows[at].tobytes(), free)
         return bases
 
     codes = np.flatnonzero(values)
-    bases = np.zeros(values.size, np.int64)
-    bases[codes] = value_index[np.searchsorted(leaf_values, values[codes])]
-    characters = bases.reshape(-1, _CHILDREN)
-    # Bases by the code point without its last 6 bits, and without its last 12 bits.
-    shorter = np.zeros(len(characters), bases.dtype)
+    leaves = np.zeros(values.size, np.int64)
+    leaves[codes] = value_index[np.searchsorted(leaf_values, values[codes])]
+    # Characters of two, three and four bytes start at 0x80, 0x800 and 0x10000. The longest prefixes
+    # are added first, because the rows of shorter ones contain their bases.
+    characters = leaves.reshape(-1, _CHILDREN)
+    shorter = np.zeros(len(characters), leaves.dtype)
     shorter[0x10000 >> 6 :] = add(characters[0x10000 >> 6 :])
     shorter[0x800 >> 6 : 0x10000 >> 6] = add(characters[0x800 >> 6 : 0x10000 >> 6])
     shorter[0xD800 >> 6 : 0xE000 >> 6] = 0  # surrogates
     pairs = shorter.reshape(-1, _CHILDREN)
-    fours = np.zeros(5 * _CHILDREN, bases.dtype)
+    fours = np.zeros(5 * _CHILDREN, leaves.dtype)
     fours[0x10000 >> 12 : len(pairs)] = add(pairs[0x10000 >> 12 :])
-    root = np.concatenate([bases[:0x80], np.full(0x80, leaf)])
+    root = np.concatenate([leaves[:0x80], np.full(0x80, leaf)])
     root[0xC2:0xE0] = add(characters[0x80 >> 6 : 0x800 >> 6])
     root[0xE0:0xF0] = add(pairs[: 0x10000 >> 12])
     root[0xF0:0xF5] = add(fours.reshape(-1, _CHILDREN))
 
-    numbers = np.arange(len(number_of))
-    nodes = (2 + numbers // 2) * _BLOCK + numbers % 2 * _CHILDREN
-    rows = np.frombuffer(b"".join(number_of), bases.dtype).reshape(-1, _CHILDREN)
+    nodes = np.array([*base_of.values()])
+    rows = np.frombuffer(b"".join(base_of), leaves.dtype).reshape(-1, _CHILDREN)
     units = np.zeros((max(nodes[-1], value_index[-1]) // _BLOCK + 1) * _BLOCK, np.uint32)
     units[0] = _BLOCK << _OFFSET_SHIFT
     row, column = np.nonzero(rows)
     for start, label, base in (
-        (nodes[row], column + _CONTINUATION, rows[row, column]),
+        (nodes[row], column + 0x80, rows[row, column]),
         (_BLOCK, np.flatnonzero(root), root[root > 0]),
     ):
         index = start ^ label

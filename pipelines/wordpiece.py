@@ -51,12 +51,9 @@ def _matchable_pieces(
     Special tokens and similar pieces could confuse the builder of the operation's trie.
     """
     changed, dropped = replacements(normalization), code_points(normalization.characters).dropped
-    replaced = {
-        character
-        for character in {*"".join(vocab)}
-        if dropped[ord(character)]
-        or changed.get(ord(character), character).strip() not in (character, AMBIGUOUS)
-    }
+    characters = {*"".join(vocab)}
+    kept = {c for c in characters if changed.get(ord(c), c).strip() in (c, AMBIGUOUS)}
+    replaced = {c for c in characters if c not in kept or dropped[ord(c)]}
     excluded_ids = {token.id for token in added if not token.is_piece}
     pieces = []
     for index, piece in enumerate(vocab):

@@ -18,11 +18,16 @@ from bert_tf.io.messages import listed
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.modeling.base import LOADED_ATTRIBUTES, BertModel, dense_shapes, normalization_shapes
 from bert_tf.modeling.keras_hooks import seeds_from
-from bert_tf.modeling.layers import uninitialized_weights
+from bert_tf.modeling.layers import initial_values
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 
 _CHUNK_BYTES = 1 << 20
+
+
+def _empty(shape: Sequence[int], dtype: Any) -> tf.Tensor:
+    """Creates a tensor with undefined values, which takes no memory before it is written."""
+    return tf.raw_ops.Empty(shape=shape, dtype=tf.as_dtype(dtype))
 
 
 def to_tensor(array: np.ndarray) -> tf.Tensor:
@@ -30,7 +35,7 @@ def to_tensor(array: np.ndarray) -> tf.Tensor:
     with tf.device("CPU:0"):
         if array.ndim == 0 or array.nbytes <= _CHUNK_BYTES:
             return tf.constant(array)
-        tensor = tf.raw_ops.Empty(shape=array.shape, dtype=tf.as_dtype(array.dtype))
+        tensor = _empty(array.shape, array.dtype)
         step = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
         for row in range(0, len(array), step):
             block = tf.constant(array[row : row + step])
@@ -146,7 +151,7 @@ def build_model(
         initialize: Whether to draw the weights; otherwise the caller must assign them.
     """
     model_class: Any = spec.model_class
-    with seeds_from(generator), contextlib.nullcontext() if initialize else uninitialized_weights():
+    with seeds_from(generator), contextlib.nullcontext() if initialize else initial_values(_empty):
         return model_class(config, dtype=dtype, **spec.arguments)
 
 

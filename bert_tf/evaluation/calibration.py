@@ -36,7 +36,7 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
         logits: Logits, shape (N, C).
         labels: Class ids, shape (N,).
     """
-    blocks = _blocks(logits)
+    blocks = row_blocks(logits)
 
     def shifted(block: slice) -> NDArray[np.float64]:
         rows = logits[block]
@@ -71,7 +71,7 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
     return float(np.clip(np.exp(-x), _COLDEST, _HOTTEST))
 
 
-def _blocks(logits: NDArray[Any]) -> list[slice]:
+def row_blocks(logits: NDArray[Any]) -> list[slice]:
     """Splits the rows of logits (N, C) into slices that can be converted to float64."""
     size = max(1, _MAX_BLOCK // logits.shape[1])
     return [slice(first, first + size) for first in range(0, len(logits), size)]
@@ -154,7 +154,7 @@ def calibrate_classes(
 
     def measure(divisor: float) -> Reliability:
         greatest, is_correct, true_logits = np.zeros([3, len(labels)])
-        for block in _blocks(logits):
+        for block in row_blocks(logits):
             logs = log_probabilities(logits[block], divisor).numpy()
             greatest[block] = logs.max(1)
             is_correct[block] = logs.argmax(1) == labels[block]

@@ -21,7 +21,7 @@ from bert_tf.pipelines.replicas import compute_batches, get_traced_step
 from bert_tf.pipelines.tokenized_examples import LENGTH_MULTIPLE, Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .calibration import Calibration, calibrate_classes, fit_temperature
+from .calibration import Calibration, calibrate_classes, fit_temperature, row_blocks
 from .metrics import Comparison, Confusion
 
 Thresholds = Mapping[str, float]
@@ -66,9 +66,12 @@ class Inference:
 
     def ordered_outputs(self, examples: Examples) -> np.ndarray:
         """Returns the model's outputs in the order of the examples, shape (N, ...)."""
-        batches = [(rows[features.EXAMPLE_INDEX], out) for rows, out in self.outputs(examples)]
-        indices, outputs = map(np.concatenate, zip(*batches, strict=True))
-        return outputs[np.argsort(indices)]
+        ordered = np.empty(0)
+        for rows, outputs in self.outputs(examples):
+            if not ordered.size:
+                ordered = np.empty((len(examples), *outputs.shape[1:]), outputs.dtype)
+            ordered[rows[features.EXAMPLE_INDEX]] = outputs
+        return ordered
 
 
 def _rows_and_outputs(model: BertModel, rows: Any) -> tuple[Any, Any]:
@@ -150,16 +153,19 @@ def predict_classes(
         ``Evaluation``.
     """
     temperature = get_temperature(thresholds, logits, true)
-    logs, rows = log_probabilities(logits).numpy(), np.arange(len(true))
-    predicted = logs.argmax(1)
-    calibrated = log_probabilities(logits, temperature).numpy()
-    pairs = np.exp(np.stack([calibrated[rows, true], calibrated[rows, predicted]], axis=1))
+    count = len(true)
+    predicted, losses, pairs = np.zeros(count, np.int64), np.zeros(count), np.zeros((count, 2))
+    for block in row_blocks(logits):
+        raw, calibrated = (log_probabilities(logits[block], t).numpy() for t in (1.0, temperature))
+        rows, labels, best = np.arange(len(raw)), true[block], raw.argmax(1)
+        predicted[block], losses[block] = best, -raw[rows, labels]
+        pairs[block] = np.exp(np.stack([calibrated[rows, labels], calibrated[rows, best]], axis=1))
     fields = {
         "thresholds": {TEMPERATURE: temperature},
         "calibrate": functools.partial(calibrate_classes, logits, true, temperature),
         "constant": is_constant(true, predicted),
     }
-    return predicted, -logs[rows, true], pairs, fields
+    return predicted, losses, pairs, fields
 
 
 def worst_mistakes(

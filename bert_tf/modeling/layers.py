@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import BertConfig
@@ -19,33 +18,31 @@ from bert_tf.graph_gradients import custom_gradient, owned_by_graph
 
 # === Initial values ===
 
-_is_uninitialized: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "_is_uninitialized", default=False
+_create: contextvars.ContextVar[Callable[[Any, Any], Any] | None] = contextvars.ContextVar(
+    "_create", default=None
 )
 
 
 @contextlib.contextmanager
-def uninitialized_weights() -> Iterator[None]:
-    """Creates weights with undefined values instead of drawing them, to be assigned later.
+def initial_values(create: Callable[[Any, Any], Any]) -> Iterator[None]:
+    """Creates weights with ``create(shape, dtype)`` instead of drawing them, to be assigned later.
 
-    Drawing weights takes longer than reading them from a checkpoint. Memory that is not written
-    does not count towards the process's memory.
+    Drawing weights takes longer than reading them from a checkpoint.
     """
-    token = _is_uninitialized.set(True)
+    token = _create.set(create)
     try:
         yield
     finally:
-        _is_uninitialized.reset(token)
+        _create.reset(token)
 
 
 class _Initializer(keras.initializers.TruncatedNormal):
-    """Truncated normal distribution that supports ``uninitialized_weights``."""
+    """Truncated normal distribution that supports ``initial_values``."""
 
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
         """Returns the initial value of a weight."""
-        if _is_uninitialized.get():
-            return tf.raw_ops.Empty(shape=shape, dtype=dtype or keras.config.floatx())
-        return super().__call__(shape, dtype)
+        create = _create.get() or super().__call__
+        return create(shape, dtype)
 
 
 def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
