@@ -138,11 +138,12 @@ class Partners:
     def _missing(self, listening: socket.socket) -> str:
         """Checks once for new workers; returns a description of the missing ones, or ""."""
         if self._is_chief:
+            with contextlib.suppress(OSError):  # There is no new connection.
+                self._accept_peer(listening.accept()[0])
+            # Checked last, because the worker of the new connection may also have exited.
             for index, each in [*self._connections.items()]:
                 if _receive(each) is not None:  # The worker has exited and may connect again.
                     self._connections.pop(index).close()
-            with contextlib.suppress(OSError):  # There is no new connection.
-                self._accept_peer(listening.accept()[0])
             absent = [index for index in self._expected if index not in self._connections]
             return "; ".join(f"{self.name(index)}, which has not connected" for index in absent)
         if not self._connections:

@@ -68,6 +68,15 @@ def test_worker_may_restart_while_others_wait(tmp_path):
     assert [worker.wait() for worker in (first, *later)] == [(0, "")] * 3
 
 
+def test_chief_waits_for_worker_that_connected_and_exited():
+    addresses = free_addresses(2)
+    chief = waiting.Partners(addresses, 0)
+    with chief._listen() as listening:
+        with socket.create_connection(("127.0.0.1", int(addresses[0].split(":")[1]))) as worker:
+            worker.sendall(chief.lines[1])
+        assert chief._missing(listening) == f"{chief.name(1)}, which has not connected"
+
+
 @pytest.mark.parametrize("lost", [0, 1])
 def test_worker_that_ends_before_joining_stops_others(tmp_path, lost):
     addresses = free_addresses(2)
