@@ -126,8 +126,8 @@ def code_points(characters: str = GOOGLE) -> CodePoints:
 
 def _google_code_points() -> CodePoints:
     """Builds the properties of Unicode 14, on every Python version."""
-    flags = np.zeros((7, NUM_CODE_POINTS), bool)
-    table = CodePoints(*flags, np.zeros(NUM_CODE_POINTS, np.uint8), lowered={}, decomposed={})
+    flags, classes = np.zeros((7, NUM_CODE_POINTS), bool), np.zeros(NUM_CODE_POINTS, np.uint8)
+    table = CodePoints(*[*flags, classes, {}, {}])
     table.ideograph[:] = _members(IDEOGRAPHS)
     later = _members(ASSIGNED_AFTER_14)
     for code in (*range(0x40000), *range(0xE0000, 0xE1000)):  # all assigned code points
