@@ -13,6 +13,8 @@ from bert_tf.evaluation.calibration import (
     fit_temperature,
     reliability,
 )
+from bert_tf.evaluation.evaluation import predict_classes
+from bert_tf.features import TEMPERATURE
 
 
 def sampled(seed, count, size, factor):
@@ -50,9 +52,13 @@ def test_temperature_recovers_the_factor_of_the_logits():
 def test_block_size_does_not_change_results(monkeypatch):
     given = sampled(5, 400, 3, 3.0)
     temperature, found = fit_temperature(*given), calibrate_classes(*given, 3.0)
+    *columns, _ = predict_classes(*given, {TEMPERATURE: 3.0})
     monkeypatch.setattr(calibration, "_MAX_BLOCK", 90)
     assert fit_temperature(*given) == pytest.approx(temperature, rel=1e-12)
     assert calibrate_classes(*given, 3.0) == found
+    *in_blocks, _ = predict_classes(*given, {TEMPERATURE: 3.0})
+    for column, expected in zip(in_blocks, columns, strict=True):
+        np.testing.assert_array_equal(column, expected)
 
 
 def test_temperature_stays_finite_for_few_or_separable_rows():
