@@ -347,7 +347,6 @@ def _double_array(values: np.ndarray, removed: int) -> np.ndarray:
     shorter = np.zeros(len(characters), leaves.dtype)
     shorter[0x10000 >> 6 :] = add(characters[0x10000 >> 6 :])
     shorter[0x800 >> 6 : 0x10000 >> 6] = add(characters[0x800 >> 6 : 0x10000 >> 6])
-    shorter[0xD800 >> 6 : 0xE000 >> 6] = 0  # surrogates
     pairs = shorter.reshape(-1, _CHILDREN)
     fours = np.zeros(5 * _CHILDREN, leaves.dtype)
     fours[0x10000 >> 12 : len(pairs)] = add(pairs[0x10000 >> 12 :])

@@ -70,6 +70,11 @@ def test_size_limit_and_coverage(monkeypatch):
     assert "z" not in learn_vocabulary(rare, 50, min_frequency=4)
 
 
+def test_line_ends_do_not_change_the_vocabulary():
+    words = [f"{a}{b}" for a in "abcdefgh" for b in "ijklmnop"] * 3
+    assert learn_vocabulary(words, 100) == learn_vocabulary([" ".join(words)], 100)
+
+
 def test_words_above_length_limit_are_not_learned():
     lines = ["low lower lowest 東京 東京"] * 3
     long_words = ["xy" * 101, "É" * 201, "q" * (1 << 18)]
