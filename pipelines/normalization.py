@@ -327,7 +327,7 @@ def _double_array(values: np.ndarray, removed: int) -> np.ndarray:
     order = np.arange(leaf_values.size)
     value_index = (2 + order // _FREE.size) * _BLOCK + _FREE[order % _FREE.size]
     leaf = value_index[np.searchsorted(leaf_values, removed)]
-    # A base is n ^ offset. Those of a node's children are a row, with 0 for missing children.
+    # A base is n ^ offset. The bases of a node's children are a row, with 0 for a missing child.
     base_of: dict[bytes, int] = {}
 
     def add(rows: np.ndarray) -> np.ndarray:

@@ -32,8 +32,8 @@ from .vocabulary import (
 _CHARACTER_COVERAGE = 0.9999
 # Number of lines that are normalized at a time. Texts without line ends have lines of a megabyte.
 _LINES_PER_BATCH, _CHARACTERS_PER_BATCH = 4096, 1 << 22
-# Number of lines of a batch after joining. The learner counts words by line, so that a few long
-# lines take less time than many short ones, but each character of a line takes 13 bytes.
+# Maximum number of lines of a batch after joining. The learner counts words by line, so that a few
+# long lines take less time than many short ones, but each character of a line takes 13 bytes.
 _JOINED_LINES_PER_BATCH = 32
 
 

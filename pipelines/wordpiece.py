@@ -52,8 +52,8 @@ def _matchable_pieces(
     """
     changed, dropped = replacements(normalization), code_points(normalization.characters).dropped
     characters = {*"".join(vocab)}
-    kept = {c for c in characters if changed.get(ord(c), c).strip() in (c, AMBIGUOUS)}
-    replaced = {c for c in characters if c not in kept or dropped[ord(c)]}
+    replaced = {c for c in characters if changed.get(ord(c), c).strip() not in (c, AMBIGUOUS)}
+    replaced |= {c for c in characters if dropped[ord(c)]}
     excluded_ids = {token.id for token in added if not token.is_piece}
     pieces = []
     for index, piece in enumerate(vocab):

@@ -26,7 +26,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def _empty(shape: Sequence[int], dtype: Any) -> tf.Tensor:
-    """Creates a tensor with undefined values, which takes no memory before it is written."""
+    """Creates a tensor with undefined values; on a CPU, it takes no memory before it is written."""
     return tf.raw_ops.Empty(shape=shape, dtype=tf.as_dtype(dtype))
 
 
@@ -148,7 +148,8 @@ def build_model(
         spec: Model class and arguments.
         dtype: Dtype policy of the model.
         generator: See ``seeds_from``.
-        initialize: Whether to draw the weights; otherwise the caller must assign them.
+        initialize: Whether to draw the weights. Otherwise, matrices have undefined values, and the
+            caller must assign all weights.
     """
     model_class: Any = spec.model_class
     with seeds_from(generator), contextlib.nullcontext() if initialize else initial_values(_empty):

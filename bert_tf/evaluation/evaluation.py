@@ -65,7 +65,10 @@ class Inference:
             yield rows, np.nan_to_num(outputs.numpy())
 
     def ordered_outputs(self, examples: Examples) -> np.ndarray:
-        """Returns the model's outputs in the order of the examples, shape (N, ...)."""
+        """Returns the model's outputs in the order of the examples, shape (N, ...).
+
+        All outputs have the same shape, and the batches contain each example once.
+        """
         ordered = np.empty(0)
         for rows, outputs in self.outputs(examples):
             if not ordered.size:

@@ -25,7 +25,7 @@ _create: contextvars.ContextVar[Callable[[Any, Any], Any] | None] = contextvars.
 
 @contextlib.contextmanager
 def initial_values(create: Callable[[Any, Any], Any]) -> Iterator[None]:
-    """Creates weights with ``create(shape, dtype)`` instead of drawing them, to be assigned later.
+    """Creates matrices with ``create(shape, dtype)`` instead of drawing them, to be assigned later.
 
     Drawing weights takes longer than reading them from a checkpoint.
     """

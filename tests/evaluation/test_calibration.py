@@ -58,7 +58,7 @@ def test_block_size_does_not_change_results(monkeypatch):
     assert calibrate_classes(*given, 3.0) == found
     *in_blocks, _ = predict_classes(*given, {TEMPERATURE: 3.0})
     for column, expected in zip(in_blocks, columns, strict=True):
-        np.testing.assert_array_equal(column, expected)
+        np.testing.assert_allclose(column, expected, rtol=1e-12)
 
 
 def test_temperature_stays_finite_for_few_or_separable_rows():
