@@ -105,6 +105,7 @@ class Normalization(NamedTuple):
     strip: bool
     characters: str = GOOGLE
     split_ideographs: bool = True
+    separated: bool = False  # whether spaces separate all words, without a further operation
 
     @classmethod
     def from_rules(cls, do_lower_case: bool, rules: TextRules) -> "Normalization":
@@ -257,8 +258,12 @@ def build_normalizer_model(normalization: Normalization) -> np.ndarray:
 def replacements(normalization: Normalization) -> Mapping[int, str]:
     """Returns the replacement of each code point that the model changes and does not drop."""
     table = code_points(normalization.characters)
-    # Only non-ASCII punctuation needs spaces; the next operation splits at ASCII punctuation.
-    spaced = {code: f" {chr(code)} " for code in _where(table.punctuation) if code >= 0x80}
+    isolated = table.punctuation.copy()
+    if normalization.separated:
+        isolated |= table.ideograph
+    else:  # The next operation splits at ASCII punctuation and at ideographs.
+        isolated[:0x80] = False
+    spaced = {code: f" {chr(code)} " for code in _where(isolated)}
     changed = dict(spaced)
     stripped = dict.fromkeys(_where(table.nonspacing), "") if normalization.strip else {}
     changed |= stripped
@@ -297,11 +302,6 @@ def _runs(flags: np.ndarray) -> list[tuple[int, int]]:
     """Returns the first and last code point of each run of True."""
     ends = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
     return [(int(first), int(end) - 1) for first, end in ends.reshape(-1, 2)]
-
-
-def ideograph_ranges(characters: str) -> list[tuple[int, int]]:
-    """Returns the first and last code point of each range of ideographs."""
-    return _runs(code_points(characters).ideograph)
 
 
 def _where(flags: np.ndarray) -> list[int]:

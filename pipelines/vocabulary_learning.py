@@ -4,8 +4,6 @@ Source: BERT (2018), section 3, for the size of 30,000.
 """
 
 import os
-import re
-import string
 import sys
 import tempfile
 import unicodedata
@@ -19,7 +17,7 @@ import tokenizers
 
 from bert_tf.pipelines.corpora.text_bytes import group_items
 
-from .normalization import AMBIGUOUS, Normalization, build_normalizer_model, ideograph_ranges
+from .normalization import AMBIGUOUS, Normalization, build_normalizer_model
 from .text_rules import TOKENIZERS
 from .vocabulary import (
     CONTINUATION_PREFIX,
@@ -145,17 +143,15 @@ def word_separator(do_lower_case: bool) -> Callable[[Sequence[str]], list[bytes]
     """
     normalizer = tokenizers.normalizers.BertNormalizer(lowercase=do_lower_case)
     pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    model = build_normalizer_model(Normalization(do_lower_case, do_lower_case, TOKENIZERS))
-    fast_normalizer = tensorflow_text.FastBertNormalizer(model_buffer=tf.constant(model))
-    ideographs = (f"{chr(first)}-{chr(last)}" for first, last in ideograph_ranges(TOKENIZERS))
-    isolated = f"([{re.escape(string.punctuation)}{''.join(ideographs)}])"
+    rules = Normalization(do_lower_case, do_lower_case, TOKENIZERS, separated=True)
+    model = tf.constant(build_normalizer_model(rules))
+    fast_normalizer = tensorflow_text.FastBertNormalizer(model_buffer=model)
 
     def split(line: str) -> list[str]:
         return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(line))]
 
     def separate(lines: Sequence[str]) -> list[bytes]:
-        normalized = fast_normalizer.normalize(tf.constant(lines))
-        separated = tf.strings.regex_replace(normalized, isolated, r" \1 ").numpy()
+        separated = fast_normalizer.normalize(tf.constant(lines)).numpy()
         mark = AMBIGUOUS.encode()
         if mark not in b"".join(separated):
             return list(separated)
