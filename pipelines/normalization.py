@@ -8,8 +8,9 @@ word and passes the complete string to ``WordSplitter``, which is slower and fol
 step by step. Unambiguous strings are therefore scanned only once.
 
 The model surrounds non-ASCII punctuation with spaces, because the next operation splits at the
-punctuation of its ICU version, which may be older than Unicode 14. Invalid UTF-8 bytes are removed,
-as in Google's ``convert_to_unicode`` (``bytes.decode("utf-8", "ignore")``).
+punctuation of its ICU version, which may be older than Unicode 14. For the learner of vocabularies,
+which only splits at spaces, it also surrounds ASCII punctuation and ideographs. Invalid UTF-8 bytes
+are removed, as in Google's ``convert_to_unicode`` (``bytes.decode("utf-8", "ignore")``).
 
 Hugging Face's package ``tokenizers`` 0.23 uses three Unicode versions: 8 for categories, 9 for
 normal forms, and 17 for lower case. Its tables are Google's tables, modified as below.
